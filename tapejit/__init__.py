@@ -1,0 +1,196 @@
+"""Automatic differentiation for people who think in NumPy and in GradientTape.
+
+>>> import tapejit as tj
+>>> x = tj.Variable(3.0)
+>>> with tj.GradientTape() as tape:
+...     y = x * x
+>>> print(tape.gradient(y, x))
+6.0
+
+The public names are the ones listed in `__all__`. The layers, each importing only
+those before it: types, errors, config; `ir` (graphs); `ops` (the records); `passes`
+(differentiation, batching); `api` (what users touch).
+
+Start reading at `tapejit.ir`, then `tapejit.ops`, then `tapejit.api`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapejit import tree as tree
+from tapejit.api import operators as _operators
+from tapejit.api import random as random
+from tapejit.api.creation import (
+    TensorSpec,
+    arange,
+    asarray,
+    constant,
+    empty,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from tapejit.api.elementwise import (
+    abs,
+    add,
+    angle,
+    astype,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    ceil,
+    clip,
+    conj,
+    cos,
+    divide,
+    equal,
+    erf,
+    exp,
+    expm1,
+    floor,
+    floor_divide,
+    greater,
+    greater_equal,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    log,
+    log1p,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    positive,
+    pow,
+    real,
+    remainder,
+    round,
+    sigmoid,
+    sign,
+    sin,
+    sqrt,
+    square,
+    stop_gradient,
+    subtract,
+    tanh,
+    trunc,
+    where,
+)
+from tapejit.api.foreign_names import hint as _hint
+from tapejit.api.functional import (
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from tapejit.api.indexing import scatter_add, take
+from tapejit.api.linear import matmul
+from tapejit.api.manipulation import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    pad,
+    permute_dims,
+    reshape,
+    squeeze,
+    stack,
+)
+from tapejit.api.reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    logsumexp,
+    max,
+    mean,
+    min,
+    prod,
+    sum,
+)
+from tapejit.api.tape import GradientTape, UnconnectedGradients
+from tapejit.api.tensor import Tensor
+from tapejit.api.variable import Variable
+from tapejit.config import Config, ConfigError, config
+from tapejit.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    DTypeError,
+    GraphError,
+    NotDifferentiableError,
+    OutOfRangeError,
+    ShapeError,
+    StructureError,
+    TapeError,
+    TapejitError,
+    TapeNotRecording,
+    UnsupportedError,
+    VariableError,
+)
+from tapejit.tree import register_structure
+
+__version__ = "0.1.0"
+
+pi = math.pi
+e = math.e
+inf = math.inf
+nan = math.nan
+newaxis = None
+
+bool = np.dtype("bool")
+int8 = np.dtype("int8")
+int16 = np.dtype("int16")
+int32 = np.dtype("int32")
+int64 = np.dtype("int64")
+uint8 = np.dtype("uint8")
+uint16 = np.dtype("uint16")
+uint32 = np.dtype("uint32")
+uint64 = np.dtype("uint64")
+float16 = np.dtype("float16")
+float32 = np.dtype("float32")
+float64 = np.dtype("float64")
+complex64 = np.dtype("complex64")
+complex128 = np.dtype("complex128")
+
+del _operators
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bfloat16":  # looked up when asked for: it needs ml_dtypes
+        from tapejit.types import dtype_named
+
+        return dtype_named("bfloat16")
+    if name == "testing":
+        import tapejit.testing
+
+        return tapejit.testing
+    suggestion = _hint(name)
+    tail = f"; {suggestion}" if suggestion else ""
+    raise AttributeError(f"tapejit has no attribute {name!r}{tail}", name=name)

@@ -1,0 +1,332 @@
+"""From a recording to a derivative: requests, plans, and running them.
+
+A Request says in Nodes what is asked: targets, and for each source the Nodes that
+stand for it (a variable has one per read). A Plan answers it: a closed Graph whose
+inputs are the recorded values it looks at and the seeds, and the place of each
+source's result among its outputs, None where there is no path. Plans are kept with
+the state of the trie they belong to, so a training loop builds each only once.
+
+Start reading at `plan_for`, then `run`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapejit.api.manipulation import concat, permute_dims, reshape
+from tapejit.api.recording import Recording
+from tapejit.api.tensor import Tensor
+from tapejit.api.trace import run_graph
+from tapejit.api.variable import Variable
+from tapejit.config import config
+from tapejit.errors import ArgumentError
+from tapejit.ir.check import check_graph
+from tapejit.ir.graph import Graph, topological_order
+from tapejit.ir.node import Node, Zero, param
+from tapejit.passes.batch import batch, broadcast_front
+from tapejit.passes.jvp import jvp
+from tapejit.passes.vjp import filled, vjp, zeros
+from tapejit.types import TensorType, is_differentiable
+
+# Rows of a Jacobian that run at once are limited to about this many elements.
+CHUNK_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a recording, in Nodes."""
+
+    recording: Recording
+    targets: tuple[Node, ...]
+    sources: tuple[tuple[Node, ...], ...]
+    is_recorded: bool
+
+    @classmethod
+    def of(
+        cls, recording: Recording, targets: Sequence[Any], sources: Sequence[Any]
+    ) -> Request:
+        """Look up the Nodes; what was not recorded gets one for the trivial path."""
+        nodes = recording.nodes
+        outside: dict[int, Node] = {}
+
+        def node_of(x: Any) -> Node:
+            tensor = x._tensor if isinstance(x, Variable) else x
+            found = nodes.get(tensor._id)
+            if found is None:
+                found = outside.setdefault(id(x), param("outside", tensor._type))
+            return found
+
+        targets_found = tuple(node_of(x) for x in targets)
+        groups = []
+        for x in sources:
+            reads = recording.reads.get(id(x)) if isinstance(x, Variable) else None
+            groups.append(tuple(reads[1]) if reads is not None else (node_of(x),))
+        return cls(recording, targets_found, tuple(groups), not outside)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A derivative ready to run.
+
+    kept     the recorded Nodes whose values are the Graph's first inputs
+    graph    inputs: kept values, then seeds; outputs: one per connected source
+    places   per source, the index of its output, or None
+    """
+
+    kept: tuple[Node, ...]
+    graph: Graph
+    places: tuple[int | None, ...]
+
+    def spread(self, found: Sequence[Tensor]) -> list[Tensor | None]:
+        """The results in the order of the sources."""
+        return [None if at is None else found[at] for at in self.places]
+
+
+def plan_for(request: Request, *, seeded: bool) -> Plan:
+    """The Plan of a gradient: targets are summed, weighed by seeds if `seeded`."""
+    key = (request.targets, request.sources, seeded)
+    plans = request.recording.state.plans
+    plan: Plan | None = plans.get(key) if request.is_recorded else None
+    if plan is None:
+        seeds = [param(f"d_{at}", x.type) for at, x in enumerate(request.targets)]
+        ones = [filled(1, x.tensor_type) for x in request.targets]
+        plan = _build(request, seeds if seeded else ones, seeds if seeded else [])
+        if request.is_recorded:
+            plans[key] = plan
+    return plan
+
+
+def _build(request: Request, seeds: Sequence[Node], inputs: Sequence[Node]) -> Plan:
+    """Differentiate and close the Graph over the recorded values it looks at."""
+    pairs = [
+        (target, seed)
+        for target, seed in zip(request.targets, seeds, strict=True)
+        if is_differentiable(target.dtype)
+    ]
+    recording = request.recording
+    flat = [node for group in request.sources for node in group]
+    found = vjp(
+        recording.order,
+        targets=[target for target, _ in pairs],
+        seeds=[seed for _, seed in pairs],
+        sources=flat,
+    )
+    by_node = dict(zip(flat, found, strict=True))
+    outputs: list[Node] = []
+    places: list[int | None] = []
+    for group in request.sources:
+        total = _sum_of([by_node[node] for node in group], group[0].tensor_type)
+        places.append(None if total is None else len(outputs))
+        if total is not None:
+            outputs.append(total)
+    kept = recorded_inputs(outputs, recording, inputs)
+    graph = Graph("gradient", (*kept, *inputs), outputs)
+    if config.current().check:
+        check_graph(graph)
+    return Plan(kept, graph, tuple(places))
+
+
+def _sum_of(parts: Sequence[Any], kind: TensorType) -> Node | None:
+    """The cotangent of a source: the sum over the Nodes that stand for it."""
+    present = [part for part in parts if isinstance(part, Node)]
+    if present:
+        total = present[0]
+        for part in present[1:]:
+            total = total + part
+        return total
+    return zeros(kind) if any(isinstance(part, Zero) for part in parts) else None
+
+
+def recorded_inputs(
+    outputs: Sequence[Node], recording: Recording, inputs: Sequence[Node]
+) -> tuple[Node, ...]:
+    """The recorded Nodes that `outputs` look at, in a fixed order."""
+    recorded = recording.values
+    order = topological_order(outputs, stop={*recorded, *inputs})
+    looked_at = [x for node in order for x in node.inputs] + list(outputs)
+    return tuple(dict.fromkeys(x for x in looked_at if x in recorded))
+
+
+def run(
+    plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The gradient of each source."""
+    inputs = [*kept, *seeds]
+    kept.clear()
+    return plan.spread(run_graph(plan.graph, inputs))
+
+
+# Jacobians: the same adjoint, batched over its seed
+
+
+@dataclass(frozen=True)
+class RowsPlan(Plan):
+    """A Plan whose seed is batched: `chunk` rows of the Jacobian at a time."""
+
+    chunk: int
+    rows: int
+
+
+def plan_rows(
+    request: Request, chunk_size: int | None, *, per_row: bool = False
+) -> RowsPlan:
+    """The Plan of a Jacobian of one target.
+
+    With `per_row` the first axis of the target is a batch whose rows are independent,
+    and one seed serves all of its rows.
+    """
+    (target,) = request.targets
+    kind = target.tensor_type
+    shape: Any = kind.shape
+    rows = math.prod(shape[1:] if per_row else shape)
+    chunk = _chunk(request, rows, chunk_size)
+    key = (request.targets, request.sources, "rows", chunk, per_row)
+    plans = request.recording.state.plans
+    plan: RowsPlan | None = plans.get(key) if request.is_recorded else None
+    if plan is None:
+        seed = param("d_0", kind)
+        single = _build(request, [seed], [seed])
+        flags = [False] * len(single.kept) + [True]
+        batched, has_axis = batch(single.graph, size=chunk, batched=flags)
+        outputs = [
+            out if flag else broadcast_front(out, chunk)
+            for out, flag in zip(batched.outputs, has_axis, strict=True)
+        ]
+        graph = Graph("jacobian", batched.inputs, outputs)
+        if config.current().check:
+            check_graph(graph)
+        plan = RowsPlan(single.kept, graph, single.places, chunk, rows)
+        if request.is_recorded:
+            plans[key] = plan
+    return plan
+
+
+def _chunk(request: Request, rows: int, asked: int | None) -> int:
+    """How many rows to run at once, so that memory stays bounded."""
+    if asked is not None:
+        return max(1, min(asked, rows))
+    largest = max(
+        (math.prod(node.shape) for node in request.recording.order if _is_tensor(node)),
+        default=1,
+    )
+    return max(1, min(rows, CHUNK_ELEMENTS // max(1, largest)))
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.type, TensorType)
+
+
+def run_rows(plan: RowsPlan, kept: list[Tensor], target: Any) -> list[Tensor | None]:
+    """The Jacobian of one target by each source."""
+    pieces = [
+        _run_chunk(plan, kept, _unit_rows(plan, at, target.shape, target.dtype))
+        for at in range(0, plan.rows, plan.chunk)
+    ]
+    return [
+        None if at is None else _joined(plan, pieces, at, target.shape)
+        for at in plan.places
+    ]
+
+
+def _run_chunk(plan: RowsPlan, kept: Sequence[Tensor], seed: Tensor) -> list[Tensor]:
+    return run_graph(plan.graph, [*kept, seed])
+
+
+def _unit_rows(
+    plan: RowsPlan, start: int, shape: tuple[int, ...], dtype: Any
+) -> Tensor:
+    """`chunk` rows of the identity from `start` on, shaped like the target each."""
+    rows = np.zeros((plan.chunk, plan.rows), dtype)
+    count = min(plan.chunk, plan.rows - start)
+    rows[np.arange(count), start + np.arange(count)] = 1
+    return Tensor(rows.reshape(plan.chunk, *shape))
+
+
+def _joined(
+    plan: RowsPlan,
+    pieces: Sequence[Sequence[Tensor]],
+    at: int,
+    prefix: tuple[int, ...],
+) -> Tensor:
+    """Stack the chunks, drop the padding of the last one, restore the axes."""
+    out = plan.graph.outputs[at].shape[1:]
+    if not pieces:
+        return Tensor(np.zeros((*prefix, *out), plan.graph.outputs[at].dtype))
+    whole = concat([piece[at] for piece in pieces]) if len(pieces) > 1 else pieces[0][at]
+    if whole.shape[0] != plan.rows:
+        whole = whole[: plan.rows]
+    return reshape(whole, (*prefix, *out))
+
+
+def run_batch_rows(
+    plan: RowsPlan, kept: list[Tensor], target: Any, source: Any
+) -> Tensor | None:
+    """The Jacobian of each row of the target by the same row of the source."""
+    (place,) = plan.places
+    if place is None:
+        return None
+    size, *inner = target.shape
+    pieces = []
+    for start in range(0, plan.rows, plan.chunk):
+        units = _unit_rows(plan, start, tuple(inner), target.dtype)
+        seed = np.broadcast_to(
+            np.asarray(units._value)[:, None], (plan.chunk, size, *inner)
+        )
+        if config.current().check:
+            _check_independent(plan, kept, seed, place)
+        pieces.append(_run_chunk(plan, kept, Tensor(seed)))
+    joined = _joined(plan, pieces, place, (plan.rows,))
+    swapped = permute_dims(joined, (1, 0, *range(2, joined.ndim)))
+    return reshape(swapped, (size, *inner, *source.shape[1:]))
+
+
+def _check_independent(
+    plan: RowsPlan, kept: Sequence[Tensor], seed: Any, place: int
+) -> None:
+    """Seed one row of the batch at a time: no other row may receive anything."""
+    for row in range(seed.shape[1]):
+        alone = np.zeros_like(seed)
+        alone[:, row] = seed[:, row]
+        found = np.array(run_graph(plan.graph, [*kept, Tensor(alone)])[place]._value)
+        found[:, row] = 0
+        if np.any(found):
+            other = int(np.nonzero(found.any(axis=0).reshape(seed.shape[1], -1))[0][0])
+            raise ArgumentError(
+                f"batch_jacobian: row {row} of the target depends on row {other} of "
+                "the source",
+                help="use tape.jacobian, which does not assume independent rows",
+            )
+
+
+# Forward mode over a recording
+
+
+def push(
+    recording: Recording,
+    sources: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    targets: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """The tangents of recorded targets."""
+    request = Request.of(recording, targets, sources)
+    nodes = [group[0] for group in request.sources]
+    seeds = [param(f"t_{at}", node.type) for at, node in enumerate(nodes)]
+    found = jvp(
+        recording.order, sources=nodes, tangents=seeds, targets=request.targets
+    )
+    outputs: list[Node] = []
+    places: list[int | None] = []
+    for tangent, target in zip(found, request.targets, strict=True):
+        total = _sum_of([tangent], target.tensor_type)
+        places.append(None if total is None else len(outputs))
+        if total is not None:
+            outputs.append(total)
+    kept = recorded_inputs(outputs, recording, seeds)
+    plan = Plan(kept, Graph("tangents", (*kept, *seeds), outputs), tuple(places))
+    return run(plan, [recording.values[node] for node in kept], tangents)
+

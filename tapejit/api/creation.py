@@ -1,0 +1,315 @@
+"""Making tensors: from data and from nothing.
+
+Start reading at `asarray`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tapejit.api.dispatch import as_operand, cast, convert
+from tapejit.api.manipulation import as_shape, broadcast_to
+from tapejit.api.tensor import Made, Tensor, TracedTensor
+from tapejit.dims import Dim
+from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.origin import user_origin
+from tapejit.types import DType, as_dtype, default_float, scalar_dtype
+
+
+def asarray(
+    value: Any, /, *, dtype: Any = None, copy: bool | None = None, device: Any = None
+) -> Tensor:
+    """A tensor of numbers, nested lists, a NumPy array, or anything array-like.
+
+    Arrays keep their dtype and are copied, so later changes to them are not seen;
+    `copy=False` shares the memory on your promise not to change it. Python floats
+    become the default float, ints int32 where they fit.
+
+    >>> import tapejit as tj
+    >>> tj.asarray([1.0, 2.0]), tj.asarray(3)
+    (<tj.Tensor f32[2] [1. 2.]>, <tj.Tensor i32[] 3>)
+    """
+    check_device(device)
+    kind = None if dtype is None else as_dtype(dtype)
+    if isinstance(value, Tensor) or hasattr(value, "_operand"):
+        tensor = as_operand(value, "asarray")
+        return tensor if kind is None else cast(tensor, kind)
+    return convert(value, kind, copy=copy is not False)
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
+    """A tensor of a value, repeated to `shape` if one is given.
+
+    >>> import tapejit as tj
+    >>> tj.constant(2.0, shape=(2,))
+    <tj.Tensor f32[2] [2. 2.]>
+    """
+    tensor = asarray(value, dtype=dtype)
+    return tensor if shape is None else broadcast_to(tensor, shape)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that shares the memory of another library's array.
+
+    >>> import numpy as np
+    >>> import tapejit as tj
+    >>> tj.from_dlpack(np.float32([1, 2]))
+    <tj.Tensor f32[2] [1. 2.]>
+    """
+    check_device(device)
+    array = np.from_dlpack(x)
+    return convert(np.array(array) if copy else array, None, copy=False)
+
+
+def check_device(device: Any) -> None:
+    """Refuse a device that is not there."""
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"there is no device {device!r}", help='use "cpu"')
+
+
+def _new(array: np.ndarray[Any, Any]) -> Tensor:
+    return Tensor(array, Made("constant", user_origin(3)))
+
+
+def _kind(dtype: Any, default: DType) -> DType:
+    return default if dtype is None else as_dtype(dtype)
+
+
+def full(
+    shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """A tensor of one value.
+
+    >>> import tapejit as tj
+    >>> tj.full((2,), 7)
+    <tj.Tensor i32[2] [7 7]>
+    """
+    check_device(device)
+    if isinstance(fill_value, Tensor) or hasattr(fill_value, "_operand"):
+        value = as_operand(fill_value, "full")
+        return broadcast_to(value if dtype is None else cast(value, as_dtype(dtype)), shape)
+    kind = _kind(dtype, convert(fill_value, None)._value.dtype)
+    return _new(np.full(_checked(shape), fill_value, kind))
+
+
+def _checked(shape: Any) -> tuple[int, ...]:
+    sizes = as_shape(shape)
+    for size in sizes:
+        if isinstance(size, Dim) or size < 0:
+            raise ShapeError(f"cannot make a tensor of shape {sizes}")
+    return sizes
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of zeros, of the default float unless told otherwise.
+
+    >>> import tapejit as tj
+    >>> tj.zeros(2)
+    <tj.Tensor f32[2] [0. 0.]>
+    """
+    check_device(device)
+    return _new(np.zeros(_checked(shape), _kind(dtype, default_float())))
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of ones, of the default float unless told otherwise.
+
+    >>> import tapejit as tj
+    >>> tj.ones(2, dtype=tj.int32)
+    <tj.Tensor i32[2] [1 1]>
+    """
+    check_device(device)
+    return _new(np.ones(_checked(shape), _kind(dtype, default_float())))
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor whose values do not matter; tensors being immutable, they are zeros.
+
+    >>> import tapejit as tj
+    >>> tj.empty((2, 3)).shape
+    (2, 3)
+    """
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def full_like(
+    x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """One value in the shape and dtype of `x`.
+
+    >>> import tapejit as tj
+    >>> tj.full_like(tj.zeros(2), 3)
+    <tj.Tensor f32[2] [3. 3.]>
+    """
+    shape, kind = _like(x)
+    if isinstance(x, TracedTensor):
+        return broadcast_to(asarray(fill_value, dtype=_kind(dtype, kind)), shape)
+    return full(shape, fill_value, dtype=_kind(dtype, kind), device=device)
+
+
+def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros in the shape and dtype of `x`.
+
+    >>> import tapejit as tj
+    >>> tj.zeros_like(tj.asarray([1, 2]))
+    <tj.Tensor i32[2] [0 0]>
+    """
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones in the shape and dtype of `x`.
+
+    >>> import tapejit as tj
+    >>> tj.ones_like(tj.asarray([1.5, 2.5]))
+    <tj.Tensor f32[2] [1. 1.]>
+    """
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def _like(x: Any) -> tuple[Any, DType]:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        x = asarray(x)
+    return x.shape, as_dtype(x.dtype)
+
+
+def arange(
+    start: Any,
+    /,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+) -> Tensor:
+    """Evenly spaced values, the stop excluded.
+
+    >>> import tapejit as tj
+    >>> tj.arange(3), tj.arange(1.0, 2.0, 0.5)
+    (<tj.Tensor i32[3] [0 1 2]>, <tj.Tensor f32[2] [1.  1.5]>)
+    """
+    check_device(device)
+    if stop is None:
+        start, stop = 0, start
+    values = [x.item() if hasattr(x, "item") else x for x in (start, stop, step)]
+    if values[2] == 0:
+        raise ArgumentError("the step is 0", op="arange")
+    array = np.arange(*values)
+    if dtype is None:
+        ends = [scalar_dtype(value) for value in values]
+        kind = max(ends, key=lambda end: (end.kind == "f", end.itemsize))
+    return _new(array.astype(kind if dtype is None else as_dtype(dtype)))
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """`num` evenly spaced values.
+
+    >>> import tapejit as tj
+    >>> print(tj.linspace(0, 1, 5))
+    [0.   0.25 0.5  0.75 1.  ]
+    """
+    check_device(device)
+    low, high = (x.item() if hasattr(x, "item") else x for x in (start, stop))
+    array = np.linspace(low, high, operator.index(num), endpoint=endpoint)
+    kind = scalar_dtype(array.dtype.type(0).item())
+    return _new(array.astype(_kind(dtype, kind)))
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = None,
+    device: Any = None,
+) -> Tensor:
+    """Ones on a diagonal.
+
+    >>> import tapejit as tj
+    >>> print(tj.eye(2))
+    [[1. 0.]
+     [0. 1.]]
+    """
+    check_device(device)
+    return _new(np.eye(n_rows, n_cols, k, _kind(dtype, default_float())))
+
+
+class TensorSpec:
+    """The shape and dtype of a tensor that is not there yet; None is any size.
+
+    >>> import tapejit as tj
+    >>> tj.TensorSpec([None, 3], tj.float32)
+    TensorSpec(shape=(None, 3), dtype=float32)
+    """
+
+    __slots__ = ("dtype", "name", "shape")
+
+    def __init__(
+        self, shape: Any, dtype: Any = "float32", name: str | None = None
+    ) -> None:
+        sizes = (shape,) if isinstance(shape, int) or shape is None else tuple(shape)
+        for size in sizes:
+            if size is not None and (not isinstance(size, int) or size < 0):
+                raise ArgumentTypeError(f"a size is an int or None, got {size!r}")
+        self.shape: tuple[int | None, ...] = sizes
+        self.dtype = as_dtype(dtype)
+        self.name = name
+
+    @classmethod
+    def from_tensor(cls, tensor: Any, name: str | None = None) -> TensorSpec:
+        """The spec of a tensor that is there."""
+        return cls(tensor.shape, tensor.dtype, name)
+
+    def is_compatible_with(self, tensor: Any) -> bool:
+        """Whether a tensor has this dtype and fits this shape."""
+        shape = tuple(tensor.shape)
+        return (
+            as_dtype(tensor.dtype) == self.dtype
+            and len(shape) == len(self.shape)
+            and all(
+                want is None or want == size
+                for want, size in zip(self.shape, shape, strict=True)
+            )
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorSpec):
+            return NotImplemented
+        return (self.shape, self.dtype) == (other.shape, other.dtype)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+    def __repr__(self) -> str:
+        return f"TensorSpec(shape={self.shape}, dtype={self.dtype.name})"
+
+
+__all__ = [
+    "TensorSpec",
+    "arange",
+    "asarray",
+    "constant",
+    "empty",
+    "eye",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+]

@@ -1,0 +1,393 @@
+"""From a user's call to an operation: convert operands, run, record.
+
+`apply` is the only way an operation is performed: eagerly it runs the record's NumPy
+meaning and offers the result to the tapes; if an operand is being traced it makes a
+Node instead. No type rule runs on the eager happy path: the result tells its type.
+When NumPy refuses, the type rule runs to raise the error that teaches.
+
+`operands` brings whatever the user passed to Tensors of one dtype; Python scalars and
+NumPy floating scalars are weak, they take the dtype of the tensor they meet.
+
+Start reading at `apply`, then `operands`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextvars import ContextVar
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tapejit import ops
+from tapejit.api.numpy_adapter import restore, silence
+from tapejit.api.tensor import Made, Tensor, TracedTensor
+from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
+from tapejit.ir.node import Op
+from tapejit.origin import short_location, user_origin
+from tapejit.types import (
+    DType,
+    TensorType,
+    TupleType,
+    as_dtype,
+    default_float,
+    is_differentiable,
+    promote,
+    scalar_dtype,
+    weak_dtype,
+)
+
+if TYPE_CHECKING:
+    from tapejit.api.recording import Recording
+    from tapejit.api.trace import Trace
+
+TAPES: Final[ContextVar[tuple[Recording, ...]]] = ContextVar("tapes", default=())
+TRACE: Final[ContextVar[Trace | None]] = ContextVar("trace", default=None)
+
+Scalar = (bool, int, float, complex)
+Operand = Any
+
+
+def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
+    """Perform `op` on Tensors.
+
+    An op with several results gives a tuple of Tensors: see `apply_many`.
+    """
+    values = []
+    for x in inputs:
+        if type(x) is not Tensor:
+            return _apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
+        values.append(x._value)
+    if op.draws and TRACE.get() is not None:
+        return _apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
+    token = silence()
+    try:
+        out = op.eval(*values, **attrs)
+    except Exception as error:
+        raise explained(error, op, inputs, attrs) from None
+    finally:
+        restore(token)
+    result: Any
+    if type(out) is tuple:
+        result = tuple([Tensor(part) for part in out])
+    else:
+        result = Tensor(out)
+    tapes = TAPES.get()
+    if tapes:
+        thread = get_ident()
+        for tape in tapes:
+            if tape.thread == thread:
+                tape.record(op, inputs, attrs, result)
+    return result  # type: ignore[no-any-return]  # the tuple is apply_many's
+
+
+def apply_many(op: Op, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
+    """Perform an op with several results."""
+    return apply(op, *inputs, **attrs)  # type: ignore[return-value]
+
+
+def _apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
+    """Make a Node in the current trace and offer it to the tapes of that trace."""
+    trace = TRACE.get()
+    if trace is None:
+        leaked = next(x for x in inputs if isinstance(x, TracedTensor))
+        raise ArgumentError(
+            f"a tensor made while {leaked._trace.name} was traced is used after it",
+            op=op.name,
+            help="return it from the function instead of storing it",
+        )
+    nodes = [trace.node_of(x) for x in inputs]
+    try:
+        result = trace.record(op, nodes, attrs)
+    except TapejitError as error:
+        raise described(error, op, inputs) from None
+    thread = get_ident()
+    for tape in TAPES.get():
+        if tape.thread == thread and tape.trace is trace:
+            tape.record(op, inputs, attrs, result)
+    return result
+
+
+def explained(
+    error: Exception, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]
+) -> Exception:
+    """The error to raise when an evaluation failed: the type rule's if it has one."""
+    if isinstance(error, TapejitError):
+        return described(error, op, inputs)
+    try:
+        op.infer_type([x._type for x in inputs], attrs)
+    except TapejitError as better:
+        return described(better, op, inputs)
+    if isinstance(error, MemoryError):
+        sizes = ", ".join(str(x._type) for x in inputs)
+        return MemoryError(f"{op.name} of {sizes}: {error}")
+    kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
+    return described(kind(str(error)), op, inputs)
+
+
+def described(
+    error: TapejitError, op: Op, inputs: Sequence[Tensor]
+) -> TapejitError:
+    """The error with the operation's name, the user's line and the operands."""
+    error.op = error.op or op.name
+    error.origin = user_origin(2)
+    error.operands = tuple(describe_operand(x) for x in inputs)
+    return error
+
+
+def describe_operand(x: Tensor) -> str:
+    """`f32[64,8]   (matmul, train.py:14)`, as in error messages."""
+    made = x._made
+    text = str(x._type)
+    if made is None:
+        return text
+    if made.variable is not None:
+        return f"{text}   (variable {made.variable})"
+    return f"{text}   ({made.by}, {short_location(made.origin)})"
+
+
+# Operands
+
+
+def binary(op: Op, x: Operand, y: Operand) -> Tensor:
+    """An elementwise op of two operands, promoted to one dtype."""
+    if type(x) is Tensor:
+        kind = type(y)
+        if kind is Tensor:
+            if x._value.dtype is y._value.dtype:
+                return apply(op, x, y)
+        elif kind is float and x._value.dtype.kind == "f":
+            return apply(op, x, weak_scalar(y, x._value.dtype))
+    return apply(op, *operands((x, y), op.name))
+
+
+def unary(op: Op, x: Operand) -> Tensor:
+    """An elementwise op of one operand."""
+    if type(x) is Tensor:
+        return apply(op, x)
+    return apply(op, as_operand(x, op.name))
+
+
+def unary_float(op: Op, x: Operand) -> Tensor:
+    """An elementwise op that takes floats: integers and bools are converted."""
+    if type(x) is not Tensor:
+        x = as_operand(x, op.name)
+    dtype = x.dtype
+    if dtype.kind in "fc" or is_differentiable(dtype):
+        return apply(op, x)
+    return apply(op, cast(x, default_float()))
+
+
+def binary_float(op: Op, x: Operand, y: Operand) -> Tensor:
+    """As `binary`, for ops that take floats."""
+    if type(x) is Tensor and type(y) is Tensor:
+        dtype = x._value.dtype
+        if dtype is y._value.dtype and dtype.kind in "fc":
+            return apply(op, x, y)
+    x, y = operands((x, y), op.name)
+    if is_differentiable(x.dtype):
+        return apply(op, x, y)
+    return apply(op, cast(x, default_float()), cast(y, default_float()))
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """`x` in another dtype; itself if it has that already."""
+    if x.dtype == dtype:
+        return x
+    return apply(ops.cast, x, dtype=dtype)
+
+
+def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]:
+    """Whatever the user passed, as Tensors of one dtype."""
+    tensors: list[Any] = [
+        value if is_weak(value) else as_operand(value, name) for value in values
+    ]
+    strong = [x for x in tensors if isinstance(x, Tensor)]
+    dtype: DType | None = None
+    for x in strong:
+        dtype = x.dtype if dtype is None else promote(dtype, x.dtype)
+    for value in tensors:
+        if not isinstance(value, Tensor):
+            scalar = python_scalar(value)
+            dtype = scalar_dtype(scalar) if dtype is None else weak_dtype(scalar, dtype)
+    assert dtype is not None
+    if len(strong) > 1:
+        _warn_once_if_widened(values, dtype)
+    return [
+        cast(x, dtype) if isinstance(x, Tensor) else weak_scalar(x, dtype)
+        for x in tensors
+    ]
+
+
+def is_weak(value: Any) -> bool:
+    """Whether a value takes the dtype of what it meets."""
+    return isinstance(value, (*Scalar, np.floating)) and not isinstance(value, Tensor)
+
+
+def python_scalar(value: Any) -> bool | int | float | complex:
+    """A weak value as a Python scalar."""
+    return value if isinstance(value, Scalar) else float(value)
+
+
+_SCALARS: Final[dict[tuple[Any, DType], Tensor]] = {}
+
+
+def weak_scalar(value: Any, dtype: DType) -> Tensor:
+    """A scalar as a Tensor of `dtype`; common ones are made once."""
+    if type(value) is float and value != 0.0:  # 0.0 and -0.0 would share an entry
+        found = _SCALARS.get((value, dtype))
+        if found is not None:
+            return found
+        made = Tensor(np.asarray(value, dtype)[()])
+        if len(_SCALARS) < 4096:
+            _SCALARS[value, dtype] = made
+        return made
+    if isinstance(value, int) and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if not info.min <= value <= info.max:
+            raise OverflowError(
+                f"the Python integer {value} is out of bounds for {dtype.name}"
+            )
+    return Tensor(np.asarray(value).astype(dtype)[()])
+
+
+def as_operand(value: Any, name: str = "operation") -> Tensor:
+    """One value as a Tensor, without a copy where nobody can see the difference."""
+    if isinstance(value, Tensor):
+        return value
+    read = getattr(value, "_operand", None)  # a Variable
+    if read is not None:
+        tensor: Tensor = read()
+        return tensor
+    return convert(value, None, name=name, copy=bool(TAPES.get()) or TRACE.get() is not None)
+
+
+def convert(
+    value: Any, dtype: DType | None, *, name: str = "asarray", copy: bool = True
+) -> Tensor:
+    """Anything array-like that is not a Tensor yet as one."""
+    if isinstance(value, Scalar):
+        kind = scalar_dtype(value) if dtype is None else dtype
+        return Tensor(np.asarray(value).astype(kind)[()], _made("constant"))
+    if isinstance(value, (list, tuple)):
+        return _convert_sequence(value, dtype, name)
+    if isinstance(value, (str, bytes)) or value is None:
+        raise _not_a_tensor(value, name)
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArgumentTypeError(
+            f"{name} takes no masked arrays", help="fill it first: a.filled(0)"
+        )
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        raise _not_a_tensor(value, name) from None
+    if array.dtype == object or array.dtype.kind in "USMmV":
+        if not (array.dtype.kind == "V" and array.dtype.name == "bfloat16"):
+            raise _not_a_tensor(value, name)
+    target = as_dtype(array.dtype) if dtype is None else dtype
+    made = _made("array")
+    if array.dtype != target:
+        return Tensor(ops.cast.eval(array, dtype=target), made)
+    return Tensor(np.array(array) if copy and array is value else array, made)
+
+
+def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
+    """Nested lists: numbers make a constant, tensors among them are stacked."""
+    if any(isinstance(leaf, Tensor) or hasattr(leaf, "_operand") for leaf in _flat(value)):
+        from tapejit.api.manipulation import stack_nested
+
+        stacked: Tensor = stack_nested(value)
+        return stacked if dtype is None else cast(stacked, dtype)
+    try:
+        array = np.array(value)
+    except ValueError:
+        raise ArgumentError(
+            f"{name} got nested lists of unequal lengths",
+            help="every row needs the same number of elements",
+        ) from None
+    if array.dtype == object or array.dtype.kind in "USMm":
+        raise _not_a_tensor(value, name)
+    if dtype is None:
+        dtype = _list_dtype(array, value)
+    return Tensor(array.astype(dtype), _made("constant"))
+
+
+def _list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:
+    """Python numbers in lists get tapejit's defaults, arrays keep their dtype."""
+    leaves = list(_flat(value))
+    if any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves):
+        return as_dtype(array.dtype)
+    if not leaves:
+        return default_float()
+    if array.dtype.kind in "iu":
+        low, high = array.min(), array.max()
+        return scalar_dtype(int(low if low < -(2**31) else high))
+    return scalar_dtype(array.dtype.type(0).item())
+
+
+def _flat(value: Any) -> Any:
+    for part in value:
+        if isinstance(part, (list, tuple)):
+            yield from _flat(part)
+        else:
+            yield part
+
+
+def _not_a_tensor(value: Any, name: str) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{name} takes numbers, arrays and tensors, got {type(value).__name__}",
+        help="convert it to a NumPy array of numbers first",
+    )
+
+
+def _made(by: str) -> Made:
+    return Made(by, user_origin(3))
+
+
+_widening_warned = False
+
+
+def _warn_once_if_widened(values: Sequence[Any], dtype: DType) -> None:
+    """Say once that a float64 ndarray widened a float32 variable."""
+    global _widening_warned
+    if _widening_warned or dtype != np.float64:
+        return
+    wide = any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values)
+    narrow = any(
+        hasattr(v, "_operand") and v.dtype == np.float32 for v in values
+    )
+    if wide and narrow:
+        _widening_warned = True
+        warnings.warn(
+            "a float64 NumPy array met a float32 Variable and the result is float64; "
+            'convert the data once with x.astype("float32") or make the variable '
+            'float64 with dtype="float64"',
+            stacklevel=_user_stacklevel(),
+        )
+
+
+def _user_stacklevel() -> int:
+    """The `stacklevel` that makes a warning show the user's line."""
+    import sys
+
+    from tapejit.origin import _is_internal
+
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _is_internal[frame.f_globals.get("__name__", "")]:
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line."""
+    warnings.warn(message, category, stacklevel=_user_stacklevel())
+
+
+def result_types(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> list[TensorType]:
+    """The types of an op's results, by its rule."""
+    out = op.infer_type([x._type for x in inputs], attrs)
+    items = out.items if isinstance(out, TupleType) else (out,)
+    return [x for x in items if isinstance(x, TensorType)]

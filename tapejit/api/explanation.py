@@ -1,0 +1,168 @@
+"""Why a gradient is None, in words.
+
+`why_none` walks from the source towards the target over what the tape recorded and
+reports the first place where the path ends. What the tape does not know (a tensor it
+never saw) it explains by where the tensor came from.
+
+Start reading at `why_none`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapejit import ops
+from tapejit.api.recording import Recording
+from tapejit.api.tensor import Tensor
+from tapejit.api.variable import Variable
+from tapejit.errors import ArgumentTypeError
+from tapejit.ir.node import Node
+from tapejit.ir.structural import read
+from tapejit.origin import short_location
+from tapejit.passes.vjp import passes_gradient, vjp
+from tapejit.passes.vjp import filled as filled_node
+from tapejit.types import is_differentiable
+
+
+def why_none(recording: Recording, target: Any, source: Any) -> str:
+    """One sentence or two: where the path from `source` to `target` ends."""
+    for role, x in (("target", target), ("source", source)):
+        if not isinstance(x, (Tensor, Variable)):
+            raise ArgumentTypeError(
+                f"the {role} is a {type(x).__name__}, not a tensor",
+                help="a value that went through NumPy is a constant to the tape",
+            )
+        if not is_differentiable(x.dtype):
+            return f"the {role} is {x.dtype.name}: gradients exist for floats only"
+    ends = _nodes_of(recording, target)
+    starts = _nodes_of(recording, source)
+    if not starts:
+        return _why_unknown_source(recording, source)
+    if not ends:
+        return _why_unknown_target(recording, target)
+    if _is_connected(recording, starts, ends[-1]):
+        return "there is a path: the gradient is not None"
+    return _where_it_ends(recording, starts, ends[-1])
+
+
+def _nodes_of(recording: Recording, x: Any) -> list[Node]:
+    if isinstance(x, Variable):
+        return recording.reads.get(id(x), (x, []))[1]
+    node = recording.nodes.get(x._id)
+    return [] if node is None else [node]
+
+
+def _is_connected(recording: Recording, starts: list[Node], end: Node) -> bool:
+    seed = filled_node(1, end.tensor_type)
+    found = vjp(recording.order, targets=[end], seeds=[seed], sources=starts)
+    return any(part is not None for part in found)
+
+
+def _why_unknown_source(recording: Recording, source: Any) -> str:
+    if isinstance(source, Variable):
+        name = f"variable {source.name!r}"
+        if not source.trainable:
+            return (
+                f"{name} was not watched: it is not trainable; call tape.watch(v) "
+                "inside the block"
+            )
+        if not recording.watches_variables:
+            return (
+                f"{name} was not watched: the tape was made with "
+                "watch_accessed_variables=False; call tape.watch(v) inside the block"
+            )
+        return (
+            f"{name} was not read while the tape was recording; a value read before "
+            "the tape, or after it, does not connect to it"
+        )
+    if source._made is not None and source._made.variable is not None:
+        return (
+            f"the source is a value read from variable {source._made.variable!r}, not "
+            "recorded by this tape; ask for the variable itself"
+        )
+    return (
+        f"the source was not watched{_from(source)}; call tape.watch(x) inside the "
+        "block, before it is used"
+    )
+
+
+def _why_unknown_target(recording: Recording, target: Any) -> str:
+    if recording.escaped:
+        node, origin = next(iter(recording.escaped.items()))
+        return (
+            f"the target was not computed from anything the tape recorded{_from(target)}"
+            f"; the value of {_name(node)} went through NumPy at "
+            f"{short_location(origin)}, where the path ends"
+        )
+    return (
+        f"the target was not computed from anything watched{_from(target)}: it was "
+        "computed outside the tape's block, or from constants, or from values read "
+        "before the tape"
+    )
+
+
+def _from(x: Any) -> str:
+    made = getattr(x, "_made", None)
+    if made is None:
+        return ""
+    return f" (a {made.by}, {short_location(made.origin)})"
+
+
+def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
+    """The first Node after the source that lets no gradient through."""
+    needed = _ancestors(end)
+    reached = set(starts)
+    blocked: list[Node] = []
+    for node in recording.order:
+        if node in reached or not any(x in reached for x in node.inputs):
+            continue
+        if passes_gradient(node):
+            reached.add(node)
+        elif node in needed:
+            blocked.append(node)
+    if blocked:
+        return _why_blocked(blocked[0])
+    if recording.escaped:
+        for node, origin in recording.escaped.items():
+            if node in reached:
+                return (
+                    f"the value of {_name(node)} went through NumPy at "
+                    f"{short_location(origin)}: from there on it is a constant"
+                )
+    return "the target was computed from other values: no operation connects the two"
+
+
+def _ancestors(end: Node) -> set[Node]:
+    found, waiting = {end}, [end]
+    while waiting:
+        for x in waiting.pop().inputs:
+            if x not in found:
+                found.add(x)
+                waiting.append(x)
+    return found
+
+
+def _why_blocked(node: Node) -> str:
+    if node.op is ops.stop_gradient:
+        return f"the path ends at stop_gradient: {_place(node)}"
+    if node.op is ops.cast:
+        kind = node.tensor_type.dtype.name
+        return (
+            f"the path ends at a cast to {kind}: {_place(node)}; no gradient passes "
+            "through integers"
+        )
+    return (
+        f"the path ends at {node.op.name}: {_place(node)}; its result is not "
+        "differentiable"
+    )
+
+
+def _name(node: Node) -> str:
+    if node.op is read:
+        return f"variable {node.inputs[0].name!r}"
+    return node.op.name if node.inputs else "a watched tensor"
+
+
+def _place(node: Node) -> str:
+    origin = node.origin
+    return short_location(origin) if isinstance(origin, tuple) else "unknown line"

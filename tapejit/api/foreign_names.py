@@ -1,0 +1,1 @@
+def hint(n): return None

@@ -1,0 +1,226 @@
+"""Indexing: NumPy's, basic and advanced.
+
+A basic index (ints, slices, `...`, None) becomes slice, flip and reshape. Integer
+arrays become one `gather` over the axes they index; a boolean mask is turned into the
+positions of its True elements first.
+
+Start reading at `getitem`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapejit import ops
+from tapejit.api.dispatch import apply, as_operand, cast, operands
+from tapejit.api.manipulation import broadcast_to, permute_dims, reshape
+from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.errors import (
+    ArgumentTypeError,
+    OutOfRangeError,
+    ShapeError,
+    TapejitError,
+    UnsupportedError,
+)
+from tapejit.ops.basic_index import BasicIndex, plan_basic_index
+from tapejit.ops.shapes import normalize_axis
+
+
+def getitem(x: Any, key: Any) -> Tensor:
+    """`x[key]`."""
+    x = as_operand(x, "getitem")
+    try:
+        plan = plan_basic_index(key, x.shape)
+        if plan is not None:
+            return _basic(x, plan)
+        return _advanced(x, key if isinstance(key, tuple) else (key,))
+    except TapejitError as error:
+        error.op = error.op or "getitem"
+        raise
+
+
+def _basic(x: Tensor, plan: BasicIndex) -> Tensor:
+    whole = plan.stops == x.shape and not any(plan.starts)
+    if not whole or any(step != 1 for step in plan.steps):
+        x = apply(
+            ops.slice, x, starts=plan.starts, stops=plan.stops, steps=plan.steps
+        )
+    if plan.flips:
+        x = apply(ops.flip, x, axes=plan.flips)
+    return reshape(x, plan.shape)
+
+
+def _advanced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
+    """Slices first, then one gather over the axes that arrays index.
+
+    The axes of the index arrays stand where the arrays stood if those are next to
+    each other, in front otherwise.
+    """
+    entries = _expanded(x, key)
+    basic: list[Any] = []
+    indices: list[Tensor] = []
+    axes: list[int] = []
+    places: list[int] = []
+    for place, entry in enumerate(entries):
+        if isinstance(entry, Tensor):
+            axes.append(len(basic))
+            indices.append(entry)
+            places.append(place)
+            basic.append(slice(None))
+        else:
+            basic.append(entry)
+    plan = plan_basic_index(tuple(basic), x.shape)
+    assert plan is not None
+    y = _basic(x, plan)
+    out = apply(ops.gather, y, *indices, axes=tuple(axes))
+    rank = max(index.ndim for index in indices)
+    if places != list(range(places[0], places[-1] + 1)) or axes[0] == 0:
+        return out
+    front, rest = range(rank), list(range(rank, out.ndim))
+    before, after = rest[: axes[0]], rest[axes[0] :]
+    return permute_dims(out, (*before, *front, *after))
+
+
+def _expanded(x: Tensor, key: tuple[Any, ...]) -> list[Any]:
+    """One entry per axis (None adds one), arrays as integer tensors."""
+    entries: list[Any] = []
+    for entry in key:
+        if entry is None or entry is Ellipsis or isinstance(entry, slice):
+            entries.append(entry)
+        elif isinstance(entry, (bool, np.bool_)):
+            raise UnsupportedError(
+                "a single bool is not an index", help="use an array of bools"
+            )
+        else:
+            entries.extend(_index_arrays(entry))
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if used > x.ndim:
+        raise OutOfRangeError(f"too many indices: {x._type} has {x.ndim}, got {used}")
+    dots = [at for at, entry in enumerate(entries) if entry is Ellipsis]
+    if len(dots) > 1:
+        raise OutOfRangeError("an index can only have one ellipsis ('...')")
+    at = dots[0] if dots else len(entries)
+    fill = [slice(None)] * (x.ndim - used)
+    entries = entries[:at] + fill + entries[at + len(dots) :]
+    _check_masks(x, entries)
+    return [_unmasked(entry) for entry in entries]
+
+
+class _MaskPart:
+    """One axis of a boolean mask: the positions of its True elements there."""
+
+    def __init__(self, positions: Any, size: int) -> None:
+        self.positions = positions
+        self.size = size
+
+
+def _index_arrays(entry: Any) -> list[Any]:
+    index = as_operand(entry, "getitem")
+    if index.dtype.kind == "b":
+        if isinstance(index, TracedTensor):
+            raise index._no_value("a boolean mask")
+        found = np.nonzero(np.asarray(index._value))
+        return [
+            _MaskPart(at, size) for at, size in zip(found, index.shape, strict=True)
+        ]
+    if index.dtype.kind not in "iu":
+        empty = isinstance(entry, list) and not entry
+        if not empty:
+            raise OutOfRangeError(
+                f"an index is made of integers or bools, got {index._type}"
+            )
+        index = cast(index, np.dtype("int64"))
+    return [index]
+
+
+def _check_masks(x: Tensor, entries: Sequence[Any]) -> None:
+    axis = 0
+    for entry in entries:
+        if isinstance(entry, _MaskPart) and entry.size != x.shape[axis]:
+            raise OutOfRangeError(
+                f"a boolean mask of size {entry.size} does not fit axis {axis} of "
+                f"{x._type}"
+            )
+        axis += entry is not None
+
+
+def _unmasked(entry: Any) -> Any:
+    return Tensor(entry.positions) if isinstance(entry, _MaskPart) else entry
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """The elements at integer positions along an axis; negative ones wrap.
+
+    >>> import tapejit as tj
+    >>> print(tj.take(tj.asarray([10.0, 20.0, 30.0]), [2, -3], axis=0))
+    [30. 10.]
+    """
+    x = as_operand(x, "take")
+    index = _as_indices(indices, "take")
+    if axis is None:
+        if x.ndim > 1:
+            x = reshape(x, (-1,))
+        axis = 0
+    at = normalize_axis(axis, x.ndim)
+    out = apply(ops.gather, x, index, axes=(at,))
+    if not at:
+        return out
+    front, rest = range(index.ndim), list(range(index.ndim, out.ndim))
+    return permute_dims(out, (*rest[:at], *front, *rest[at:]))
+
+
+def _as_indices(indices: Any, name: str) -> Tensor:
+    index = as_operand(indices, name)
+    if index.dtype.kind not in "iu":
+        raise OutOfRangeError(
+            f"indices are integers, got {index._type}",
+            op=name,
+            help="convert them with .astype(tj.int64)",
+        )
+    return index
+
+
+def scatter_add(
+    x: Any, indices: Any, updates: Any, /, *, axis: int = 0
+) -> Tensor:
+    """A copy of `x` with `updates` added at `indices` along `axis`.
+
+    Repeated indices add up. `updates` broadcasts to the shape `take` would give.
+
+    >>> import tapejit as tj
+    >>> print(tj.scatter_add(tj.zeros(3), [0, 2, 0], tj.asarray([1.0, 2.0, 3.0])))
+    [4. 0. 2.]
+    """
+    x, updates = operands((x, updates), "scatter_add")
+    index = _as_indices(indices, "scatter_add")
+    at = normalize_axis(axis, x.ndim)
+    wanted = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
+    try:
+        updates = broadcast_to(updates, wanted)
+    except ShapeError:
+        raise ShapeError(
+            f"updates of {updates._type} do not fit the {wanted} elements that "
+            "the indices select",
+            op="scatter_add",
+        ) from None
+    moved = range(at, at + index.ndim)
+    rest = [a for a in range(updates.ndim) if a not in moved]
+    return apply(
+        ops.gather_add, x, permute_dims(updates, (*moved, *rest)), index, axes=(at,)
+    )
+
+
+def positions_of(x: Any, key: Any) -> Any:
+    """The flat positions that `x[key]` selects: for assigning to part of a variable."""
+    numbers = np.arange(x.size).reshape(x.shape)
+    selected = getitem(Tensor(numbers), key)
+    if builtins.any(part is None for part in (key if isinstance(key, tuple) else ())):
+        raise ArgumentTypeError("an assignment takes no None in its index")
+    return np.asarray(selected._value)
+
+
+__all__ = ["scatter_add", "take"]

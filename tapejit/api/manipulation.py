@@ -1,0 +1,268 @@
+"""Shapes: reshaping, reordering, joining, padding.
+
+Start reading at `reshape`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from tapejit import ops
+from tapejit.api.dispatch import apply, as_operand, operands, weak_scalar
+from tapejit.api.tensor import Tensor
+from tapejit.dims import Dim
+from tapejit.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
+from tapejit.ops.shapes import normalize_axes, normalize_axis
+
+Axis = int | Sequence[int] | None
+
+
+def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
+    """A shape given as an int or a sequence, as a tuple of sizes."""
+    if isinstance(shape, Dim):
+        return (shape,)
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        pass
+    try:
+        sizes = tuple(
+            size if isinstance(size, Dim) else operator.index(size) for size in shape
+        )
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name} takes an int or a sequence of ints, got {shape!r}"
+        ) from None
+    return sizes
+
+
+def reshape(x: Any, /, shape: Any) -> Tensor:
+    """The same elements in another shape; one size may be -1.
+
+    >>> import tapejit as tj
+    >>> tj.reshape(tj.arange(6), (2, -1)).shape
+    (2, 3)
+    """
+    x = as_operand(x, "reshape")
+    sizes = as_shape(shape, "reshape")
+    if any(size == -1 for size in sizes):
+        sizes = _with_inferred(sizes, x)
+    if any(not isinstance(size, Dim) and size < 0 for size in sizes):
+        raise ShapeError(f"a size is negative in {sizes}", op="reshape")
+    return x if sizes == x.shape else apply(ops.reshape, x, shape=sizes)
+
+
+def _with_inferred(sizes: tuple[Any, ...], x: Tensor) -> tuple[Any, ...]:
+    if sizes.count(-1) > 1:
+        raise ShapeError(f"only one size may be -1, got {sizes}", op="reshape")
+    rest: Any = 1
+    for size in sizes:
+        rest = rest if size == -1 else rest * size
+    total: Any = x.size
+    if rest == 0 or total % rest != 0:
+        raise ShapeError(
+            f"cannot fit {x._type} into {sizes}",
+            op="reshape",
+            help=f"{total} elements do not divide by {rest}",
+        )
+    return tuple(total // rest if size == -1 else size for size in sizes)
+
+
+def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+    """The axes in another order.
+
+    >>> import tapejit as tj
+    >>> tj.permute_dims(tj.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = as_operand(x, "permute_dims")
+    order = tuple(normalize_axis(operator.index(at), x.ndim) for at in axes)
+    if sorted(order) != list(range(x.ndim)):
+        raise AxisError(
+            f"{tuple(axes)} is not an order of the {x.ndim} axes of {x._type}",
+            op="permute_dims",
+            help="name every axis exactly once",
+        )
+    identity = order == tuple(range(x.ndim))
+    return x if identity else apply(ops.permute_dims, x, axes=order)
+
+
+def matrix_transpose(x: Any, /) -> Tensor:
+    """The last two axes exchanged.
+
+    >>> import tapejit as tj
+    >>> tj.matrix_transpose(tj.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
+    x = as_operand(x, "matrix_transpose")
+    if x.ndim < 2:
+        raise ShapeError(
+            f"takes a tensor of rank 2 or more, got {x._type}", op="matrix_transpose"
+        )
+    order = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+    return apply(ops.permute_dims, x, axes=order)
+
+
+def broadcast_to(x: Any, /, shape: Any) -> Tensor:
+    """Repeated along axes of size one and new leading axes.
+
+    >>> import tapejit as tj
+    >>> tj.broadcast_to(tj.asarray([1.0, 2.0]), (3, 2)).shape
+    (3, 2)
+    """
+    x = as_operand(x, "broadcast_to")
+    sizes = as_shape(shape, "broadcast_to")
+    return x if sizes == x.shape else apply(ops.broadcast_to, x, shape=sizes)
+
+
+def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+    """With new axes of size one.
+
+    >>> import tapejit as tj
+    >>> tj.expand_dims(tj.zeros((2, 3)), axis=1).shape
+    (2, 1, 3)
+    """
+    x = as_operand(x, "expand_dims")
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    new = normalize_axes(given, x.ndim + len(given))
+    old = iter(x.shape)
+    rank = x.ndim + len(given)
+    return reshape(x, tuple(1 if at in new else next(old) for at in range(rank)))
+
+
+def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
+    """Without axes of size one; those named, or all of them.
+
+    >>> import tapejit as tj
+    >>> tj.squeeze(tj.zeros((2, 1, 3)), 1).shape
+    (2, 3)
+    """
+    x = as_operand(x, "squeeze")
+    if axis is None:
+        axes = tuple(at for at, size in enumerate(x.shape) if size == 1)
+    else:
+        axes = normalize_axes(axis, x.ndim)
+    for at in axes:
+        if x.shape[at] != 1:
+            raise ShapeError(
+                f"axis {at} of {x._type} has size {x.shape[at]}, not 1", op="squeeze"
+            )
+    return reshape(x, tuple(n for at, n in enumerate(x.shape) if at not in axes))
+
+
+def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+    """One after the other along an axis; `axis=None` flattens first.
+
+    >>> import tapejit as tj
+    >>> print(tj.concat([tj.asarray([1.0]), tj.asarray([2.0, 3.0])]))
+    [1. 2. 3.]
+    """
+    tensors = operands([as_operand(x, "concat") for x in _nonempty(arrays, "concat")])
+    if axis is None:
+        tensors, axis = [reshape(x, (-1,)) for x in tensors], 0
+    if tensors[0].ndim == 0:
+        raise ShapeError(
+            "tensors without axes cannot be joined", op="concat", help="use tj.stack"
+        )
+    return apply(ops.concat, *tensors, axis=normalize_axis(axis, tensors[0].ndim))
+
+
+def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+    """Side by side along a new axis.
+
+    >>> import tapejit as tj
+    >>> tj.stack([tj.zeros((3,)), tj.ones((3,))], axis=1).shape
+    (3, 2)
+    """
+    tensors = operands([x for x in _nonempty(arrays, "stack")], "stack")
+    first = tensors[0]
+    for x in tensors:
+        if x.shape != first.shape:
+            raise ShapeError(
+                f"cannot stack {first._type} with {x._type}",
+                op="stack",
+                help="stacked tensors need equal shapes; tj.concat joins along an axis",
+            )
+    at = normalize_axis(axis, first.ndim + 1)
+    return concat([expand_dims(x, axis=at) for x in tensors], axis=at)
+
+
+def _nonempty(arrays: Any, name: str) -> list[Any]:
+    if isinstance(arrays, Tensor) and not arrays.ndim:
+        raise ArgumentTypeError("takes a sequence of tensors", op=name)
+    found = list(arrays)
+    if not found:
+        raise ArgumentError("needs at least one tensor", op=name)
+    return found
+
+
+def stack_nested(value: Any) -> Tensor:
+    """Nested lists with tensors in them, as one tensor."""
+    if isinstance(value, (list, tuple)):
+        return stack([stack_nested(part) for part in value])
+    return as_operand(value, "asarray")
+
+
+def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
+    """With a constant around it, as `numpy.pad` in mode "constant".
+
+    `pad_width` is an int for every side, a pair (before, after) for every axis, or
+    one pair per axis.
+
+    >>> import tapejit as tj
+    >>> print(tj.pad(tj.asarray([1.0, 2.0]), (1, 2)))
+    [0. 1. 2. 0. 0.]
+    """
+    x = as_operand(x, "pad")
+    widths = _pad_widths(pad_width, x.ndim)
+    if isinstance(constant_values, (bool, int, float, complex)):
+        value = weak_scalar(constant_values, x.dtype)
+    else:
+        x, value = operands((x, constant_values), "pad")
+    if value.ndim:
+        raise ShapeError("takes one constant for all sides", op="pad")
+    return apply(ops.pad, x, value, widths=widths)
+
+
+def _pad_widths(given: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    if isinstance(given, int):
+        return ((given, given),) * ndim
+    pairs = tuple(given)
+    if len(pairs) == 2 and all(isinstance(side, int) for side in pairs):
+        return (pairs,) * ndim
+    if len(pairs) == 1:
+        pairs = pairs * ndim
+    if len(pairs) != ndim:
+        raise ArgumentError(
+            f"{len(pairs)} pairs of widths for {ndim} axes",
+            op="pad",
+            help="give an int, one (before, after), or one pair per axis",
+        )
+    return tuple((int(before), int(after)) for before, after in pairs)
+
+
+def flip(x: Any, /, *, axis: Axis = None) -> Tensor:
+    """In reverse order along an axis, or along all.
+
+    >>> import tapejit as tj
+    >>> print(tj.flip(tj.asarray([1.0, 2.0, 3.0])))
+    [3. 2. 1.]
+    """
+    x = as_operand(x, "flip")
+    return apply(ops.flip, x, axes=normalize_axes(axis, x.ndim))
+
+
+__all__ = [
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "flip",
+    "matrix_transpose",
+    "pad",
+    "permute_dims",
+    "reshape",
+    "squeeze",
+    "stack",
+]

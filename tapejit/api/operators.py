@@ -1,0 +1,472 @@
+"""Python's operators and NumPy's methods, shared by Tensor and Variable.
+
+Each is one line that names the function it stands for. The functions need Tensor, so
+this module comes last and fills the empty base class that `tensor.py` declares.
+
+Start reading at `Operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapejit import ops
+from tapejit.api import (
+    elementwise,
+    indexing,
+    linear,
+    manipulation,
+    numpy_protocol,
+    reductions,
+    representation,
+    variable,
+)
+from tapejit.api.dispatch import as_operand, binary, binary_float, unary
+from tapejit.api.tensor import Operators as OperatorBase
+from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.errors import ArgumentError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from tapejit.types import DType
+
+Axis = int | Sequence[int] | None
+
+# Values that an operator leaves to the other side, which then raises TypeError.
+Foreign = (str, bytes, dict, set, type(None))
+
+
+class Operators:
+    """What tensors and variables can do in an expression."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def dtype(self) -> DType: ...
+
+    # Arithmetic
+
+    def __add__(self, other: Any) -> Tensor:
+        return _binary(ops.add, self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _binary(ops.add, other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _binary(ops.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _binary(ops.sub, other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _binary(ops.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _binary(ops.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _binary_float(ops.div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _binary_float(ops.div, other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return _binary(ops.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return _binary(ops.floor_divide, other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return _binary(ops.remainder, self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return _binary(ops.remainder, other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return self // other, self % other
+
+    def __pow__(self, other: Any) -> Tensor:
+        if isinstance(other, Foreign):
+            return NotImplemented
+        return elementwise.pow(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        if isinstance(other, Foreign):
+            return NotImplemented
+        return elementwise.pow(other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        if isinstance(other, Foreign):
+            return NotImplemented
+        return linear.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        if isinstance(other, Foreign):
+            return NotImplemented
+        return linear.matmul(other, self)
+
+    def __neg__(self) -> Tensor:
+        return elementwise.negative(self)
+
+    def __pos__(self) -> Tensor:
+        return as_operand(self)
+
+    def __abs__(self) -> Tensor:
+        return elementwise.abs(self)
+
+    def __round__(self, ndigits: int | None = None) -> Tensor:
+        if ndigits:
+            raise ArgumentError("round() of a tensor takes no digits")
+        return elementwise.round(self)
+
+    def __floor__(self) -> Tensor:
+        return elementwise.floor(self)
+
+    def __ceil__(self) -> Tensor:
+        return elementwise.ceil(self)
+
+    def __trunc__(self) -> Tensor:
+        return elementwise.trunc(self)
+
+    # Comparison and bits
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, Foreign):
+            return NotImplemented
+        return binary(ops.equal, self, other)
+
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, Foreign):
+            return NotImplemented
+        return binary(ops.not_equal, self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # == works element by element
+
+    def __lt__(self, other: Any) -> Tensor:
+        return _binary(ops.less, self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return _binary(ops.less_equal, self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return _binary(ops.greater, self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return _binary(ops.greater_equal, self, other)
+
+    def __and__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_and, self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_and, other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_or, self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_or, other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_xor, self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_xor, other, self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_left_shift, self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_left_shift, other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_right_shift, self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return _binary(ops.bitwise_right_shift, other, self)
+
+    def __invert__(self) -> Tensor:
+        return unary(ops.bitwise_invert, self)
+
+    # Shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> Tensor:
+        """The axes reversed."""
+        return manipulation.permute_dims(self, tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
+        return manipulation.matrix_transpose(self)
+
+    @property
+    def real(self) -> Tensor:
+        """The real part."""
+        return elementwise.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part."""
+        return elementwise.imag(self)
+
+    @property
+    def device(self) -> str:
+        """Where the data is."""
+        return "cpu"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentTypeError("len() of a tensor without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise ArgumentTypeError("iteration over a tensor without axes")
+        whole = as_operand(self)
+        return (whole[at] for at in range(len(whole)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(reductions.any(self == value))
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise ArgumentTypeError(
+            "a tensor cannot be changed in place",
+            help="x.scatter_add(i, v) and tj.where make a changed copy; a Variable "
+            "has v[i].assign(...)",
+        )
+
+    def __delitem__(self, key: Any) -> None:
+        raise ArgumentTypeError("a tensor cannot be changed in place")
+
+    # Python values
+
+    def _scalar(self, what: str) -> Any:
+        tensor = as_operand(self)
+        if isinstance(tensor, TracedTensor):
+            raise tensor._no_value(f"{what}()")
+        if self.size != 1:
+            raise ArgumentError(
+                f"{what}() of a tensor with {self.size} elements",
+                help="take one element, or reduce with tj.any, tj.all or tj.sum",
+            )
+        return np.asarray(tensor._value).reshape(())[()]
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        return int(self._one("int"))
+
+    def __float__(self) -> float:
+        return float(self._one("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._one("complex"))
+
+    def _one(self, what: str) -> Any:
+        """As NumPy: int, float and complex take tensors without axes."""
+        if self.ndim:
+            raise ArgumentTypeError(
+                f"{what}() takes a tensor without axes, this one has shape "
+                f"{self.shape}",
+                help="index it, or use .item() if it has one element",
+            )
+        return self._scalar(what)
+
+    def __index__(self) -> int:
+        value = self._one("index")
+        if not isinstance(value, np.integer):
+            raise ArgumentTypeError(
+                f"only integer tensors can be an index, this one is {self.dtype}"
+            )
+        return int(value)
+
+    def item(self, *at: int) -> bool | int | float | complex:
+        """One element as a Python scalar."""
+        if at:
+            return self[at].item()
+        return self._scalar("item").item()
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python scalars."""
+        tensor = as_operand(self)
+        if isinstance(tensor, TracedTensor):
+            raise tensor._no_value("tolist()")
+        return np.asarray(tensor._value).tolist()
+
+    def __format__(self, spec: str) -> str:
+        if self.ndim == 0 and spec:
+            return format(self.item(), spec)
+        return str(self) if not spec else format(str(self), spec)
+
+    # Methods of ndarray
+
+    def astype(self, dtype: Any) -> Tensor:
+        """The same values in another dtype."""
+        return elementwise.astype(self, dtype)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape; one size may be -1."""
+        flat = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return manipulation.reshape(self, flat)
+
+    def flatten(self) -> Tensor:
+        """All elements along one axis."""
+        return manipulation.reshape(self, (-1,))
+
+    ravel = flatten
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """The axes in another order, reversed if none is given."""
+        if not axes:
+            return self.T
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return manipulation.permute_dims(self, order)
+
+    def squeeze(self, axis: Axis = None) -> Tensor:
+        """Without axes of size one."""
+        return manipulation.squeeze(self, axis)
+
+    def sum(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """The sum over `axis`."""
+        return reductions.sum(self, axis=axis, keepdims=keepdims)
+
+    def prod(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """The product over `axis`."""
+        return reductions.prod(self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """The mean over `axis`."""
+        return reductions.mean(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """The largest element over `axis`."""
+        return reductions.max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """The smallest element over `axis`."""
+        return reductions.min(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+        """The position of the largest element."""
+        return reductions.argmax(self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+        """The position of the smallest element."""
+        return reductions.argmin(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """Whether every element is true."""
+        return reductions.all(self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        """Whether some element is true."""
+        return reductions.any(self, axis=axis, keepdims=keepdims)
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        """The elements held between two bounds."""
+        return elementwise.clip(self, min, max)
+
+    def round(self) -> Tensor:
+        """The nearest integers, ties to even."""
+        return elementwise.round(self)
+
+    def conj(self) -> Tensor:
+        """The complex conjugate."""
+        return elementwise.conj(self)
+
+    def dot(self, other: Any) -> Tensor:
+        """The matrix product."""
+        return linear.matmul(self, other)
+
+    def scatter_add(self, indices: Any, updates: Any, *, axis: int = 0) -> Tensor:
+        """A copy with `updates` added at `indices` along `axis`."""
+        return indexing.scatter_add(self, indices, updates, axis=axis)
+
+    # Parts of variables
+
+    def assign(self, value: Any) -> Tensor:
+        """Write a part of a variable: `v[1:].assign(x)`."""
+        return variable.assign_part(self, value, "assign")  # type: ignore[arg-type]
+
+    def assign_add(self, value: Any) -> Tensor:
+        """Add to a part of a variable: `v[1:].assign_add(x)`."""
+        return variable.assign_part(self, value, "assign_add", np.add.at)  # type: ignore[arg-type]
+
+    def assign_sub(self, value: Any) -> Tensor:
+        """Subtract from a part of a variable: `v[1:].assign_sub(x)`."""
+        return variable.assign_part(self, value, "assign_sub", np.subtract.at)  # type: ignore[arg-type]
+
+    # Protocols
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        return numpy_protocol.apply_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(
+        self, function: Any, types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        return numpy_protocol.apply_function(function, args, kwargs)
+
+    def __repr__(self) -> str:
+        return representation.text(self)
+
+    def __str__(self) -> str:
+        return representation.values(self)
+
+    def _repr_html_(self) -> str:
+        return representation.html(self)
+
+
+def _binary(op: Any, x: Any, y: Any) -> Tensor:
+    if isinstance(x, Foreign) or isinstance(y, Foreign):
+        return NotImplemented
+    return binary(op, x, y)
+
+
+def _binary_float(op: Any, x: Any, y: Any) -> Tensor:
+    if isinstance(x, Foreign) or isinstance(y, Foreign):
+        return NotImplemented
+    return binary_float(op, x, y)
+
+
+def _fill(base: type, methods: type) -> None:
+    for name, value in vars(methods).items():
+        if name not in ("__slots__", "__dict__", "__weakref__", "__module__"):
+            setattr(base, name, value)
+
+
+_fill(OperatorBase, Operators)

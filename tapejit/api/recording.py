@@ -1,0 +1,289 @@
+"""What a tape records, and how it recognises what it has recorded before.
+
+A Recording maps the ids of Tensors to Nodes and keeps the Tensors whose values its
+derivative rules look at, no others. The Nodes come from a trie shared by all tapes:
+each state of it is "the program recorded so far", and recording an operation is one
+look-up of (op, attributes, user's line, operands) that leads to the next state. The
+second time a training step runs, no Node is made, no type rule runs, and the adjoint
+Graph that belongs to the last state is already there.
+
+Every leaf that is not recorded itself (a constant, a batch of data, a Python number)
+is a parameter of its type, so the values of a step do not matter to the trie.
+
+Start reading at `Recording.record`, then `State`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from tapejit.api.dispatch import TAPES, TRACE
+from tapejit.api.tensor import Tensor, next_id
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import Node, Op, param
+from tapejit.ir.structural import item, read
+from tapejit.origin import Origin, _is_internal
+from tapejit.passes.vjp import needed_values, passes_gradient
+from tapejit.types import TensorType, TupleType, is_differentiable
+
+if TYPE_CHECKING:
+    from tapejit.api.variable import Variable
+
+MAX_STATES: Final = 50_000  # about a kilobyte each
+
+
+class State:
+    """A point in the trie: the program recorded so far.
+
+    `node` is what the last step recorded, `items` its projections if it has several
+    results. `saves` says which Tensors to keep: pairs of a Node and where its Tensor
+    is (an operand's position, or ~position of a result). `plans` holds the adjoint
+    Graphs asked for at this point.
+    """
+
+    __slots__ = ("items", "next", "node", "plans", "saves")
+
+    def __init__(
+        self,
+        node: Node | None = None,
+        items: tuple[Node, ...] = (),
+        saves: tuple[tuple[Node, int], ...] = (),
+    ) -> None:
+        self.node = node
+        self.items = items
+        self.saves = saves
+        self.next: dict[Any, State] = {}
+        self.plans: dict[Any, Any] = {}
+
+
+class Trie:
+    """The root of all recordings; it starts anew when it holds too many states."""
+
+    def __init__(self) -> None:
+        self.root = State()
+        self.size = 0
+
+    def grow(self, state: State, key: Any, made: State) -> State:
+        self.size += 1
+        if self.size > MAX_STATES:
+            self.clear()
+        return state.next.setdefault(key, made)
+
+    def clear(self) -> None:
+        """Forget everything; tapes in use keep the states they are at."""
+        self.root = State()
+        self.size = 0
+
+
+TRIE: Final = Trie()
+
+
+class Recording:
+    """One tape's Nodes and kept values.
+
+    nodes     Tensor id -> Node, for everything that depends on something watched
+    order     the Nodes in the order of recording
+    values    Node -> Tensor, for those a derivative rule looks at
+    reads     id of a Variable -> (the Variable, the Nodes of its reads)
+    watched   id of a Variable -> the Variable, for those watched by hand
+    escaped   Nodes whose value was taken by NumPy, with the user's line
+    """
+
+    __slots__ = (
+        "escaped",
+        "keeps_all",
+        "nodes",
+        "order",
+        "reads",
+        "state",
+        "thread",
+        "trace",
+        "values",
+        "watched",
+        "watches_variables",
+    )
+
+    def __init__(
+        self, *, watches_variables: bool = True, keeps_all: bool = False
+    ) -> None:
+        self.watches_variables = watches_variables
+        self.keeps_all = keeps_all
+        self.thread = get_ident()
+        self.trace = TRACE.get()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything recorded."""
+        self.nodes: dict[int, Node] = {}
+        self.order: list[Node] = []
+        self.values: dict[Node, Tensor] = {}
+        self.reads: dict[int, tuple[Variable, list[Node]]] = {}
+        self.watched: dict[int, Variable] = {}
+        self.escaped: dict[Node, Origin | None] = {}
+        self.state = TRIE.root
+
+    def release(self) -> None:
+        """Let go of all values; the Nodes stay, to answer questions about paths."""
+        self.values = {}
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """Record an operation if one of its operands is recorded."""
+        nodes = self.nodes
+        key: list[Any] = [op]
+        found = False
+        for x in inputs:
+            node = nodes.get(x._id)
+            if node is None:
+                value = x._value
+                key.append((value.dtype, value.shape))
+            else:
+                key.append(node)
+                found = True
+        if not found:
+            return
+        frame: Any = sys._getframe(2)
+        while _is_internal[frame.f_globals.get("__name__", "")]:
+            frame = frame.f_back
+            if frame is None:
+                break
+        if frame is not None:
+            # The code object by identity: the Node's origin keeps it alive.
+            key.append(id(frame.f_code))
+            key.append(frame.f_lasti)
+        if attrs:
+            key.extend(attrs.items())
+        path = tuple(key)
+        state = self.state.next.get(path)
+        if state is None:
+            state = self._grow(path, op, inputs, attrs, frame)
+        self.state = state
+        node = state.node
+        assert node is not None
+        self.order.append(node)
+        if state.items:
+            for part, projection in zip(result, state.items, strict=True):
+                if not part._id:
+                    part._id = next_id()
+                nodes[part._id] = projection
+            self.order.extend(state.items)
+        else:
+            if not result._id:
+                result._id = next_id()
+            nodes[result._id] = node
+        if self.keeps_all:
+            self._keep_all(node, state, inputs, result)
+        else:
+            for kept, at in state.saves:
+                self.values[kept] = (
+                    inputs[at] if at >= 0 else (result[~at] if state.items else result)
+                )
+
+    def _grow(
+        self,
+        path: tuple[Any, ...],
+        op: Op,
+        inputs: Sequence[Tensor],
+        attrs: dict[str, Any],
+        frame: Any,
+    ) -> State:
+        """The state after an operation that has not been recorded here before."""
+        origin = None if frame is None else (frame.f_code, frame.f_lasti)
+        operands = tuple(
+            self.nodes.get(x._id) or param(f"c{len(self.order)}_{at}", x._type)
+            for at, x in enumerate(inputs)
+        )
+        out = op.infer_type([x.type for x in operands], attrs)
+        node = Node(op, operands, dict(attrs), out, origin)
+        items: tuple[Node, ...] = ()
+        if isinstance(out, TupleType):
+            items = tuple(item(node, index=at) for at in range(len(out.items)))
+        wanted = [
+            x._id in self.nodes and depends_differentiably(operand)
+            for x, operand in zip(inputs, operands, strict=True)
+        ]
+        saves: list[tuple[Node, int]] = []
+        if any(wanted):
+            looked_at, at_result = needed_values(node, wanted)
+            saves = [(operands[at], at) for at in looked_at]
+            if at_result:
+                saves += [(part, ~at) for at, part in enumerate(items or (node,))]
+        return TRIE.grow(self.state, path, State(node, items, tuple(saves)))
+
+    def _keep_all(
+        self, node: Node, state: State, inputs: Sequence[Tensor], result: Any
+    ) -> None:
+        for x, operand in zip(inputs, node.inputs, strict=True):
+            self.values[operand] = x
+        for part, out in zip(
+            result if state.items else (result,), state.items or (node,), strict=True
+        ):
+            self.values[out] = part
+
+    def watch(self, tensor: Tensor) -> None:
+        """From here on, what depends on `tensor` is recorded."""
+        if tensor._id in self.nodes:
+            return
+        self._leaf(("watch", tensor._type), tensor, lambda: param("x", tensor._type))
+
+    def note_read(self, variable: Variable, tensor: Tensor) -> None:
+        """A variable's value was read: the Node of that read is its source."""
+        if id(variable) not in self.watched:
+            if not (self.watches_variables and variable.trainable):
+                return
+            if not is_differentiable(tensor.dtype):
+                return
+        if self.thread != get_ident():
+            return
+        kind = tensor._type
+
+        def made() -> Node:
+            return read(param(variable.name, kind))
+
+        node = self._leaf(("read", kind), tensor, made)
+        self.reads.setdefault(id(variable), (variable, []))[1].append(node)
+
+    def _leaf(self, key: Any, tensor: Tensor, make: Any) -> Node:
+        state = self.state.next.get(key)
+        if state is None:
+            state = TRIE.grow(self.state, key, State(make()))
+        self.state = state
+        node = state.node
+        assert node is not None
+        if not tensor._id:
+            tensor._id = next_id()
+        self.nodes[tensor._id] = node
+        self.order.append(node)
+        if self.keeps_all:
+            self.values[node] = tensor
+        return node
+
+    def graph(self, targets: Sequence[Tensor], name: str = "recording") -> Graph:
+        """What was recorded, as a Graph of the recorded `targets`."""
+        outputs = [self.nodes[x._id] for x in targets if x._id in self.nodes]
+        whole = Graph(name, (), outputs)
+        leaves = [node for node in whole.nodes if not node.inputs and "name" in node.attrs]
+        return Graph(name, leaves, outputs)
+
+
+def depends_differentiably(node: Node) -> bool:
+    """Whether a recorded operand can have a cotangent: a leaf, or on a path."""
+    if not node.inputs or node.op is read:
+        return isinstance(node.type, TensorType) and is_differentiable(node.type.dtype)
+    return passes_gradient(node)
+
+
+def mark_escaped(tensor: Tensor) -> None:
+    """Remember on each tape that a recorded value was taken by NumPy."""
+    if not tensor._id:
+        return
+    for tape in TAPES.get():
+        node = tape.nodes.get(tensor._id)
+        if node is not None and node not in tape.escaped:
+            from tapejit.origin import user_origin
+
+            tape.escaped[node] = user_origin(2)

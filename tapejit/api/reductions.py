@@ -1,0 +1,180 @@
+"""Sums, products, extremes and their positions.
+
+`axis` is an int, several, or None for all of them; `keepdims` keeps reduced axes with
+size one.
+
+Start reading at `sum`, then `mean`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapejit import ops
+from tapejit.api.dispatch import apply, as_operand, binary, cast
+from tapejit.api.elementwise import as_bool
+from tapejit.api.tensor import Tensor
+from tapejit.errors import TapejitError
+from tapejit.ir.node import Op
+from tapejit.ops.shapes import normalize_axes, normalize_axis
+from tapejit.types import as_dtype, default_float, is_differentiable
+
+Axis = int | Sequence[int] | None
+
+
+def _reduce(op: Op, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    try:
+        axes = normalize_axes(axis, x.ndim)
+    except TapejitError as error:
+        error.op = op.name
+        raise
+    return apply(op, x, axes=axes, keepdims=bool(keepdims))
+
+
+def sum(
+    x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+) -> Tensor:
+    """The sum; small integers add up in 64 bits.
+
+    >>> import tapejit as tj
+    >>> print(tj.sum(tj.asarray([[1.0, 2.0], [3.0, 4.0]]), axis=0))
+    [4. 6.]
+    """
+    x = as_operand(x, "sum")
+    if dtype is not None:
+        x = cast(x, as_dtype(dtype))
+    return _reduce(ops.sum, x, axis, keepdims)
+
+
+def prod(
+    x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+) -> Tensor:
+    """The product; its gradient is exact also where elements are 0.
+
+    >>> import tapejit as tj
+    >>> print(tj.prod(tj.asarray([2.0, 3.0, 4.0])))
+    24.0
+    """
+    x = as_operand(x, "prod")
+    if dtype is not None:
+        x = cast(x, as_dtype(dtype))
+    return _reduce(ops.prod, x, axis, keepdims)
+
+
+def mean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean; integers average to the default float.
+
+    >>> import tapejit as tj
+    >>> print(tj.mean(tj.asarray([1.0, 2.0, 6.0])))
+    3.0
+    """
+    x = as_operand(x, "mean")
+    if not is_differentiable(x.dtype):
+        x = cast(x, default_float())
+    total = _reduce(ops.sum, x, axis, keepdims)
+    count = 1
+    for at in normalize_axes(axis, x.ndim):
+        count = count * x.shape[at]
+    return binary(ops.div, total, float(count))
+
+
+def max(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element; ties share its gradient equally.
+
+    >>> import tapejit as tj
+    >>> print(tj.max(tj.asarray([[1.0, 5.0], [7.0, 2.0]]), axis=1))
+    [5. 7.]
+    """
+    return _reduce(ops.max, as_operand(x, "max"), axis, keepdims)
+
+
+def min(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element; ties share its gradient equally.
+
+    >>> import tapejit as tj
+    >>> print(tj.min(tj.asarray([[1.0, 5.0], [7.0, 2.0]]), axis=1))
+    [1. 2.]
+    """
+    return _reduce(ops.min, as_operand(x, "min"), axis, keepdims)
+
+
+def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the (first) largest element.
+
+    >>> import tapejit as tj
+    >>> print(tj.argmax(tj.asarray([[1.0, 5.0], [7.0, 2.0]]), axis=1))
+    [1 0]
+    """
+    return _position(ops.argmax, as_operand(x, "argmax"), axis, keepdims)
+
+
+def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the (first) smallest element.
+
+    >>> import tapejit as tj
+    >>> print(tj.argmin(tj.asarray([[1.0, 5.0], [7.0, 2.0]]), axis=1))
+    [0 1]
+    """
+    return _position(ops.argmin, as_operand(x, "argmin"), axis, keepdims)
+
+
+def _position(op: Op, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    if axis is None:
+        ndim = x.ndim
+        flat = apply(ops.reshape, x, shape=(x.size,))
+        out = apply(op, flat, axis=0, keepdims=False)
+        return apply(ops.reshape, out, shape=(1,) * ndim) if keepdims else out
+    try:
+        at = normalize_axis(int(axis), x.ndim)
+    except TapejitError as error:
+        error.op = op.name
+        raise
+    return apply(op, x, axis=at, keepdims=bool(keepdims))
+
+
+def all(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Whether every element is true.
+
+    >>> import tapejit as tj
+    >>> print(tj.all(tj.asarray([True, False])))
+    False
+    """
+    return _reduce(ops.all, as_bool(as_operand(x, "all")), axis, keepdims)
+
+
+def any(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Whether some element is true.
+
+    >>> import tapejit as tj
+    >>> print(tj.any(tj.asarray([True, False])))
+    True
+    """
+    return _reduce(ops.any, as_bool(as_operand(x, "any")), axis, keepdims)
+
+
+def logsumexp(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x))), without overflow.
+
+    >>> import tapejit as tj
+    >>> print(tj.logsumexp(tj.asarray([1000.0, 1000.0])))
+    1000.6931
+    """
+    x = as_operand(x, "logsumexp")
+    if not is_differentiable(x.dtype):
+        x = cast(x, default_float())
+    return _reduce(ops.logsumexp, x, axis, keepdims)
+
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "sum",
+]

@@ -1,0 +1,218 @@
+"""The user's handle: an immutable array that knows how to be recorded.
+
+A Tensor holds its value (a NumPy array, or a NumPy scalar when it has no axes) and an
+id that tapes give it when they first see it; 0 means that none has. It does not refer
+to the graph: each tape maps ids to Nodes, so dropping the tape drops everything.
+
+Start reading at `Tensor`; operators and methods are in `operators.py`.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapejit.errors import ArgumentTypeError
+from tapejit.origin import Origin
+from tapejit.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from tapejit.api.operators import Operators
+    from tapejit.ir.node import Node
+else:
+
+    class Operators:
+        """Filled by operators.py: the functions it names need Tensor themselves."""
+
+        __slots__ = ()
+
+
+next_id = count(1).__next__
+
+
+class Tensor(Operators):
+    """An immutable n-dimensional array that tapes can record.
+
+    Made by `tj.asarray`, `tj.constant`, the creation functions and every operation.
+
+    >>> import tapejit as tj
+    >>> x = tj.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> x
+    <tj.Tensor f32[2,2]
+    [[1. 2.]
+     [3. 4.]]>
+    >>> (x @ x).shape, x.dtype
+    ((2, 2), dtype('float32'))
+    """
+
+    __slots__ = ("__weakref__", "_id", "_made", "_value")
+
+    def __init__(self, value: Any, made: Any = None) -> None:
+        self._value = value
+        self._id = 0
+        self._made: Made | None = made
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
+        return self._value.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> DType:
+        """The NumPy dtype."""
+        return self._value.dtype  # type: ignore[no-any-return]
+
+    @property
+    def _type(self) -> TensorType:
+        return TensorType(self._value.dtype, self._value.shape)
+
+    # As NumPy
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array, yours to change.
+
+        A recorded tensor's value leaves the tape here; `tape.why_none` then says so.
+
+        >>> import tapejit as tj
+        >>> tj.asarray([1.0, 2.0]).numpy()
+        array([1., 2.], dtype=float32)
+        """
+        from tapejit.api.recording import mark_escaped
+
+        mark_escaped(self)
+        return np.array(self._value)
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        from tapejit.api.recording import mark_escaped
+
+        mark_escaped(self)
+        array = np.asarray(self._value)
+        if copy or (dtype is not None and dtype != array.dtype):
+            return array.astype(array.dtype if dtype is None else dtype)
+        view = array.view()
+        view.flags.writeable = False
+        return view
+
+    def __dlpack__(self, **options: Any) -> Any:
+        version = options.get("max_version")
+        array = self.__array__()
+        if version is None or version < (1, 0):
+            # Older consumers cannot be told that the data is read-only.
+            array = np.array(array)
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.asarray(self._value).__dlpack_device__()
+
+    # Copies and pickles
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self  # immutable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_unpickled, (np.array(self._value),))
+
+    def ref(self) -> TensorRef:
+        """A hashable key for this very tensor, since `==` works element by element.
+
+        >>> import tapejit as tj
+        >>> x = tj.asarray([1.0])
+        >>> {x.ref(): "x"}[x.ref()]
+        'x'
+        """
+        return TensorRef(self)
+
+
+class Made:
+    """Where a Tensor came from, without its parents: for `tape.why_none`.
+
+    `by` is an op's name or one of the kinds "constant", "array", "read"; `origin` is
+    the user's line; `variable` the name of what was read.
+    """
+
+    __slots__ = ("by", "origin", "variable")
+
+    def __init__(
+        self, by: str, origin: Origin | None, variable: str | None = None
+    ) -> None:
+        self.by = by
+        self.origin = origin
+        self.variable = variable
+
+
+class TensorRef:
+    """Equal and hashed by the identity of what it refers to."""
+
+    __slots__ = ("_referent",)
+
+    def __init__(self, referent: Any) -> None:
+        self._referent = referent
+
+    def deref(self) -> Any:
+        """The tensor or variable itself."""
+        return self._referent
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorRef) and self._referent is other._referent
+
+    def __hash__(self) -> int:
+        return id(self._referent)
+
+    def __repr__(self) -> str:
+        return f"<ref of {self._referent!r}>"
+
+
+def _unpickled(array: np.ndarray[Any, Any]) -> Tensor:
+    return Tensor(array)
+
+
+class TracedTensor(Tensor):
+    """A Tensor without a value: a Node of the function being traced."""
+
+    __slots__ = ("_trace",)
+
+    _value: Node
+
+    def __init__(self, node: Node, trace: Any, made: Any = None) -> None:
+        super().__init__(node, made)
+        self._trace = trace
+
+    @property
+    def shape(self) -> Any:
+        return self._value.shape
+
+    @property
+    def _type(self) -> TensorType:
+        return self._value.tensor_type
+
+    def _no_value(self, what: str) -> ArgumentTypeError:
+        return ArgumentTypeError(
+            f"{what} needs the value of a tensor that is being traced by "
+            f"{self._trace.name}",
+            help="values are not known while a function is traced: use tj.where for "
+            "a choice per element, or take this step outside the function",
+        )
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        raise self._no_value("numpy()")
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        raise self._no_value("NumPy")
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise self._no_value("DLPack")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise self._no_value("pickle")
+

@@ -1,0 +1,391 @@
+"""Variables: state that training changes.
+
+A Variable holds one internal Tensor, its current value. Using the variable in an
+expression uses that Tensor, after telling the tapes that it was read; assigning puts
+another Tensor in its place. Tensors never change, so a value read earlier keeps its
+numbers. The internal Tensor is never handed out: `value()` gives a fresh one, else a
+value read before a tape would count as read inside it.
+
+Start reading at `Variable`, then `Variable.assign`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from threading import RLock
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tapejit import ops
+from tapejit.api.creation import asarray
+from tapejit.api.dispatch import TAPES, apply, cast, convert, warn_user
+from tapejit.api.indexing import getitem, positions_of
+from tapejit.api.numpy_adapter import aligned_copy, restore, silence
+from tapejit.api.tensor import Made, Operators, Tensor, TensorRef, TracedTensor
+from tapejit.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ShapeError,
+    UnsupportedError,
+    VariableError,
+)
+from tapejit.types import DType, as_dtype
+
+_MISSING: Any = object()
+_next_serial = count().__next__
+
+
+class Variable(Operators):
+    """A tensor that can be assigned to, watched by tapes when it is trainable.
+
+    `initial_value` is anything `tj.asarray` takes, or a function without arguments
+    that returns it. `constraint` is applied by optimizers after an update.
+
+    >>> import tapejit as tj
+    >>> w = tj.Variable([1.0, 2.0], name="w")
+    >>> w.assign_add([0.5, 0.5])
+    <tj.Tensor f32[2] [1.5 2.5]>
+    >>> w * 2
+    <tj.Tensor f32[2] [3. 5.]>
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_constraint",
+        "_lock",
+        "_name",
+        "_serial",
+        "_tensor",
+        "_trainable",
+    )
+
+    def __init__(
+        self,
+        initial_value: Any = _MISSING,
+        trainable: bool = True,
+        dtype: Any = None,
+        name: str | None = None,
+        constraint: Callable[[Tensor], Any] | None = None,
+    ) -> None:
+        if initial_value is _MISSING or initial_value is None:
+            raise ArgumentError(
+                "a Variable needs an initial value",
+                help="for example tj.Variable(tj.zeros((3, 2)))",
+            )
+        if constraint is not None and not callable(constraint):
+            raise ArgumentTypeError("the constraint of a Variable is a function")
+        if callable(initial_value):
+            initial_value = initial_value()
+        kind = None if dtype is None else as_dtype(dtype)
+        value = asarray(initial_value, dtype=kind)
+        if isinstance(value, TracedTensor):
+            raise UnsupportedError(
+                "a Variable cannot be made of a tensor that is being traced",
+                help="create it outside the function",
+            )
+        self._name = "Variable" if name is None else str(name)
+        self._trainable = bool(trainable)
+        self._constraint = constraint
+        self._lock = RLock()
+        self._serial = _next_serial()
+        self._tensor = self._holding(aligned_copy(value._value))
+
+    def _holding(self, array: Any) -> Tensor:
+        return Tensor(array[()], Made("read", None, self._name))
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
+        return self._tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The NumPy dtype."""
+        return self._tensor.dtype
+
+    @property
+    def name(self) -> str:
+        """The name given at creation."""
+        return self._name
+
+    @property
+    def trainable(self) -> bool:
+        """Whether tapes watch it without being asked."""
+        return self._trainable
+
+    @property
+    def constraint(self) -> Callable[[Tensor], Any] | None:
+        """What an optimizer applies after an update."""
+        return self._constraint
+
+    # Reading
+
+    def _operand(self) -> Tensor:
+        """The value for use in an operation; the tapes hear of it."""
+        tensor = self._tensor
+        for tape in TAPES.get():
+            if tensor._id not in tape.nodes:
+                tape.note_read(self, tensor)
+        return tensor
+
+    def value(self) -> Tensor:
+        """The current value as a tensor, which later assignments do not change.
+
+        >>> import tapejit as tj
+        >>> v = tj.Variable(1.0)
+        >>> before = v.value()
+        >>> v.assign(2.0)
+        <tj.Tensor f32[] 2.0>
+        >>> before
+        <tj.Tensor f32[] 1.0>
+        """
+        return apply(ops.read, self._operand())
+
+    read_value = value
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy of the current value as a NumPy array."""
+        return self._operand().numpy()
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        return self._operand().__array__(dtype, copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._operand().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._tensor.__dlpack_device__()
+
+    def __getitem__(self, key: Any) -> Tensor:
+        part = getitem(self.value(), key)
+        part._made = PartOf(self, key)
+        return part
+
+    def ref(self) -> TensorRef:
+        """A hashable key for this very variable."""
+        return TensorRef(self)
+
+    # Writing
+
+    def assign(self, value: Any) -> Tensor:
+        """Replace the value; returns a read of the new one.
+
+        The shape must be the same. Nothing of a gradient flows into what is
+        assigned.
+
+        >>> import tapejit as tj
+        >>> tj.Variable([1.0, 2.0]).assign([3.0, 4.0])
+        <tj.Tensor f32[2] [3. 4.]>
+        """
+        new = self._accepted(value, "assign")
+        with self._lock:
+            self._tensor = self._holding(new)
+        return self.value()
+
+    def assign_add(self, delta: Any) -> Tensor:
+        """Add to the value; returns a read of the new one.
+
+        >>> import tapejit as tj
+        >>> tj.Variable(1.0).assign_add(2.0)
+        <tj.Tensor f32[] 3.0>
+        """
+        return self._update(ops.add, delta, "assign_add")
+
+    def assign_sub(self, delta: Any) -> Tensor:
+        """Subtract from the value; returns a read of the new one.
+
+        >>> import tapejit as tj
+        >>> tj.Variable(1.0).assign_sub(2.0)
+        <tj.Tensor f32[] -1.0>
+        """
+        return self._update(ops.sub, delta, "assign_sub")
+
+    def _update(self, op: Any, delta: Any, name: str) -> Tensor:
+        change = self._accepted(delta, name)
+        with self._lock:
+            token = silence()
+            try:
+                new = op.eval(self._tensor._value, change)
+            finally:
+                restore(token)
+            self._tensor = self._holding(new)
+        return self.value()
+
+    def _accepted(self, value: Any, name: str) -> Any:
+        """An array that fits this variable exactly, or an error that says why not."""
+        if isinstance(value, Tensor) or hasattr(value, "_operand"):
+            tensor = asarray(value)
+            if isinstance(tensor, TracedTensor):
+                raise UnsupportedError(
+                    f"{self._name} cannot be assigned while a function is mapped",
+                    op=name,
+                    help="return the value and assign it outside",
+                )
+            if tensor.dtype != self.dtype:
+                raise DTypeError(
+                    f"variable {self._name!r} is {self._tensor._type}, the value "
+                    f"{tensor._type}",
+                    op=name,
+                    help=f'convert it with .astype("{self.dtype.name}")',
+                )
+            self._warn_if_tracked(tensor, name)
+        else:
+            tensor = self._converted(value, name)
+        if tensor.shape != self.shape:
+            raise ShapeError(
+                f"variable {self._name!r} has shape {self.shape}, the value "
+                f"{tensor.shape}",
+                op=name,
+                help="assigning does not broadcast; use tj.broadcast_to",
+            )
+        return tensor._value
+
+    def _converted(self, value: Any, name: str) -> Tensor:
+        given = convert(value, None, name=name)
+        if not np.can_cast(given.dtype, self.dtype, "same_kind") and not (
+            given.dtype.kind in "iu" and self.dtype.kind in "fcV"
+        ):
+            raise DTypeError(
+                f"variable {self._name!r} is {self._tensor._type}, the value "
+                f"{given._type}",
+                op=name,
+            )
+        return cast(given, self.dtype)
+
+    def _warn_if_tracked(self, tensor: Tensor, name: str) -> None:
+        global _tracked_warned
+        if _tracked_warned or not tensor._id:
+            return
+        if any(tensor._id in tape.nodes for tape in TAPES.get()):
+            _tracked_warned = True
+            warn_user(
+                f"{name} of a value that a tape is recording: no gradient flows "
+                "through an assignment; use the value itself where the gradient is "
+                "wanted"
+            )
+
+    def scatter_add(self, indices: Any, updates: Any) -> Tensor:
+        """Add `updates` at integer positions along the first axis.
+
+        >>> import tapejit as tj
+        >>> tj.Variable([1.0, 2.0, 3.0]).scatter_add([0, 0], [10.0, 10.0])
+        <tj.Tensor f32[3] [21.  2.  3.]>
+        """
+        return self._scatter("scatter_add", indices, updates, np.add.at)
+
+    def scatter_update(self, indices: Any, updates: Any) -> Tensor:
+        """Replace the slices at integer positions along the first axis.
+
+        >>> import tapejit as tj
+        >>> tj.Variable([1.0, 2.0, 3.0]).scatter_update([1], [20.0])
+        <tj.Tensor f32[3] [ 1. 20.  3.]>
+        """
+        return self._scatter("scatter_update", indices, updates, _set_at)
+
+    def _scatter(
+        self, name: str, indices: Any, updates: Any, write: Callable[..., None]
+    ) -> Tensor:
+        index = asarray(indices)
+        if index.dtype.kind not in "iu":
+            raise DTypeError(f"indices are integers, got {index._type}", op=name)
+        return self._write_part(name, index, updates, write)
+
+    def _write_part(
+        self, name: str, key: Any, updates: Any, write: Callable[..., None]
+    ) -> Tensor:
+        """Write into selected elements of a copy, then put it in place."""
+        positions = positions_of(self, key)
+        source = asarray(updates)
+        if isinstance(source, TracedTensor):
+            raise UnsupportedError(
+                f"{self._name} cannot be assigned while a function is mapped", op=name
+            )
+        self._warn_if_tracked(source, name)
+        try:
+            values = np.broadcast_to(source._value, positions.shape)
+        except ValueError:
+            raise ShapeError(
+                f"{source._type} does not fit the selected shape {positions.shape}",
+                op=name,
+            ) from None
+        if not np.can_cast(values.dtype, self.dtype, "same_kind"):
+            raise DTypeError(
+                f"variable {self._name!r} is {self.dtype}, the value {values.dtype}",
+                op=name,
+            )
+        with self._lock:
+            new = aligned_copy(self._tensor._value)
+            write(new.reshape(-1), positions, values.astype(self.dtype))
+            self._tensor = self._holding(new)
+        return self.value()
+
+    def _refuse_inplace(self, other: Any) -> NoReturn:
+        raise VariableError(
+            f"variable {self._name!r} cannot be changed with an augmented assignment",
+            help="use v.assign_add(x), v.assign_sub(x) or v.assign(v * x)",
+        )
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = _refuse_inplace
+    __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = _refuse_inplace
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise ArgumentTypeError(
+            f"variable {self._name!r} is not assigned with v[i] = x",
+            help="use v[i].assign(x)",
+        )
+
+    # Copies and pickles
+
+    def __copy__(self) -> Variable:
+        return self  # a shallow copy shares its state, and the state is all there is
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+        memo[id(self)] = copy = Variable(
+            self._tensor._value,
+            self._trainable,
+            name=self._name,
+            constraint=self._constraint,
+        )
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self._trainable, None, self._name, self._constraint)
+        return (Variable, (np.array(self._tensor._value), *state))
+
+
+_tracked_warned = False
+
+
+class PartOf(Made):
+    """The origin of `v[key]`: enough to assign to that part."""
+
+    __slots__ = ("key", "owner")
+
+    def __init__(self, owner: Variable, key: Any) -> None:
+        super().__init__("getitem", None, owner.name)
+        self.owner = owner
+        self.key = key
+
+
+def assign_part(part: Tensor, value: Any, name: str, op: Any = None) -> Tensor:
+    """`v[key].assign(value)` and its relatives."""
+    made = part._made
+    if not isinstance(made, PartOf):
+        raise ArgumentTypeError(
+            "a tensor cannot be assigned to",
+            op=name,
+            help="only a Variable v and its parts v[i] can: v[i].assign(x)",
+        )
+    write = _set_at if op is None else op
+    return made.owner._write_part(name, made.key, value, write)
+
+
+def _set_at(flat: Any, positions: Any, values: Any) -> None:
+    flat[positions] = values

@@ -1,0 +1,318 @@
+"""Every setting of tapejit, in one table: the fields of `Config`.
+
+Each field is one entry that gives its default, its environment variable, the values it
+may have and what it means. The checks, the reading of the environment and the table in
+the documentation (`Config.describe()`) all come from these entries, so adding a setting
+is adding one.
+
+The data structures are `Config`, a frozen and hashable snapshot of all settings; the
+snapshot of the process; in a context variable, what the current context overrides,
+kept with the snapshot that results, so that reading costs about 0.1 us; and `config`,
+the one object through which all of it is read and changed.
+
+Start reading at `Config`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import difflib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+__all__ = ["Config", "ConfigError", "Settings", "config"]
+
+
+class ConfigError(ValueError):
+    """A setting that does not exist or a value it cannot have.
+
+    >>> try:
+    ...     Config(default_float="float8")
+    ... except ConfigError as error:
+    ...     print(error)
+    default_float='float8': allowed are 'float16', 'bfloat16', 'float32', 'float64'
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """A setting with finitely many values.
+
+    `spellings` gives the value for each text an environment variable may have;
+    `simplify` turns other ways of saying a value in Python into the value.
+    """
+
+    spellings: Mapping[str, object]
+    simplify: Callable[[object], object] = lambda value: value
+
+    def values(self) -> list[object]:
+        return list(dict.fromkeys(self.spellings.values()))
+
+    def check(self, value: object) -> object:
+        """The value to store for `value`; ConfigError if it is none of ours."""
+        simple = self.simplify(value)
+        for allowed in self.values():
+            if type(simple) is type(allowed) and simple == allowed:
+                return allowed
+        raise ConfigError(f"{value!r}: allowed are {_listed(self.values())}")
+
+    def parse(self, text: str) -> object:
+        """The value an environment variable's text stands for."""
+        try:
+            return self.spellings[text.strip().lower()]
+        except KeyError:
+            spellings = ", ".join(self.spellings)
+            raise ConfigError(f"{text!r}: allowed are {spellings}") from None
+
+
+def _dtype_name(value: object) -> object:
+    """The name of a NumPy dtype or scalar class; anything else as it is."""
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return value.__name__
+    return value
+
+
+_FLOATS = _Choice(
+    {name: name for name in ("float16", "bfloat16", "float32", "float64")},
+    simplify=_dtype_name,
+)
+_SWITCH = _Choice({"0": False, "1": True, "false": False, "true": True})
+
+
+def _setting(default: Any, env: str, values: _Choice, meaning: str) -> Any:
+    metadata = {"env": env, "values": values, "meaning": meaning}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """All settings at one moment: immutable, comparable, hashable, always valid.
+
+    >>> Config(default_float="float64")  # doctest: +ELLIPSIS
+    Config(default_float='float64', check=False...)
+    >>> Config() == Config(default_float=np.float32)
+    True
+    """
+
+    default_float: str = _setting(
+        "float32", "TAPEJIT_DEFAULT_FLOAT", _FLOATS, "dtype that Python floats become"
+    )
+    check: bool = _setting(
+        False, "TAPEJIT_CHECK", _SWITCH, "check each graph that is made for consistency"
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            try:
+                value = field.metadata["values"].check(getattr(self, field.name))
+            except ConfigError as error:
+                raise ConfigError(f"{field.name}={error}") from None
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Config:
+        """The defaults, changed by what `environ` sets; an empty text sets nothing.
+
+        >>> Config.from_environment({"TAPEJIT_CHECK": "1"}).check
+        True
+        """
+        found = {}
+        for field in dataclasses.fields(cls):
+            env = field.metadata["env"]
+            if not environ.get(env):
+                continue
+            try:
+                found[field.name] = field.metadata["values"].parse(environ[env])
+            except ConfigError as error:
+                raise ConfigError(f"environment variable {env}={error}") from None
+        return cls(**found)
+
+    @classmethod
+    def describe(cls) -> str:
+        """All settings as a Markdown table.
+
+        >>> print(Config.describe())  # doctest: +ELLIPSIS
+        | setting | environment variable | default | allowed | meaning |
+        |---|---|---|---|---|
+        | `default_float` | `TAPEJIT_DEFAULT_FLOAT` | `'float32'` | `'float16'`, ...
+        """
+        rows = ["| setting | environment variable | default | allowed | meaning |"]
+        rows.append("|---|---|---|---|---|")
+        for field in dataclasses.fields(cls):
+            values, meaning = field.metadata["values"], field.metadata["meaning"]
+            allowed = ", ".join(f"`{value!r}`" for value in values.values())
+            rows.append(
+                f"| `{field.name}` | `{field.metadata['env']}` "
+                f"| `{field.default!r}` | {allowed} | {meaning} |"
+            )
+        return "\n".join(rows)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Override:
+    """What a context changes, and the snapshot that gives on top of `base`."""
+
+    changes: Mapping[str, Any]
+    base: Config
+    merged: Config
+
+
+def _make_override(changes: Mapping[str, Any]) -> _Override:
+    base = _process
+    return _Override(changes, base, dataclasses.replace(base, **changes))
+
+
+# State of the module and not of `Settings`: an attribute of an object whose class has
+# a __getattr__ takes 40 ns more to read.
+_process = Config.from_environment(os.environ)
+_process_lock = threading.Lock()
+_context = contextvars.ContextVar[_Override | None]("tapejit config", default=None)
+
+
+if TYPE_CHECKING:
+    _Readable = Config  # so that a type checker knows each setting of `config`
+else:
+    _Readable = object
+
+
+class Settings(_Readable):
+    """The settings in force here and now; `tapejit.config` is the only one.
+
+    Read a setting as an attribute. `update` changes it for the process, `override` for
+    a block; other threads do not see an override.
+
+    >>> with config.override(default_float="float64", check=False):
+    ...     config.default_float
+    ...     config  # doctest: +ELLIPSIS
+    'float64'
+    <tapejit config: default_float='float64' (default 'float32'), check=False...>
+    """
+
+    __slots__ = ()
+
+    def current(self) -> Config:
+        """The settings in force, as an immutable snapshot.
+
+        >>> before = config.current()
+        >>> with config.override(check=not before.check):
+        ...     config.current() == before
+        False
+        """
+        override = _context.get()
+        if override is None:
+            return _process
+        if override.base is not _process:  # an update came after the last look
+            override = _make_override(override.changes)
+            _context.set(override)
+        return override.merged
+
+    def update(self, **changes: Any) -> None:
+        """Change settings for the whole process.
+
+        A block that overrides one of them keeps its own value until it ends.
+
+        >>> before = config.check
+        >>> config.update(check=True)
+        >>> config.check
+        True
+        >>> config.update(check=before)
+        """
+        global _process
+        _check_names(changes)
+        with _process_lock:  # two updates at once must both count
+            _process = dataclasses.replace(_process, **changes)
+
+    def override(self, **changes: Any) -> AbstractContextManager[Config]:
+        """Change settings inside a `with` block.
+
+        Only this context is concerned: the thread or asyncio task, and the tasks it
+        starts inside. Settings that are not named follow `update` as before.
+
+        >>> with config.override(check=True) as current:
+        ...     current.check
+        True
+        """
+        _check_names(changes)
+        Config(**changes)  # a bad value fails here, not when the block is entered
+        return _overriding(changes)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"tapejit has no setting {name!r}; {_known(name)}")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        if name not in _names():
+            raise AttributeError(f"tapejit has no setting {name!r}; {_known(name)}")
+        raise AttributeError(
+            f"settings are not assigned: write config.update({name}={value!r}) for the "
+            f"whole process, or `with config.override({name}={value!r}):` for a block"
+        )
+
+    def __repr__(self) -> str:
+        current = self.current()
+        texts = []
+        for field in dataclasses.fields(Config):
+            value = getattr(current, field.name)
+            differs = f" (default {field.default!r})" if value != field.default else ""
+            texts.append(f"{field.name}={value!r}{differs}")
+        return f"<tapejit config: {', '.join(texts)}>"
+
+
+@contextmanager
+def _overriding(changes: Mapping[str, Any]) -> Iterator[Config]:
+    outer = _context.get()
+    if outer is not None:
+        changes = {**outer.changes, **changes}
+    override = _make_override(changes)
+    token = _context.set(override)
+    try:
+        yield override.merged
+    finally:
+        _context.reset(token)
+
+
+def _names() -> list[str]:
+    return [field.name for field in dataclasses.fields(Config)]
+
+
+def _check_names(changes: Iterable[str]) -> None:
+    for name in changes:
+        if name not in _names():
+            raise ConfigError(f"tapejit has no setting {name!r}; {_known(name)}")
+
+
+def _known(name: str) -> str:
+    near = difflib.get_close_matches(name, _names(), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}the settings are {_listed(_names())}"
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(repr(value) for value in values)
+
+
+def _reader(name: str, meaning: str) -> property:
+    def read(self: Settings) -> Any:
+        # What `current` does; calling it would double the cost inside an override.
+        override = _context.get()
+        if override is None:
+            return getattr(_process, name)
+        if override.base is _process:
+            return getattr(override.merged, name)
+        return getattr(self.current(), name)
+
+    return property(read, doc=meaning)
+
+
+config = Settings()
+
+# A property per setting: __getattr__ is asked only after everything else has failed.
+for _field in dataclasses.fields(Config):
+    setattr(Settings, _field.name, _reader(_field.name, _field.metadata["meaning"]))

@@ -1,0 +1,344 @@
+"""Ops and Nodes: one record per operation, one Node per application.
+
+An `Op` is everything tapejit knows about an operation. A `Node` is an Op applied to
+Nodes, with its attributes, the type its Op's rule gives it, and where it came from.
+Nodes are immutable and compared by identity: two `x * x` are two Nodes, because one
+may have been computed outside a tape and one inside.
+
+Calling an Op on Nodes makes a Node, and Nodes have Python's operators, so a
+derivative reads like calculus: `t * (1 - out * out)`. Operators look their Op up in
+the registry by name, because this layer may not import the records.
+
+Start reading at `Op`, then `Node`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.errors import ArgumentError, DTypeError, TapejitError
+from tapejit.origin import Origin
+from tapejit.types import DType, TensorType, TupleType, Type, scalar_dtype
+
+Rule = Callable[..., Any]
+Attrs = Mapping[str, Any]
+
+
+class Zero:
+    """The derivative that is zero everywhere although its input matters.
+
+    A rule returns `ZERO` for a piecewise constant operation. It differs from None,
+    which says that there is no path at all: `floor` has derivative zero, a cast to
+    integers has none.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "ZERO"
+
+
+ZERO: Final = Zero()
+
+
+class Op:
+    """The record of one operation.
+
+    name            unique; what printed graphs call it
+    type_rule       `(*types, **attrs) -> Type`, or raises the error users see
+    eval            its NumPy meaning, `(*arrays, **attrs)`; a string such as
+                    `"scipy.special:erf"` is imported at the first use
+    deriv           elementwise only: per operand `(t, *inputs, out) -> t'`, its JVP
+                    term and, the Jacobian being diagonal, its VJP term; None for an
+                    operand that takes no derivative
+    vjp             `(g, out, *inputs, **attrs) -> (cotangent | None | ZERO, ...)`
+    jvp             `(tangents, out, *inputs, **attrs) -> tangent`; tangents may be
+                    None where an input has none
+    batch           `(size, inputs, batched, **attrs) -> Node` with the batch axis in
+                    front; `batched[i]` says whether `inputs[i]` has one
+    scalar          lane expression `(m, *lanes, **attrs) -> lane` for code generation
+    differentiable  False: integer or structural result, never a path
+    holomorphic     False: the rules deal with complex operands themselves
+    conj_linear     the rule commutes with conj (movement, sums): no conj is inserted
+    is_effect       the last input and the (last) result are tokens of the effects
+    is_cheap        recomputing it costs less than keeping its result
+    draws           a random draw: batched even when no input is, so rows differ
+    """
+
+    __slots__ = (
+        "batch",
+        "conj_linear",
+        "deriv",
+        "differentiable",
+        "draws",
+        "eval",
+        "holomorphic",
+        "is_cheap",
+        "is_effect",
+        "jvp",
+        "name",
+        "scalar",
+        "type_rule",
+        "vjp",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        type_rule: Rule,
+        eval: Rule | str,
+        deriv: Sequence[Rule | None] | None = None,
+        vjp: Rule | None = None,
+        jvp: Rule | None = None,
+        batch: Rule | None = None,
+        scalar: Rule | None = None,
+        differentiable: bool = True,
+        holomorphic: bool = True,
+        conj_linear: bool = False,
+        is_effect: bool = False,
+        is_cheap: bool = False,
+        draws: bool = False,
+    ) -> None:
+        self.name = name
+        self.type_rule = type_rule
+        self.eval = _imported_when_called(eval) if isinstance(eval, str) else eval
+        self.deriv = None if deriv is None else tuple(deriv)
+        self.vjp = vjp
+        self.jvp = jvp
+        self.batch = batch
+        self.scalar = scalar
+        self.differentiable = differentiable
+        self.holomorphic = holomorphic
+        self.conj_linear = conj_linear
+        self.is_effect = is_effect
+        self.is_cheap = is_cheap
+        self.draws = draws
+
+    def infer_type(self, types: Sequence[Type], attrs: Attrs) -> Type:
+        """The type of a result; the rule's errors get this op's name."""
+        try:
+            return self.type_rule(*types, **attrs)  # type: ignore[no-any-return]
+        except TapejitError as error:
+            error.op = error.op or self.name
+            raise
+
+    def __call__(self, *inputs: Any, **attrs: Any) -> Node:
+        """Apply to Nodes; a Python scalar becomes a literal of its peer's dtype."""
+        nodes = _coerce(self, inputs)
+        node_type = self.infer_type([node.type for node in nodes], attrs)
+        return Node(self, nodes, attrs, node_type, ORIGIN.get())
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (OPS.__getitem__, (self.name,))
+
+
+def _imported_when_called(path: str) -> Rule:
+    """The function at `module:name`, imported at its first call."""
+    module, _, name = path.partition(":")
+
+    def evaluate(*arrays: Any, **attrs: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arrays, **attrs)
+
+    return evaluate
+
+
+OPS: Final[dict[str, Op]] = {}
+
+
+def register(op: Op) -> Op:
+    """Add a record to the registry, checking what can be checked cheaply."""
+    if op.name in OPS:
+        raise ArgumentError(f"op {op.name!r} is registered twice")
+    has_rule = op.deriv is not None or op.vjp is not None
+    if op.differentiable and not has_rule:
+        raise ArgumentError(
+            f"op {op.name!r} has no derivative",
+            help="give deriv= or vjp= and jvp=, or say differentiable=False",
+        )
+    if not op.differentiable and has_rule:
+        raise ArgumentError(f"op {op.name!r} has a derivative it says it has not")
+    if op.deriv is None and (op.vjp is None) != (op.jvp is None):
+        raise ArgumentError(f"op {op.name!r} needs both vjp and jvp")
+    OPS[op.name] = op
+    return op
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """The origin of a Node that a pass made: which pass, and for which Node."""
+
+    by: str
+    node: Node
+
+
+ORIGIN: Final[ContextVar[Origin | Derived | None]] = ContextVar("origin", default=None)
+
+
+@contextmanager
+def origin_of(origin: Origin | Derived | None) -> Iterator[None]:
+    """Nodes made inside get this origin."""
+    token = ORIGIN.set(origin)
+    try:
+        yield
+    finally:
+        ORIGIN.reset(token)
+
+
+class Node:
+    """An Op applied: immutable, one result (a tensor or a tuple of them).
+
+    >>> x = param("x", TensorType.parse("f32[3]"))
+    >>> y = x * 2
+    >>> y.op.name, y.type, y.inputs[1].value
+    ('mul', f32[3], 2.0)
+    """
+
+    __slots__ = ("__weakref__", "attrs", "inputs", "op", "origin", "type")
+    __match_args__ = ("op", "inputs")
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Attrs,
+        type: Type,
+        origin: Origin | Derived | None = None,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.type = type
+        self.origin = origin
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """The type of a Node that is known to be one tensor."""
+        if not isinstance(self.type, TensorType):
+            raise TypeError(f"{self.op.name} has type {self.type}, not one tensor's")
+        return self.type
+
+    @property
+    def shape(self) -> Any:
+        return self.tensor_type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor_type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.tensor_type.shape)
+
+    @property
+    def value(self) -> bool | int | float | complex | None:
+        """The number a scalar literal stands for, None for any other Node."""
+        if self.op is not LITERAL or self.type.shape:  # type: ignore[union-attr]
+            return None
+        return self.attrs["value"].item()  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str | None:
+        """The name of a parameter."""
+        return self.attrs["name"] if self.op is PARAM else None
+
+    def __repr__(self) -> str:
+        if self.op is PARAM:
+            return f"<Node {self.attrs['name']}: {self.type}>"
+        inputs = ", ".join(
+            str(x.name or x.value or x.op.name) for x in self.inputs
+        )
+        return f"<Node {self.op.name}({inputs}): {self.type}>"
+
+    def __add__(self, other: Any) -> Node:
+        return OPS["add"](self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return OPS["add"](other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return OPS["sub"](self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return OPS["sub"](other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return OPS["mul"](self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return OPS["mul"](other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return OPS["div"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return OPS["div"](other, self)
+
+    def __pow__(self, other: Any) -> Node:
+        return OPS["pow"](self, other)
+
+    def __neg__(self) -> Node:
+        return OPS["negative"](self)
+
+    def __matmul__(self, other: Any) -> Node:
+        return OPS["matmul"](self, other)
+
+
+def _coerce(op: Op, inputs: Sequence[Any]) -> tuple[Node, ...]:
+    """Inputs as Nodes; scalars take the dtype of the last differentiable peer."""
+    nodes = [x for x in inputs if isinstance(x, Node)]
+    if len(nodes) == len(inputs):
+        return tuple(nodes)
+    if not nodes:
+        raise ArgumentError("an op needs at least one Node among its inputs", op=op.name)
+    dtype = nodes[-1].dtype
+    return tuple(
+        x if isinstance(x, Node) else literal(x, dtype) for x in inputs
+    )
+
+
+def _no_rule(*_: Any, **__: Any) -> Any:
+    raise TypeError("parameters and literals are made by param() and literal()")
+
+
+PARAM: Final = register(
+    Op("param", type_rule=_no_rule, eval=_no_rule, differentiable=False)
+)
+LITERAL: Final = register(
+    Op("literal", type_rule=_no_rule, eval=_no_rule, differentiable=False)
+)
+
+
+def param(name: str, type: Type) -> Node:
+    """A parameter: a value that comes from outside."""
+    return Node(PARAM, (), {"name": name}, type, ORIGIN.get())
+
+
+def literal(value: Any, dtype: DType | None = None) -> Node:
+    """A constant, held by content.
+
+    >>> literal(2.5, np.dtype("float32")).type
+    f32[]
+    """
+    if dtype is None and isinstance(value, (bool, int, float, complex)):
+        dtype = scalar_dtype(value)
+    if isinstance(value, complex) and dtype is not None and dtype.kind != "c":
+        raise DTypeError(f"the literal {value} does not fit {dtype}")
+    array = np.array(value, dtype)
+    array.flags.writeable = False
+    return Node(LITERAL, (), {"value": array}, TensorType.of(array), ORIGIN.get())
+
+
+def is_tuple(node: Node) -> bool:
+    """Whether a Node has several results."""
+    return isinstance(node.type, TupleType)

@@ -1,0 +1,152 @@
+"""The operations every graph has, whatever it computes.
+
+`read` marks the value of a variable at one point of the program, `item` projects one
+result of several, `call` runs a Graph, `guard` is an effect that stops a run whose
+value differs from the one the graph was specialised for.
+
+Effects form one chain: an effect takes the previous link as its last input and
+results in the next one, so nothing can be pruned or reordered without breaking it.
+
+Start reading at `read`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import Node, Op, register
+from tapejit.types import TOKEN, TensorType, TokenType, TupleType, Type
+
+
+class GuardFailed(Exception):
+    """A guard met another value than the one its graph was made for."""
+
+    def __init__(self, expected: bool | int, found: bool | int) -> None:
+        super().__init__(f"the graph was made for {expected}, the value is {found}")
+        self.expected = expected
+        self.found = found
+
+
+def _same_type(x: Type) -> Type:
+    return x
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+def read_vjp(g: Node, out: Node, x: Node) -> tuple[Node]:
+    """The identity; what was assigned is cut off because sources are reads."""
+    return (g,)
+
+
+def read_jvp(tangents: tuple[Node, ...], out: Node, x: Node) -> Node:
+    return tangents[0]
+
+
+def _batch_read(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
+    return read(*inputs)
+
+
+read = register(
+    Op(
+        "read",
+        type_rule=_same_type,
+        eval=_identity,
+        vjp=read_vjp,
+        jvp=read_jvp,
+        batch=_batch_read,
+        scalar=lambda m, x: x,
+        conj_linear=True,
+        is_cheap=True,
+    )
+)
+
+
+def item_type(whole: Type, *, index: int) -> Type:
+    if not isinstance(whole, TupleType):
+        raise ArgumentTypeError(f"takes a Node with several results, got {whole}")
+    if not 0 <= index < len(whole.items):
+        raise ArgumentError(f"there is no result {index} in {whole}")
+    return whole.items[index]
+
+
+def _item_eval(whole: tuple[Any, ...], *, index: int) -> Any:
+    return whole[index]
+
+
+# The differentiator and the batcher keep tuples of cotangents, tangents and batch
+# flags themselves, so a projection needs no rule of its own.
+item = register(
+    Op("item", type_rule=item_type, eval=_item_eval, differentiable=False)
+)
+
+
+def call_type(*inputs: Type, graph: Graph) -> TupleType:
+    expected = tuple(node.type for node in graph.inputs)
+    if len(inputs) != len(expected):
+        raise ArgumentTypeError(
+            f"{graph.name} takes {len(expected)} inputs, got {len(inputs)}"
+        )
+    for at, (given, wanted) in enumerate(zip(inputs, expected, strict=True)):
+        if given != wanted:
+            raise ArgumentTypeError(
+                f"input {at} of {graph.name} is {wanted}, got {given}"
+            )
+    return TupleType(tuple(node.type for node in graph.outputs))
+
+
+def _call_eval(*arrays: Any, graph: Graph) -> tuple[Any, ...]:
+    return tuple(graph.program.run(list(arrays)))
+
+
+# How a call differentiates and batches is a matter of its body: the passes that
+# rewrite bodies give it its rules.
+call = register(Op("call", type_rule=call_type, eval=_call_eval, differentiable=False))
+
+
+def guard_type(x: Type, token: Type, *, expected: bool | int) -> TokenType:
+    if not isinstance(x, TensorType) or x.shape:
+        raise ArgumentTypeError(f"guards a scalar, got {x}")
+    if not isinstance(token, TokenType):
+        raise ArgumentTypeError(f"the last input is the chain of effects, got {token}")
+    return TOKEN
+
+
+def _guard_eval(x: np.ndarray[Any, Any], token: None, *, expected: bool | int) -> None:
+    found = x.item()
+    if found != expected:
+        raise GuardFailed(expected, found)
+
+
+guard = register(
+    Op(
+        "guard",
+        type_rule=guard_type,
+        eval=_guard_eval,
+        differentiable=False,
+        is_effect=True,
+    )
+)
+
+
+def _start_type() -> TokenType:
+    return TOKEN
+
+
+def _start_eval() -> None:
+    return None
+
+
+start = register(
+    Op("start", type_rule=_start_type, eval=_start_eval, differentiable=False)
+)
+
+
+def first_token() -> Node:
+    """The beginning of a chain of effects."""
+    return Node(start, (), {}, TOKEN)

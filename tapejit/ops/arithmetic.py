@@ -1,0 +1,258 @@
+"""Arithmetic, kinks, roundings and casts, as a table.
+
+A kink's derivative is `gate(t, ge_mask(x, y))`: the mask is an operation of its own
+with derivative zero, so the second derivative of `maximum` is 0 and not None. Masks
+select instead of multiplying: an infinite cotangent times 0 would be NaN.
+
+Python's operators are the NumPy meaning of the arithmetic ones: on a NumPy scalar
+they cost 0.06 µs where the ufunc costs 0.8, and on arrays they are the ufunc.
+
+Start reading at `add`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapejit.ir.node import OPS, ZERO, Node, Op, Zero, register
+from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
+from tapejit.ops.shapes import tensor
+from tapejit.types import DType, TensorType, is_complex, is_differentiable
+
+
+def flat(t: Node, *_: Node) -> Zero:
+    """The derivative of what is constant piece by piece."""
+    return ZERO
+
+
+add = elementwise(
+    "add",
+    eval=operator.add,
+    deriv=(lambda t, x, y, out: t, lambda t, x, y, out: t),
+    scalar=lambda m, x, y: x + y,
+    kinds=ANY,
+    conj_linear=True,
+    is_cheap=True,
+)
+sub = elementwise(
+    "sub",
+    eval=operator.sub,
+    deriv=(lambda t, x, y, out: t, lambda t, x, y, out: -t),
+    scalar=lambda m, x, y: x - y,
+    conj_linear=True,
+    is_cheap=True,
+)
+mul = elementwise(
+    "mul",
+    eval=operator.mul,
+    deriv=(lambda t, x, y, out: t * y, lambda t, x, y, out: t * x),
+    scalar=lambda m, x, y: x * y,
+    kinds=ANY,
+    is_cheap=True,
+)
+div = elementwise(
+    "div",
+    eval=operator.truediv,
+    deriv=(lambda t, x, y, out: t / y, lambda t, x, y, out: -t * out / y),
+    scalar=lambda m, x, y: x / y,
+    kinds=INEXACT,
+)
+negative = elementwise(
+    "negative",
+    eval=operator.neg,
+    deriv=(lambda t, x, out: -t,),
+    scalar=lambda m, x: -x,
+    conj_linear=True,
+    is_cheap=True,
+)
+square = elementwise(
+    "square",
+    eval=lambda x: x * x,
+    deriv=(lambda t, x, out: t * 2 * x,),
+    scalar=lambda m, x: x * x,
+    is_cheap=True,
+)
+floor_divide = elementwise(
+    "floor_divide",
+    eval=np.floor_divide,
+    deriv=(flat, flat),
+    scalar=lambda m, x, y: m.floor_divide(x, y),
+    kinds=REAL,
+)
+remainder = elementwise(
+    "remainder",
+    eval=np.remainder,
+    deriv=(
+        lambda t, x, y, out: t,
+        lambda t, x, y, out: -t * floor_divide(x, y),
+    ),
+    scalar=lambda m, x, y: m.remainder(x, y),
+    kinds=REAL,
+)
+
+
+def mask_eval(compare: np.ufunc) -> Any:
+    """A comparison as 1 and 0 of the operands' own dtype."""
+
+    def evaluate(x: Any, y: Any) -> Any:
+        return compare(x, y).astype(x.dtype)
+
+    return evaluate
+
+
+ge_mask = elementwise(
+    "ge_mask",
+    eval=mask_eval(np.greater_equal),
+    deriv=(flat, flat),
+    scalar=lambda m, x, y: m.select(m.ge(x, y), 1, 0),
+    kinds=REAL,
+    is_cheap=True,
+)
+gt_mask = elementwise(
+    "gt_mask",
+    eval=mask_eval(np.greater),
+    deriv=(flat, flat),
+    scalar=lambda m, x, y: m.select(m.gt(x, y), 1, 0),
+    kinds=REAL,
+    is_cheap=True,
+)
+eq_mask = elementwise(
+    "eq_mask",
+    eval=mask_eval(np.equal),
+    deriv=(flat, flat),
+    scalar=lambda m, x, y: m.select(m.eq(x, y), 1, 0),
+    is_cheap=True,
+)
+
+
+def gate_eval(t: Any, mask: Any) -> Any:
+    return np.where(mask != 0, t, t.dtype.type(0))
+
+
+gate = elementwise(
+    "gate",
+    eval=gate_eval,
+    deriv=(lambda t, x, mask, out: gate(t, mask), flat),
+    scalar=lambda m, t, mask: m.select(m.ne(mask, 0), t, 0),
+    conj_linear=True,
+    is_cheap=True,
+)
+maximum = elementwise(
+    "maximum",
+    eval=np.maximum,
+    deriv=(
+        lambda t, x, y, out: gate(t, ge_mask(x, y)),
+        lambda t, x, y, out: gate(t, gt_mask(y, x)),
+    ),
+    scalar=lambda m, x, y: m.maximum(x, y),
+    kinds=ORDERED,
+    is_cheap=True,
+)
+minimum = elementwise(
+    "minimum",
+    eval=np.minimum,
+    deriv=(
+        lambda t, x, y, out: gate(t, ge_mask(y, x)),
+        lambda t, x, y, out: gate(t, gt_mask(x, y)),
+    ),
+    scalar=lambda m, x, y: m.minimum(x, y),
+    kinds=ORDERED,
+    is_cheap=True,
+)
+
+
+def rounding(name: str, eval: Any, scalar: Any) -> Op:
+    """A rounding: its derivative is zero, which is not the same as none."""
+    return elementwise(
+        name, eval=eval, deriv=(flat,), scalar=scalar, kinds=("float",), is_cheap=True
+    )
+
+
+floor = rounding("floor", np.floor, lambda m, x: m.floor(x))
+ceil = rounding("ceil", np.ceil, lambda m, x: m.ceil(x))
+trunc = rounding("trunc", np.trunc, lambda m, x: m.trunc(x))
+round = elementwise(
+    "round",
+    eval=np.rint,
+    deriv=(flat,),
+    scalar=lambda m, x: m.round_half_even(x),
+    kinds=INEXACT,
+    is_cheap=True,
+)
+
+
+def cast_type(x: Any, *, dtype: DType) -> TensorType:
+    return TensorType(dtype, tensor(x).shape)
+
+
+def cast_eval(x: Any, *, dtype: DType) -> Any:
+    if x.dtype.kind == "c" and dtype.kind not in "cb":
+        x = x.real  # what NumPy would do with a warning
+    return x.astype(dtype)
+
+
+def cast_vjp(g: Node, out: Node, x: Node, *, dtype: DType) -> Cotangents:
+    """Back to the operand's dtype; a complex cotangent of a real operand is real."""
+    if not is_differentiable(x.dtype):
+        return (None,)
+    if is_complex(g.dtype) and not is_complex(x.dtype):
+        g = OPS["real"](g)
+    return (g if g.dtype == x.dtype else cast(g, dtype=x.dtype),)
+
+
+def cast_jvp(
+    tangents: Sequence[Node], out: Node, x: Node, *, dtype: DType
+) -> Node | None:
+    return cast(tangents[0], dtype=dtype) if is_differentiable(dtype) else None
+
+
+def cast_batch(
+    size: Any, inputs: Sequence[Node], batched: Sequence[bool], *, dtype: DType
+) -> Node:
+    return cast(*inputs, dtype=dtype)
+
+
+cast = register(
+    Op(
+        "cast",
+        type_rule=cast_type,
+        eval=cast_eval,
+        vjp=cast_vjp,
+        jvp=cast_jvp,
+        batch=cast_batch,
+        scalar=lambda m, x, *, dtype: m.cast(x, dtype),
+        holomorphic=False,
+        is_cheap=True,
+    )
+)
+
+
+def stop_gradient_type(x: Any) -> TensorType:
+    return tensor(x)
+
+
+def stop_gradient_batch(
+    size: Any, inputs: Sequence[Node], batched: Sequence[bool]
+) -> Node:
+    return stop_gradient(*inputs)
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+stop_gradient = register(
+    Op(
+        "stop_gradient",
+        type_rule=stop_gradient_type,
+        eval=_identity,
+        batch=stop_gradient_batch,
+        scalar=lambda m, x: x,
+        differentiable=False,
+        is_cheap=True,
+    )
+)

@@ -1,0 +1,179 @@
+"""How an elementwise record is made: its type rule and both derivative modes.
+
+An elementwise Jacobian is diagonal. So one formula `deriv[i](t, *inputs, out)` is the
+JVP term of operand i when `t` is a tangent and, summed back over what was broadcast,
+its VJP term when `t` is a cotangent. `elementwise` turns a row of such formulas into
+a complete record; the tables are in `arithmetic.py`, `comparison.py` and
+`functions.py`.
+
+Start reading at `elementwise`, then `unbroadcast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapejit.errors import DTypeError
+from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, Zero, register
+from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
+from tapejit.types import (
+    DType,
+    TensorType,
+    is_complex,
+    is_differentiable,
+    is_float,
+    is_integer,
+)
+
+Cotangent = Node | Zero | None
+Cotangents = tuple[Cotangent, ...]
+
+KINDS: dict[str, Callable[[DType], bool]] = {
+    "bool": lambda dtype: dtype.kind == "b",
+    "integer": is_integer,
+    "float": is_float,
+    "complex": is_complex,
+}
+NUMERIC = ("integer", "float", "complex")
+INEXACT = ("float", "complex")
+REAL = ("integer", "float")
+ORDERED = ("bool", *REAL)
+ANY = ("bool", *NUMERIC)
+
+
+def elementwise(
+    name: str,
+    *,
+    eval: Rule | str,
+    scalar: Rule,
+    deriv: Sequence[Rule | None] | None = None,
+    kinds: tuple[str, ...] = NUMERIC,
+    result: Callable[[DType], DType] | None = None,
+    differentiable: bool = True,
+    holomorphic: bool = True,
+    conj_linear: bool = False,
+    is_cheap: bool = False,
+) -> Op:
+    """Register an op that works element by element on broadcast operands.
+
+    `kinds` are the kinds of dtype it takes, `result` the dtype it gives (the
+    operands' own by default).
+    """
+
+    def type_rule(*types: Any) -> TensorType:
+        tensors = [tensor(x) for x in types]
+        dtype = same_dtype(*tensors)
+        check_kind(dtype, kinds)
+        given = dtype if result is None else result(dtype)
+        return TensorType(given, broadcast_shapes(*tensors))
+
+    return register(
+        Op(
+            name,
+            type_rule=type_rule,
+            eval=eval,
+            deriv=deriv,
+            vjp=deriv_vjp(deriv) if deriv is not None else None,
+            jvp=deriv_jvp(deriv) if deriv is not None else None,
+            batch=batch_elementwise(name),
+            scalar=scalar,
+            differentiable=differentiable,
+            holomorphic=holomorphic,
+            conj_linear=conj_linear,
+            is_cheap=is_cheap,
+        )
+    )
+
+
+def check_kind(dtype: DType, kinds: Sequence[str]) -> None:
+    """Refuse a dtype that is of none of these kinds."""
+    if not any(KINDS[kind](dtype) for kind in kinds):
+        raise DTypeError(
+            f"takes {' or '.join(kinds)} tensors, got {dtype}",
+            help="convert first with .astype(...)",
+        )
+
+
+def deriv_vjp(deriv: Sequence[Rule | None]) -> Rule:
+    """The VJP of an elementwise op, from its formulas."""
+
+    def vjp(g: Node, out: Node, *inputs: Node, **attrs: Any) -> Cotangents:
+        contributions: list[Cotangent] = []
+        for formula, x in zip(deriv, inputs, strict=True):
+            if formula is None or not is_differentiable(x.dtype):
+                contributions.append(None)
+                continue
+            term = formula(g, *inputs, out, **attrs)
+            contributions.append(
+                ZERO if isinstance(term, Zero) else unbroadcast(term, x.shape)
+            )
+        return tuple(contributions)
+
+    return vjp
+
+
+def deriv_jvp(deriv: Sequence[Rule | None]) -> Rule:
+    """The JVP of an elementwise op: the sum of its terms."""
+
+    def jvp(
+        tangents: Sequence[Node | None], out: Node, *inputs: Node, **attrs: Any
+    ) -> Cotangent:
+        total: Cotangent = None
+        for formula, t in zip(deriv, tangents, strict=True):
+            if formula is None or t is None:
+                continue
+            term = formula(t, *inputs, out, **attrs)
+            if isinstance(term, Zero):
+                total = ZERO if total is None else total
+            else:
+                total = term if total is None or isinstance(total, Zero) else total + term
+        return broadcast_like(total, out) if isinstance(total, Node) else total
+
+    return jvp
+
+
+def unbroadcast(g: Node, shape: Any) -> Node:
+    """Sum a cotangent back over the axes along which an operand was repeated."""
+    if g.shape == shape:
+        return g
+    extra = g.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        at
+        for at, size in enumerate(shape, extra)
+        if size == 1 and g.shape[at] != 1
+    )
+    g = OPS["sum"](g, axes=axes, keepdims=False)
+    return g if g.shape == shape else OPS["reshape"](g, shape=shape)
+
+
+def broadcast_like(t: Node, out: Node) -> Node:
+    """Repeat `t` to the shape of `out`."""
+    if t.shape == out.shape:
+        return t
+    return OPS["broadcast_to"](t, shape=out.shape)
+
+
+def batch_elementwise(name: str) -> Rule:
+    """Batching: line up the batch axes in front, let the rest broadcast."""
+
+    def batch(
+        size: Any, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
+    ) -> Node:
+        ranks = [x.ndim - flag for x, flag in zip(inputs, batched, strict=True)]
+        rank = max(ranks)
+        aligned = [
+            lift(x, rank) if flag else x for x, flag in zip(inputs, batched, strict=True)
+        ]
+        return OPS[name](*aligned, **attrs)
+
+    return batch
+
+
+def lift(x: Node, rank: int) -> Node:
+    """A batched Node with ones after its batch axis, so that it has `rank` + 1 axes."""
+    missing = rank + 1 - x.ndim
+    if missing <= 0:
+        return x
+    shape = (x.shape[0], *(1,) * missing, *x.shape[1:])
+    return OPS["reshape"](x, shape=shape)

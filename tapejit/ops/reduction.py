@@ -1,0 +1,500 @@
+"""Reductions: many elements of an axis become one.
+
+`axes` is a sorted tuple and may be empty, which is the identity; `keepdims` leaves
+reduced axes with size one. A derivative rule brings the cotangent back to the
+`keepdims` form with `kept` and lets broadcasting repeat it.
+
+A long axis is not reduced row by row, as NumPy does for every axis but the
+innermost: a column of 2^25 float32 ones would add up to 2^24. `fold_axis` cuts it
+in sixteen long pieces and combines them, piece on piece. That makes a sum a tree,
+whose error grows like the logarithm of the length. A narrow array gets faster by it,
+because the pieces are contiguous ([1000000,4] over axis 0: 1 to 2 ms, 34 to 39 in
+NumPy); a wide one may take up to twice as long. The error of a product is that of all
+its factors in any order, so products are folded for the narrow arrays' sake alone.
+
+Start reading at `sum`, then `max`; `product_of_others` is the interesting one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapejit.dims import Dim, Size, dim_min
+from tapejit.errors import AxisError, ShapeError
+from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
+from tapejit.ops.arithmetic import eq_mask, gate, stop_gradient
+from tapejit.ops.comparison import equal, where
+from tapejit.ops.elementwise import ANY, REAL, Cotangents, check_kind
+from tapejit.ops.functions import exp
+from tapejit.ops.shapes import (
+    Axes,
+    drop_axes,
+    keep_axes,
+    normalize_axes,
+    normalize_axis,
+    tensor,
+)
+from tapejit.types import DType, TensorType, is_differentiable, is_integer
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "logsumexp",
+    "max",
+    "min",
+    "prod",
+    "sum",
+]
+
+Tangents = Sequence[Node]
+
+ORDERED = ("bool", *REAL)
+# Pieces per step. Columns of 1000 equal float32 terms are off by up to 5.6 eps with 16,
+# 10 with 32, 24 with 64 and 125 row by row; the bound to keep is log2(1000) = 10.
+FOLD = 16
+LOG2_LONGEST = 40  # no axis has 2^40 elements: a terabyte of the smallest dtype
+
+
+def reduced_type(x: TensorType, dtype: DType, axes: Axes, keepdims: bool) -> TensorType:
+    """`x` reduced over `axes`, which must be normal: sorted, distinct, non-negative."""
+    if axes != normalize_axes(axes, x.ndim):
+        raise AxisError(f"axes must be sorted and non-negative, got {axes}")
+    shape = keep_axes(x.shape, axes) if keepdims else drop_axes(x.shape, axes)
+    return TensorType(dtype, shape)
+
+
+def kept(reduced: Node, x: Node, axes: Axes, keepdims: bool) -> Node:
+    """A reduction of `x` with its axes back at size one, ready to broadcast."""
+    if keepdims or not axes:
+        return reduced
+    return OPS["reshape"](reduced, shape=keep_axes(x.shape, axes))
+
+
+def batch_reduction(name: str) -> Rule:
+    """Batching: the same axes, one further on."""
+
+    def batch(
+        size: Any,
+        inputs: Sequence[Node],
+        batched: Sequence[bool],
+        *,
+        axes: Axes,
+        keepdims: bool,
+    ) -> Node:
+        return OPS[name](
+            *inputs, axes=tuple(axis + 1 for axis in axes), keepdims=keepdims
+        )
+
+    return batch
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype of a sum or product: NumPy's, small integers and bools widen.
+
+    >>> accumulator(np.dtype("bool")), accumulator(np.dtype("uint8"))
+    (dtype('int64'), dtype('uint64'))
+    """
+    if dtype.kind == "b" or is_integer(dtype):
+        return np.dtype("uint64" if dtype.kind == "u" else "int64")
+    return dtype
+
+
+def fold_axis(ufunc: np.ufunc, x: Any, axis: int) -> Any:
+    """`x` with an axis shortened to at most `FOLD` elements, combined as a tree.
+
+    >>> fold_axis(np.add, np.ones(1000), 0).sum()
+    np.float64(1000.0)
+    """
+    front = (slice(None),) * axis
+    while (length := x.shape[axis]) > FOLD:
+        width = length // FOLD
+        even = width * FOLD
+        pieces = (*x.shape[:axis], FOLD, width, *x.shape[axis + 1 :])
+        folded = ufunc.reduce(x[(*front, slice(even))].reshape(pieces), axis=axis)
+        if even < length:
+            rest = x[(*front, slice(even, None))]
+            folded = np.concatenate((folded, rest), axis=axis)
+        x = folded
+    return x
+
+
+def tree_reduce(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool) -> Any:
+    """Reduce floats axis by axis, each as a tree.
+
+    NumPy's own sum is a tree where the axis is contiguous, so `add` folds only the
+    other axes. The longest axis goes first: that leaves the least to do.
+    """
+    is_sum = ufunc is np.add
+    for axis in sorted(axes, key=lambda at: -x.shape[at]):
+        if not (is_sum and x.strides[axis] == x.itemsize):
+            x = fold_axis(ufunc, x, axis)
+        x = ufunc.reduce(x, axis=axis, keepdims=True)
+    return x if keepdims else x.reshape(drop_axes(x.shape, axes))
+
+
+def accumulate(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool) -> Any:
+    """A sum or product in the accumulator's dtype; halves go through float32."""
+    dtype = x.dtype
+    if not axes:
+        return x.astype(accumulator(dtype), copy=False)
+    if not is_differentiable(dtype):  # integers are exact in any order
+        return ufunc.reduce(x, axis=axes, dtype=accumulator(dtype), keepdims=keepdims)
+    if dtype.itemsize == 2:
+        wide = accumulate(ufunc, x.astype(np.float32), axes, keepdims)
+        return wide.astype(dtype)
+    count = math.prod([x.shape[axis] for axis in axes])
+    is_trailing = len(axes) == x.ndim - axes[0] and x.flags.c_contiguous
+    if count <= FOLD or (ufunc is np.add and is_trailing):
+        return ufunc.reduce(x, axis=axes, keepdims=keepdims)
+    return tree_reduce(ufunc, x, axes, keepdims)
+
+
+def sum_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
+    """int8 to int32 and bool sum to int64, unsigned ones to uint64, as in NumPy."""
+    x = tensor(x)
+    check_kind(x.dtype, ANY)
+    return reduced_type(x, accumulator(x.dtype), axes, keepdims)
+
+
+def sum_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
+    return accumulate(np.add, x, axes, keepdims)
+
+
+def sum_vjp(g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool) -> Cotangents:
+    """Every element of a summed slice receives that slice's cotangent."""
+    if not is_differentiable(x.dtype):
+        return (None,)
+    g = kept(g, x, axes, keepdims)
+    return (g if g.shape == x.shape else OPS["broadcast_to"](g, shape=x.shape),)
+
+
+def sum_jvp(
+    tangents: Tangents, out: Node, x: Node, *, axes: Axes, keepdims: bool
+) -> Node:
+    """The sum of the tangents."""
+    return sum(tangents[0], axes=axes, keepdims=keepdims)
+
+
+sum = register(
+    Op(
+        "sum",
+        type_rule=sum_type,
+        eval=sum_eval,
+        vjp=sum_vjp,
+        jvp=sum_jvp,
+        batch=batch_reduction("sum"),
+        conj_linear=True,
+    )
+)
+
+
+def prod_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
+    return accumulate(np.multiply, x, axes, keepdims)
+
+
+def prod_vjp(g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool) -> Cotangents:
+    """A factor's slope is the product of the others, whatever the factor is."""
+    if not is_differentiable(x.dtype):
+        return (None,)
+    if not axes:
+        return (g,)
+    return (kept(g, x, axes, keepdims) * product_of_others(x, axes),)
+
+
+def prod_jvp(
+    tangents: Tangents, out: Node, x: Node, *, axes: Axes, keepdims: bool
+) -> Node:
+    """Each factor's tangent times the others, summed."""
+    (t,) = tangents
+    if not axes:
+        return t
+    return sum(t * product_of_others(x, axes), axes=axes, keepdims=keepdims)
+
+
+def product_of_others(x: Node, axes: Axes) -> Node:
+    """For each element the product of all others in its slice.
+
+    It is what comes before times what comes after. Dividing the whole product by
+    the element would be one operation, and wrong wherever an element is zero.
+    """
+    if len(axes) > 1:
+        line, order = as_one_axis(x, axes)
+        others = OPS["reshape"](
+            product_of_others(line, (line.ndim - 1,)),
+            shape=tuple(x.shape[axis] for axis in order),
+        )
+        return permuted(others, tuple(order.index(at) for at in range(x.ndim)))
+    (axis,) = axes
+    after = OPS["flip"](product_before(OPS["flip"](x, axes=axes), axis), axes=axes)
+    return product_before(x, axis) * after
+
+
+def as_one_axis(x: Node, axes: Axes) -> tuple[Node, Axes]:
+    """`x` with `axes` last and merged, and the order its axes were put in."""
+    others = tuple(at for at in range(x.ndim) if at not in axes)
+    order = (*others, *axes)
+    count: Size = 1
+    for axis in axes:
+        count = count * x.shape[axis]
+    shape = (*(x.shape[at] for at in others), count)
+    return OPS["reshape"](permuted(x, order), shape=shape), order
+
+
+def permuted(x: Node, order: Axes) -> Node:
+    """The axes of `x` in this order, left alone where they are."""
+    in_order = order == tuple(range(x.ndim))
+    return x if in_order else OPS["permute_dims"](x, axes=order)
+
+
+def product_before(x: Node, axis: int) -> Node:
+    """For each element the product of all before it, 1 for the first.
+
+    Each step doubles the number of factors: a product of the last two, times the
+    same two places back, is one of the last four.
+    """
+    product = shifted(x, axis, 1)
+    for by in doublings(x.shape[axis]):
+        product = product * shifted(product, axis, by)
+    return product
+
+
+def doublings(length: Size) -> Iterator[Size]:
+    """1, 2, 4, ... below `length`; past a symbolic length, shifts of all of it."""
+    if isinstance(length, Dim):
+        for exponent in range(LOG2_LONGEST):
+            yield dim_min(2**exponent, length)
+        return
+    by = 1
+    while by < length:
+        yield by
+        by *= 2
+
+
+def shifted(x: Node, axis: int, by: Size) -> Node:
+    """`x` moved up an axis by `by` places, with ones coming in."""
+    widths = tuple((by, 0) if at == axis else (0, 0) for at in range(x.ndim))
+    padded = OPS["pad"](x, literal(1, x.dtype), widths=widths)
+    ones = (1,) * x.ndim
+    return OPS["slice"](padded, starts=(0,) * x.ndim, stops=x.shape, steps=ones)
+
+
+prod = register(
+    Op(
+        "prod",
+        type_rule=sum_type,
+        eval=prod_eval,
+        vjp=prod_vjp,
+        jvp=prod_jvp,
+        batch=batch_reduction("prod"),
+    )
+)
+
+
+def check_not_empty(x: TensorType, axes: Axes) -> None:
+    """Refuse to choose an element where there is none."""
+    for axis in axes:
+        if x.shape[axis] == 0:
+            raise ShapeError(
+                f"axis {axis} of {x} is empty: a zero-size reduction has no identity",
+                help="reduce what has elements, or handle the empty case before",
+            )
+
+
+def extremum_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
+    x = tensor(x)
+    check_kind(x.dtype, ORDERED)
+    result = reduced_type(x, x.dtype, axes, keepdims)
+    check_not_empty(x, axes)
+    return result
+
+
+def extremum(name: str, ufunc: np.ufunc) -> Op:
+    """The largest or smallest element; NaN if there is one."""
+
+    def extremum_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
+        return ufunc.reduce(x, axis=axes, keepdims=keepdims)
+
+    return register(
+        Op(
+            name,
+            type_rule=extremum_type,
+            eval=extremum_eval,
+            vjp=extremum_vjp,
+            jvp=extremum_jvp,
+            batch=batch_reduction(name),
+        )
+    )
+
+
+def winners(out: Node, x: Node, axes: Axes, keepdims: bool) -> tuple[Node, Node]:
+    """1 where an element is the extremum, and how many there are per slice.
+
+    The mask is an operation with derivative zero, so what is gated by it stays
+    connected to `x`.
+    """
+    mask = eq_mask(x, kept(out, x, axes, keepdims))
+    return mask, sum(mask, axes=axes, keepdims=True)
+
+
+def extremum_vjp(
+    g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool
+) -> Cotangents:
+    """The winners share the cotangent equally; nobody equals NaN: 0 / 0 says so."""
+    if not is_differentiable(x.dtype):
+        return (None,)
+    mask, count = winners(out, x, axes, keepdims)
+    return (gate(kept(g, x, axes, keepdims), mask) / count,)
+
+
+def extremum_jvp(
+    tangents: Tangents, out: Node, x: Node, *, axes: Axes, keepdims: bool
+) -> Node:
+    """The mean of the winners' tangents."""
+    mask, count = winners(out, x, axes, keepdims)
+    mean = sum(gate(tangents[0], mask), axes=axes, keepdims=True) / count
+    return mean if keepdims else OPS["reshape"](mean, shape=out.shape)
+
+
+max = extremum("max", np.maximum)
+min = extremum("min", np.minimum)
+
+
+def truth_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
+    """Any dtype: what is not zero is true, NaN too."""
+    x = tensor(x)
+    check_kind(x.dtype, ANY)
+    return reduced_type(x, np.dtype(bool), axes, keepdims)
+
+
+def truth(name: str, ufunc: np.ufunc) -> Op:
+    """Whether all, or any, elements are true; not differentiable."""
+
+    def truth_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
+        flags = x if x.dtype.kind == "b" else x != 0
+        return ufunc.reduce(flags, axis=axes, keepdims=keepdims)
+
+    return register(
+        Op(
+            name,
+            type_rule=truth_type,
+            eval=truth_eval,
+            batch=batch_reduction(name),
+            differentiable=False,
+        )
+    )
+
+
+all = truth("all", np.logical_and)
+any = truth("any", np.logical_or)
+
+
+def position_type(x: Any, *, axis: int, keepdims: bool) -> TensorType:
+    x = tensor(x)
+    check_kind(x.dtype, ORDERED)
+    if normalize_axis(axis, x.ndim) != axis:
+        raise AxisError(f"the axis must be non-negative, got {axis}")
+    result = reduced_type(x, np.dtype(np.int64), (axis,), keepdims)
+    check_not_empty(x, (axis,))
+    return result
+
+
+def position(name: str, find: Rule) -> Op:
+    """Where the first extremum of an axis is; NaN counts as one."""
+
+    def position_eval(x: Any, *, axis: int, keepdims: bool) -> Any:
+        return find(x, axis=axis, keepdims=keepdims).astype(np.int64, copy=False)
+
+    def position_batch(
+        size: Any,
+        inputs: Sequence[Node],
+        batched: Sequence[bool],
+        *,
+        axis: int,
+        keepdims: bool,
+    ) -> Node:
+        return OPS[name](*inputs, axis=axis + 1, keepdims=keepdims)
+
+    return register(
+        Op(
+            name,
+            type_rule=position_type,
+            eval=position_eval,
+            batch=position_batch,
+            differentiable=False,
+        )
+    )
+
+
+argmax = position("argmax", np.argmax)
+argmin = position("argmin", np.argmin)
+
+
+def logsumexp_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
+    x = tensor(x)
+    check_kind(x.dtype, ("float",))
+    return reduced_type(x, x.dtype, axes, keepdims)
+
+
+def logsumexp_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
+    """log(sum(exp(x))) from the differences to the largest; rounded from double.
+
+    An infinite largest is not subtracted: exp and log then give -inf and inf
+    themselves. Nothing at all sums to 0, of which the log is -inf.
+    """
+    wide = np.array(x, np.float64)  # a copy, worked on in place
+    largest = np.maximum.reduce(wide, axis=axes, keepdims=True, initial=-np.inf)
+    largest = np.where(np.isfinite(largest), largest, 0.0)
+    np.subtract(wide, largest, out=wide)
+    np.exp(wide, out=wide)
+    out = np.log(accumulate(np.add, wide, axes, True)) + largest
+    return (out if keepdims else out.reshape(drop_axes(x.shape, axes))).astype(x.dtype)
+
+
+def softmax_weights(out: Node, x: Node, axes: Axes, keepdims: bool) -> Node:
+    """The share of each element in its sum of exponentials, which is its slope.
+
+    `out` only scales numerator and denominator alike, so it counts as a constant,
+    and its rounding cancels: exp(x - out) alone would be off by up to |out| ULP.
+
+    inf - inf would be NaN, so infinities are kept from meeting: elements of inf
+    share their slice equally, and a slice of nothing but -inf is all 0.
+    """
+    shift = stop_gradient(kept(out, x, axes, keepdims))
+    shift = where(equal(shift, -math.inf), 0, shift)
+    powers = exp(where(equal(x, math.inf), 0, x - shift))
+    total = sum(powers, axes=axes, keepdims=True)
+    return powers / (total + eq_mask(total, 0))
+
+
+def logsumexp_vjp(
+    g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool
+) -> Cotangents:
+    """The cotangent is shared out by the softmax weights."""
+    weights = softmax_weights(out, x, axes, keepdims)
+    return (kept(g, x, axes, keepdims) * weights,)
+
+
+def logsumexp_jvp(
+    tangents: Tangents, out: Node, x: Node, *, axes: Axes, keepdims: bool
+) -> Node:
+    """The mean of the tangents under the softmax weights."""
+    weights = softmax_weights(out, x, axes, keepdims)
+    return sum(tangents[0] * weights, axes=axes, keepdims=keepdims)
+
+
+logsumexp = register(
+    Op(
+        "logsumexp",
+        type_rule=logsumexp_type,
+        eval=logsumexp_eval,
+        vjp=logsumexp_vjp,
+        jvp=logsumexp_jvp,
+        batch=batch_reduction("logsumexp"),
+    )
+)
