@@ -12,8 +12,9 @@ have equal values, unequal Dims may happen to have them too.
 An unknown stands for sizes from 2 on, because sizes 0 and 1 broadcast and slice
 differently and are traced on their own: that is why `min(n, 1)` is 1. A name with a
 leading underscore is a size that only the run can tell, such as how many elements a
-mask keeps; it stands for sizes from 0 on. `bind_shapes` checks this, once, where the
-numbers enter. A quotient is undefined where its divisor is 0, so `n*m // n` is `m`.
+mask keeps; it stands for sizes from 0 on. `binding.bind_shapes` checks this, once,
+where the numbers enter. A quotient is undefined where its divisor is 0, so `n*m // n`
+is `m`.
 
 Start reading at `Dim`, then `_floordiv`, which holds the rules that need thought.
 """
@@ -33,8 +34,6 @@ __all__ = [
     "Dim",
     "Shape",
     "Size",
-    "bind_shape",
-    "bind_shapes",
     "dim_max",
     "dim_min",
     "evaluate",
@@ -100,7 +99,7 @@ class Dim:
                 f"{name!r} cannot name a size: write an identifier such as 'n', "
                 "or use parse_dim for an expression"
             )
-        self._terms = {(Atom(False, name, "name", (), _smallest(name), inf),): 1}
+        self._terms = {(Atom(False, name, "name", (), smallest_value(name), inf),): 1}
         self._text = name
 
     def __str__(self) -> str:
@@ -195,7 +194,7 @@ def evaluate(size: Size, bindings: Mapping[str, int]) -> int:
         return operator.index(bindings[name])
 
     try:
-        value = _replace(_require_size(size), bound)
+        value = _replace(require_size(size), bound)
     except ZeroDivisionError as error:
         raise ZeroDivisionError(f"in the size {size}, {error}") from error
     assert isinstance(value, int)  # sizes over ints are ints
@@ -211,9 +210,9 @@ def substitute(size: Size, replacements: Mapping[str, Size]) -> Size:
     """
 
     def replaced(name: str) -> Size:
-        return _require_size(replacements[name] if name in replacements else Dim(name))
+        return require_size(replacements[name] if name in replacements else Dim(name))
 
-    return _replace(_require_size(size), replaced)
+    return _replace(require_size(size), replaced)
 
 
 def free_names(size: Size) -> frozenset[str]:
@@ -223,7 +222,7 @@ def free_names(size: Size) -> frozenset[str]:
     (['m', 'n'], frozenset())
     """
     names: set[str] = set()
-    for atom in (atom for monomial in _terms(size) for atom in monomial):
+    for atom in (atom for monomial in terms_of(size) for atom in monomial):
         names.update(*map(free_names, atom.operands))
         if atom.kind == "name":
             names.add(atom.text)
@@ -240,19 +239,19 @@ def _as_size(value: object) -> Size | None:
     return int(value) if isinstance(value, Integral) else None
 
 
-def _require_size(value: object) -> Size:
+def require_size(value: object) -> Size:
     size = _as_size(value)
     if size is None:
         raise TypeError(f"a size is an int or a Dim, not {value!r}")
     return size
 
 
-def _smallest(name: str) -> int:
+def smallest_value(name: str) -> int:
     """The smallest size an unknown of this name stands for."""
     return 0 if name.startswith("_") else 2
 
 
-def _terms(size: Size) -> Terms:
+def terms_of(size: Size) -> Terms:
     return size._terms if isinstance(size, Dim) else {(): size} if size else {}
 
 
@@ -294,23 +293,23 @@ def _parenthesised(atom: Atom) -> str:
 
 def _sole_atom(size: Size) -> Atom | None:
     """The atom that the size is, with nothing added or multiplied, else None."""
-    match list(_terms(size).items()):
+    match list(terms_of(size).items()):
         case [((Atom() as atom,), 1)]:
             return atom
     return None
 
 
 def _add(left: Size, right: Size) -> Size:
-    terms = dict(_terms(left))
-    for monomial, c in _terms(right).items():
+    terms = dict(terms_of(left))
+    for monomial, c in terms_of(right).items():
         terms[monomial] = terms.get(monomial, 0) + c
     return _of_terms(terms)
 
 
 def _multiply(left: Size, right: Size) -> Size:
     terms: dict[Monomial, int] = {}
-    for a, c in _terms(left).items():
-        for b, d in _terms(right).items():
+    for a, c in terms_of(left).items():
+        for b, d in terms_of(right).items():
             monomial = tuple(sorted(a + b)) if a and b else a or b
             terms[monomial] = terms.get(monomial, 0) + c * d
     return _of_terms(terms)
@@ -319,7 +318,7 @@ def _multiply(left: Size, right: Size) -> Size:
 def _replace(size: Size, value_of: Callable[[str], Size]) -> Size:
     """Compute the size anew with other values for its names."""
     total: Size = 0
-    for monomial, c in _terms(size).items():
+    for monomial, c in terms_of(size).items():
         product: Size = c
         for atom in monomial:
             if atom.kind == "name":
@@ -350,7 +349,7 @@ def _floordiv(x: Size, d: Size) -> Size:
         raise ZeroDivisionError(f"{x} // 0 has no value")
     if isinstance(x, int) and isinstance(d, int):
         return x // d
-    if _leading(d)[1] < 0:
+    if leading_term(d)[1] < 0:
         return _floordiv(-x, -d)
     q, r = _divide(x, d)
     if r == 0:
@@ -361,7 +360,9 @@ def _floordiv(x: Size, d: Size) -> Size:
     low, high = _quotient_bounds(y, e)
     if low == high:
         return q + int(low)
-    inner = [term for term in _terms(y).items() if [a.kind for a in term[0]] == ["//"]]
+    inner = [
+        term for term in terms_of(y).items() if [a.kind for a in term[0]] == ["//"]
+    ]
     if len(inner) == 1 and inner[0][1] == 1 and _is_positive(e):
         z, f = inner[0][0][0].operands
         return q + _floordiv(z + (y - _of_terms(dict(inner))) * f, f * e)
@@ -378,7 +379,7 @@ def _mod(x: Size, d: Size) -> Size:
         raise ZeroDivisionError(f"{x} % 0 has no value")
     if isinstance(x, int) and isinstance(d, int):
         return x % d
-    if _leading(d)[1] < 0:
+    if leading_term(d)[1] < 0:
         return -_mod(-x, -d)
     _, r = _divide(x, d)
     if r == 0:
@@ -401,8 +402,8 @@ def _print_operand(size: Size) -> str:
     return f"({size})" if atom is None else _parenthesised(atom)
 
 
-def _leading(size: Size) -> tuple[Monomial, int]:
-    return next(iter(_terms(size).items()))
+def leading_term(size: Size) -> tuple[Monomial, int]:
+    return next(iter(terms_of(size).items()))
 
 
 def _divide(x: Size, d: Size) -> tuple[Size, Size]:
@@ -412,12 +413,12 @@ def _divide(x: Size, d: Size) -> tuple[Size, Size]:
     modulo d only. One of several terms must divide x without rest or takes nothing:
     a partial division is right too but reads badly, m//(m + n) as (-n)//(m + n) + 1.
     """
-    lead, lead_coefficient = _leading(d)
+    lead, lead_coefficient = leading_term(d)
     q: Size = 0
     r = x
     while r != 0:
         step: dict[Monomial, int] = {}
-        for monomial, c in _terms(r).items():
+        for monomial, c in terms_of(r).items():
             rest = list(monomial)
             if c // lead_coefficient and all(_take(atom, rest) for atom in lead):
                 step[tuple(rest)] = c // lead_coefficient
@@ -425,7 +426,7 @@ def _divide(x: Size, d: Size) -> tuple[Size, Size]:
             break
         q = q + _of_terms(step)
         r = r - _of_terms(step) * d
-    return (q, r) if len(_terms(d)) == 1 or r == 0 else (0, x)
+    return (q, r) if len(terms_of(d)) == 1 or r == 0 else (0, x)
 
 
 def _take(atom: Atom, atoms: list[Atom]) -> bool:
@@ -442,15 +443,15 @@ def _cancel(x: Size, d: Size) -> tuple[Size, Size, Size, int]:
     The constant of x need not share the factor where d is positive: rounding down
     takes care of what it has too much, c.
     """
-    constant = _terms(x).get((), 0)
-    coefficients = [*_terms(d).values(), *_terms(x - constant).values()]
+    constant = terms_of(x).get((), 0)
+    coefficients = [*terms_of(d).values(), *terms_of(x - constant).values()]
     if not _is_positive(d):
         coefficients.append(constant)
     content = gcd(*coefficients)
     c = constant % content
 
-    shared = _leading(d)[0]
-    for monomial in (*_terms(d), *_terms(x)):
+    shared = leading_term(d)[0]
+    for monomial in (*terms_of(d), *terms_of(x)):
         atoms = list(monomial)
         shared = tuple(atom for atom in shared if _take(atom, atoms))
     if content == 1 and not shared:
@@ -466,7 +467,7 @@ def _bounds(size: Size) -> tuple[float, float]:
     """Bounds by interval arithmetic, each monomial on its own."""
     low: float = 0
     high: float = 0
-    for monomial, c in _terms(size).items():
+    for monomial, c in terms_of(size).items():
         lows, highs = [a.low for a in monomial], [a.high for a in monomial]
         if len(monomial) == 1 or all(bound > 0 for bound in lows):
             ends = (c * prod(lows), c * prod(highs))
@@ -505,7 +506,7 @@ def _is_at_least(left: Size, right: Size) -> bool:
     """
     difference = scaled = expanded = left - right
     scale = 1
-    for monomial, c in _terms(difference).items():
+    for monomial, c in terms_of(difference).items():
         if len(monomial) != 1 or monomial[0].kind not in ("//", "%"):
             continue
         x, d = monomial[0].operands
@@ -596,122 +597,3 @@ def _read(node: ast.expr) -> Size:
             return _extremum(which, [_read(argument) for argument in node.args])
         case _:
             raise ValueError(f"{ast.unparse(node)!r} does not belong in it")
-
-
-# Binding
-
-
-def bind_shapes(
-    patterns: Sequence[Shape], actuals: Sequence[tuple[int, ...]]
-) -> dict[str, int]:
-    """Find the unknowns of all patterns from actual shapes, and check every axis.
-
-    Names alone on an axis are bound first; then, as long as it helps, what is linear
-    in a single unbound name is solved. A ValueError gives both shapes and the axis.
-
-    >>> n, m = Dim("n"), Dim("m")
-    >>> bind_shapes([(n + m, 3), (2 * n + 1,)], [(9, 3), (13,)])
-    {'n': 6, 'm': 3}
-    """
-    if len(patterns) != len(actuals):
-        raise ValueError(f"{len(patterns)} shapes expected, {len(actuals)} given")
-    bindings: dict[str, int] = {}
-    pairs = enumerate(zip(patterns, actuals, strict=True))
-    _bind([axis for i, pair in pairs for axis in _axes(*pair, i)], bindings)
-    return bindings
-
-
-def bind_shape(
-    pattern: Shape, actual: tuple[int, ...], bindings: dict[str, int]
-) -> None:
-    """Add to the bindings what one shape tells, and check it against them.
-
-    The bindings stay as they were when the shape does not fit.
-
-    >>> bindings = {"n": 5}
-    >>> bind_shape((Dim("n"), Dim("m") - 1), (5, 3), bindings)
-    >>> bindings
-    {'n': 5, 'm': 4}
-    """
-    found = dict(bindings)
-    _bind(_axes(pattern, actual), found)
-    bindings.update(found)
-
-
-class _Axis(NamedTuple):
-    """One axis to bind: its size, its actual value, and where it is, for errors."""
-
-    size: Size
-    value: int
-    axis: int
-    pattern: Shape
-    actual: tuple[int, ...]
-    parameter: int | None
-
-    def mismatch(self, reason: str) -> ValueError:
-        whole = _misfit(self.pattern, self.actual, self.parameter)
-        return ValueError(f"{whole}: axis {self.axis} is {self.value}, {reason}")
-
-    def solve(self, size: Size, name: str) -> int:
-        """The value of the name for which the size, a*name + b, is the actual one."""
-        offset = _terms(size).get((), 0)
-        value, rest = divmod(self.value - offset, _leading(size)[1])
-        if rest:
-            raise self.mismatch(f"which {size} is for no integer {name}")
-        if value < _smallest(name):
-            raise self.mismatch(
-                f"so {name} would be {value}, but it stands for sizes from "
-                f"{_smallest(name)} on; smaller ones need a trace of their own"
-            )
-        return value
-
-
-def _misfit(pattern: Shape, actual: Shape, parameter: int | None) -> str:
-    expected, given = (f"[{','.join(map(str, shape))}]" for shape in (pattern, actual))
-    owner = "" if parameter is None else f"parameter {parameter}: "
-    return f"{owner}shape {given} does not fit {expected}"
-
-
-def _axes(
-    pattern: Shape, actual: tuple[int, ...], parameter: int | None = None
-) -> list[_Axis]:
-    if len(pattern) != len(actual):
-        whole = _misfit(pattern, actual, parameter)
-        raise ValueError(f"{whole}: {len(actual)} axes instead of {len(pattern)}")
-    return [
-        _Axis(_require_size(size), operator.index(value), i, pattern, actual, parameter)
-        for i, (size, value) in enumerate(zip(pattern, actual, strict=True))
-    ]
-
-
-def _bind(axes: Sequence[_Axis], bindings: dict[str, int]) -> None:
-    # Names that stand alone come first, so that a mismatch is told of what is computed
-    # from them.
-    for axis in axes:
-        name = str(axis.size)
-        if name.isidentifier() and name not in bindings:
-            bindings[name] = axis.solve(axis.size, name)
-
-    composite = [axis for axis in axes if not free_names(axis.size) <= bindings.keys()]
-    is_progressing = True
-    while is_progressing:
-        is_progressing = False
-        for axis in composite:
-            rest = substitute(axis.size, bindings)
-            match [monomial for monomial in _terms(rest) if monomial]:
-                case [(Atom(kind="name", text=name),)]:
-                    bindings[name] = axis.solve(rest, name)
-                    is_progressing = True
-
-    for axis in axes:
-        names = sorted(free_names(axis.size))
-        missing = [name for name in names if name not in bindings]
-        if missing:
-            raise axis.mismatch(
-                f"which does not determine {' and '.join(missing)}: "
-                "some other axis must"
-            )
-        expected = evaluate(axis.size, bindings)
-        if expected != axis.value:
-            known = ", ".join(f"{name}={bindings[name]}" for name in names)
-            raise axis.mismatch(f"not {expected}" + (f" ({known})" if known else ""))

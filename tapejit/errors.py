@@ -119,6 +119,10 @@ class NotDifferentiableError(TapejitError, TypeError):
     """A derivative that does not exist was asked for."""
 
 
+class GradientMismatch(TapejitError, AssertionError):
+    """A derivative that differs from finite differences."""
+
+
 class UnsupportedError(TapejitError, TypeError):
     """Something tapejit does not do; the message names the way out."""
 
@@ -132,6 +136,7 @@ __all__ = [
     "ArgumentTypeError",
     "AxisError",
     "DTypeError",
+    "GradientMismatch",
     "GraphError",
     "NotDifferentiableError",
     "OutOfRangeError",

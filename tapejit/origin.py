@@ -111,7 +111,9 @@ def expression_text(origin: Origin) -> str:
     line, end_line, column, end_column = positions[offset // 2]
     if line is None or end_line is None or column is None or end_column is None:
         return ""
-    lines = [linecache.getline(code.co_filename, at) for at in range(line, end_line + 1)]
+    lines = [
+        linecache.getline(code.co_filename, at) for at in range(line, end_line + 1)
+    ]
     if not all(lines):
         return ""
     encoded = [text.encode() for text in lines]  # columns are counted in bytes

@@ -59,7 +59,8 @@ def dtype_named(name: str) -> DType:
     if long == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(long)
 
 
@@ -73,13 +74,14 @@ def as_dtype(spec: Any) -> DType:
     """
     if isinstance(spec, str):
         return dtype_named(spec)
-    dtype = np.dtype(spec).newbyteorder("=")
+    dtype: DType = np.dtype(spec).newbyteorder("=")
     if dtype.name not in SHORT_NAMES:
         known = ", ".join(SHORT_NAMES)
         raise TypeError(f"dtype {dtype.name} is not supported; tapejit has {known}")
     return dtype
 
 
+@cache
 def short_name(dtype: DType) -> str:
     """The name used in printed types.
 
@@ -247,7 +249,7 @@ class TensorType:
     @property
     def size(self) -> Size:
         """The number of elements, symbolic if a size is."""
-        return math.prod(self.shape)  # type: ignore[arg-type]  # Dims multiply
+        return math.prod(self.shape)
 
     @property
     def is_static(self) -> bool:
@@ -320,6 +322,9 @@ class TokenType:
 
     def __repr__(self) -> str:
         return "token"
+
+    def __reduce__(self) -> str:
+        return "TOKEN"  # there is only one
 
 
 TOKEN: Final = TokenType()

@@ -20,11 +20,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tapejit.binding import bind_shape, bind_shapes
 from tapejit.dims import (
     Dim,
     Size,
-    bind_shape,
-    bind_shapes,
     dim_max,
     dim_min,
     evaluate,

@@ -152,9 +152,7 @@ def recorded_inputs(
     return tuple(dict.fromkeys(x for x in looked_at if x in recorded))
 
 
-def run(
-    plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]
-) -> list[Tensor | None]:
+def run(plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]) -> list[Tensor | None]:
     """The gradient of each source."""
     inputs = [*kept, *seeds]
     kept.clear()
@@ -257,7 +255,9 @@ def _joined(
     out = plan.graph.outputs[at].shape[1:]
     if not pieces:
         return Tensor(np.zeros((*prefix, *out), plan.graph.outputs[at].dtype))
-    whole = concat([piece[at] for piece in pieces]) if len(pieces) > 1 else pieces[0][at]
+    whole = (
+        concat([piece[at] for piece in pieces]) if len(pieces) > 1 else pieces[0][at]
+    )
     if whole.shape[0] != plan.rows:
         whole = whole[: plan.rows]
     return reshape(whole, (*prefix, *out))
@@ -316,9 +316,7 @@ def push(
     request = Request.of(recording, targets, sources)
     nodes = [group[0] for group in request.sources]
     seeds = [param(f"t_{at}", node.type) for at, node in enumerate(nodes)]
-    found = jvp(
-        recording.order, sources=nodes, tangents=seeds, targets=request.targets
-    )
+    found = jvp(recording.order, sources=nodes, tangents=seeds, targets=request.targets)
     outputs: list[Node] = []
     places: list[int | None] = []
     for tangent, target in zip(found, request.targets, strict=True):
@@ -329,4 +327,3 @@ def push(
     kept = recorded_inputs(outputs, recording, seeds)
     plan = Plan(kept, Graph("tangents", (*kept, *seeds), outputs), tuple(places))
     return run(plan, [recording.values[node] for node in kept], tangents)
-

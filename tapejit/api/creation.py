@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.api.dispatch import as_operand, cast, convert
+from tapejit.api.dispatch import HANDLES, as_operand, cast, convert
 from tapejit.api.manipulation import as_shape, broadcast_to
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.dims import Dim
@@ -34,9 +34,9 @@ def asarray(
     """
     check_device(device)
     kind = None if dtype is None else as_dtype(dtype)
-    if isinstance(value, Tensor) or hasattr(value, "_operand"):
-        tensor = as_operand(value, "asarray")
-        return tensor if kind is None else cast(tensor, kind)
+    if isinstance(value, Tensor) or type(value) in HANDLES:
+        tensor = value if isinstance(value, Tensor) else value.value()
+        return tensor if kind in (None, tensor.dtype) else cast(tensor, kind)
     return convert(value, kind, copy=copy is not False)
 
 
@@ -88,9 +88,11 @@ def full(
     <tj.Tensor i32[2] [7 7]>
     """
     check_device(device)
-    if isinstance(fill_value, Tensor) or hasattr(fill_value, "_operand"):
+    if isinstance(fill_value, Tensor) or type(fill_value) in HANDLES:
         value = as_operand(fill_value, "full")
-        return broadcast_to(value if dtype is None else cast(value, as_dtype(dtype)), shape)
+        return broadcast_to(
+            value if dtype is None else cast(value, as_dtype(dtype)), shape
+        )
     kind = _kind(dtype, convert(fill_value, None)._value.dtype)
     return _new(np.full(_checked(shape), fill_value, kind))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tapejit import ops
 from tapejit.api.dispatch import (
+    alias,
     apply,
     as_operand,
     binary,
@@ -366,7 +367,7 @@ def positive(x: Any, /) -> Tensor:
     >>> print(tj.positive([1.0, -2.0]))
     [ 1. -2.]
     """
-    return as_operand(x, "positive")
+    return alias(as_operand(x, "positive"))
 
 
 def abs(x: Any, /) -> Tensor:
@@ -396,12 +397,10 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     >>> print(tj.clip(tj.asarray([-1.0, 0.5, 2.0]), 0, 1))
     [0.  0.5 1. ]
     """
-    out = as_operand(x, "clip")
-    if min is not None:
-        out = maximum(out, min)
-    if max is not None:
-        out = minimum(out, max)
-    return out
+    if min is None and max is None:
+        return positive(x)
+    out = x if min is None else maximum(x, min)
+    return out if max is None else minimum(out, max)
 
 
 def where(condition: Any, x: Any, y: Any, /) -> Tensor:
@@ -548,7 +547,7 @@ def _rounded(op: Any, x: Any) -> Tensor:
     x = as_operand(x, op.name)
     if x.dtype.kind == "b":
         raise ArgumentError("takes numbers, got bool", op=op.name)
-    return apply(op, x) if is_differentiable(x.dtype) else x
+    return apply(op, x) if is_differentiable(x.dtype) else alias(x)
 
 
 def real(x: Any, /) -> Tensor:
@@ -559,7 +558,7 @@ def real(x: Any, /) -> Tensor:
     3.0
     """
     x = as_operand(x, "real")
-    return apply(ops.real, x) if is_complex(x.dtype) else x
+    return apply(ops.real, x) if is_complex(x.dtype) else alias(x)
 
 
 def imag(x: Any, /) -> Tensor:
@@ -583,7 +582,7 @@ def conj(x: Any, /) -> Tensor:
     (3-4j)
     """
     x = as_operand(x, "conj")
-    return apply(ops.conj, x) if is_complex(x.dtype) else x
+    return apply(ops.conj, x) if is_complex(x.dtype) else alias(x)
 
 
 def angle(x: Any, /) -> Tensor:
@@ -606,7 +605,8 @@ def astype(x: Any, dtype: Any, /) -> Tensor:
     >>> tj.astype(tj.asarray([1.7, 2.2]), tj.int32)
     <tj.Tensor i32[2] [1 2]>
     """
-    return cast(as_operand(x, "astype"), as_dtype(dtype))
+    x, target = as_operand(x, "astype"), as_dtype(dtype)
+    return alias(x) if x.dtype == target else cast(x, target)
 
 
 def stop_gradient(x: Any, /) -> Tensor:

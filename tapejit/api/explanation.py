@@ -19,8 +19,8 @@ from tapejit.errors import ArgumentTypeError
 from tapejit.ir.node import Node
 from tapejit.ir.structural import read
 from tapejit.origin import short_location
-from tapejit.passes.vjp import passes_gradient, vjp
 from tapejit.passes.vjp import filled as filled_node
+from tapejit.passes.vjp import passes_gradient, vjp
 from tapejit.types import is_differentiable
 
 
@@ -90,8 +90,8 @@ def _why_unknown_target(recording: Recording, target: Any) -> str:
     if recording.escaped:
         node, origin = next(iter(recording.escaped.items()))
         return (
-            f"the target was not computed from anything the tape recorded{_from(target)}"
-            f"; the value of {_name(node)} went through NumPy at "
+            "the target was not computed from anything the tape recorded"
+            f"{_from(target)}; the value of {_name(node)} went through NumPy at "
             f"{short_location(origin)}, where the path ends"
         )
     return (

@@ -1,1 +1,151 @@
-def hint(n): return None
+"""Names from TensorFlow, PyTorch, JAX and NumPy, and how tapejit spells them.
+
+None of these is an attribute of tapejit. Asking for one raises AttributeError, and
+`hint` gives the package's `__getattr__` the spelling to put into the message.
+
+The data structure is one table from the foreign name to a line of Python, sometimes
+two ("... or ..."). The tests run every line, with `x` and `y` as tensors, `v` a
+Variable, `a` an array, `f` a function and `tape` a tape that is recording, so no
+suggestion can go stale.
+
+Start reading at `SPELLINGS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SPELLINGS: Final[dict[str, str]] = {
+    # Making tensors and variables
+    "array": "tj.asarray(a)",
+    "as_tensor": "tj.asarray(a)",
+    "asanyarray": "tj.asarray(a)",
+    "ascontiguousarray": "tj.asarray(a)",
+    "convert_to_tensor": "tj.asarray(a)",
+    "device_put": "tj.asarray(a)",
+    "fill": "tj.full((2, 3), 1.0)",
+    "from_numpy": "tj.asarray(a)",
+    "get_variable": "tj.Variable(a)",
+    "identity": "tj.eye(3)",
+    "is_tensor": "isinstance(x, tj.Tensor)",
+    "ndarray": "tj.Tensor",
+    "Parameter": "tj.Variable(a)",
+    "placeholder": "tj.TensorSpec([None, 3])",
+    "range": "tj.arange(3)",
+    "tensor": "tj.asarray(a)",
+    # Dtypes
+    "bool_": "tj.bool",
+    "cast": "x.astype(tj.float32)",
+    "cdouble": "tj.complex128",
+    "cfloat": "tj.complex64",
+    "double": "tj.float64",
+    "float": "tj.float32",
+    "half": "tj.float16",
+    "int": "tj.int32",
+    "long": "tj.int64",
+    # Reductions
+    "add_n": "sum([x, y])",
+    "amax": "tj.max(x, axis=0)",
+    "amin": "tj.min(x, axis=0)",
+    "average": "tj.mean(x, axis=0)",
+    "reduce_all": "tj.all(x, axis=0)",
+    "reduce_any": "tj.any(x, axis=0)",
+    "reduce_logsumexp": "tj.logsumexp(x, axis=0)",
+    "reduce_max": "tj.max(x, axis=0)",
+    "reduce_mean": "tj.mean(x, axis=0)",
+    "reduce_min": "tj.min(x, axis=0)",
+    "reduce_prod": "tj.prod(x, axis=0)",
+    "reduce_sum": "tj.sum(x, axis=0)",
+    # Arithmetic and functions of elements
+    "absolute": "tj.abs(x)",
+    "around": "tj.round(x)",
+    "bitwise_not": "tj.bitwise_invert(x > 0)",
+    "clamp": "tj.clip(x, 0, 1)",
+    "clip_by_value": "tj.clip(x, 0, 1)",
+    "conjugate": "tj.conj(x)",
+    "div": "tj.divide(x, y)",
+    "expit": "tj.sigmoid(x)",
+    "fabs": "tj.abs(x)",
+    "fix": "tj.trunc(x)",
+    "floordiv": "tj.floor_divide(x, y)",
+    "floormod": "tj.remainder(x, y)",
+    "invert": "tj.bitwise_invert(x > 0)",
+    "left_shift": "tj.bitwise_left_shift(1, 2)",
+    "logistic": "tj.sigmoid(x)",
+    "mod": "tj.remainder(x, y)",
+    "mul": "tj.multiply(x, y)",
+    "neg": "tj.negative(x)",
+    "power": "tj.pow(x, y)",
+    "right_shift": "tj.bitwise_right_shift(4, 2)",
+    "rint": "tj.round(x)",
+    "rsqrt": "1 / tj.sqrt(x)",
+    "sgn": "tj.sign(x)",
+    "squared_difference": "tj.square(x - y)",
+    "sub": "tj.subtract(x, y)",
+    "true_divide": "tj.divide(x, y)",
+    "truediv": "tj.divide(x, y)",
+    # Comparison
+    "eq": "tj.equal(x, y)",
+    "ge": "tj.greater_equal(x, y)",
+    "gt": "tj.greater(x, y)",
+    "le": "tj.less_equal(x, y)",
+    "lt": "tj.less(x, y)",
+    "ne": "tj.not_equal(x, y)",
+    # Shapes, joining, indexing
+    "boolean_mask": "x[x > 0]",
+    "cat": "tj.concat([x, y], axis=0)",
+    "concatenate": "tj.concat([x, y], axis=0)",
+    "flatten": "x.flatten()",
+    "gather": "tj.take(x, [0, 1], axis=0)",
+    "hstack": "tj.concat([x, y], axis=1)",
+    "index_add": "tj.scatter_add(x, [0], y[:1])",
+    "index_select": "tj.take(x, [0, 1], axis=0)",
+    "masked_select": "x[x > 0]",
+    "moveaxis": "tj.permute_dims(x, (1, 0))",
+    "ndim": "x.ndim",
+    "numel": "x.size",
+    "permute": "tj.permute_dims(x, (1, 0))",
+    "rank": "x.ndim",
+    "ravel": "x.ravel()",
+    "reverse": "tj.flip(x, axis=0)",
+    "shape": "x.shape",
+    "size": "x.size",
+    "swapaxes": "tj.permute_dims(x, (1, 0))",
+    "tensor_scatter_nd_add": "tj.scatter_add(x, [0], y[:1])",
+    "transpose": "x.T or tj.permute_dims(x, (1, 0))",
+    "unsqueeze": "tj.expand_dims(x, axis=0)",
+    "view": "tj.reshape(x, (-1,))",
+    "vstack": "tj.concat([x, y], axis=0)",
+    # Products
+    "bmm": "x @ y",
+    "dot": "x @ y",
+    "linear": "x @ y + v",
+    "mm": "x @ y",
+    "mv": "x @ y[0]",
+    "outer": "x[0][:, None] * y[0]",
+    # Derivatives and structures
+    "autograd": "with tj.GradientTape() as tape: f(x)",
+    "backward": "tape.gradient(y, v)",
+    "detach": "tj.stop_gradient(x)",
+    "gradients": "tape.gradient(y, v)",
+    "jacfwd": "tj.jacobian(f)",
+    "jacrev": "tj.jacobian(f)",
+    "Module": "class Model: weights = tj.Variable(0.0)",
+    "nest": "tj.tree.map(f, [x, y])",
+    "no_grad": "with tape.stop_recording(): f(x)",
+    "requires_grad": "tape.watch(x)",
+    "stop_recording": "with tape.stop_recording(): f(x)",
+    "tree_flatten": "tj.tree.flatten([x, y])",
+    "tree_map": "tj.tree.map(f, [x, y])",
+    "tree_util": "tj.tree.map(f, [x, y])",
+}
+
+
+def hint(name: str) -> str | None:
+    """What to write for a name that other libraries have, None if it is unknown.
+
+    >>> hint("reduce_mean")
+    'write tj.mean(x, axis=0)'
+    """
+    spelling = SPELLINGS.get(name)
+    return None if spelling is None else f"write {spelling}"

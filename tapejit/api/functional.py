@@ -168,8 +168,12 @@ def jvp(
     >>> tj.jvp(lambda x: x * x, (3.0,), (1.0,))
     (<tj.Tensor f32[] 9.0>, <tj.Tensor f32[] 6.0>)
     """
-    if not isinstance(primals, (list, tuple)) or not isinstance(tangents, (list, tuple)):
-        raise ArgumentTypeError("primals and tangents are tuples, one entry per argument")
+    if not isinstance(primals, (list, tuple)) or not isinstance(
+        tangents, (list, tuple)
+    ):
+        raise ArgumentTypeError(
+            "primals and tangents are tuples, one entry per argument"
+        )
     args = _as_tensors(primals, range(len(primals)))
     sources, spec = tree.flatten(args)
     given = tree.flatten_like(tuple(tangents), spec, labels=("primals", "tangents"))
@@ -237,7 +241,9 @@ def jacobian(
         )
         if not isinstance(argnums, int):
             return tree.map(tuple, found, is_leaf=lambda x: _is_row(x, sources))
-        return tree.map(lambda row: row[0], found, is_leaf=lambda x: _is_row(x, sources))
+        return tree.map(
+            lambda row: row[0], found, is_leaf=lambda x: _is_row(x, sources)
+        )
 
     return derivative
 
@@ -260,9 +266,7 @@ def hessian(function: Function, argnums: int = 0) -> Function:
     return jacobian(grad(function, argnums), argnums)
 
 
-def hvp(
-    function: Function, primals: Sequence[Any], tangents: Sequence[Any]
-) -> Any:
+def hvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The Hessian of a scalar function times a vector, without the Hessian.
 
     Forward over reverse: the derivative of the gradient in the direction `tangents`.

@@ -46,9 +46,7 @@ def getitem(x: Any, key: Any) -> Tensor:
 def _basic(x: Tensor, plan: BasicIndex) -> Tensor:
     whole = plan.stops == x.shape and not any(plan.starts)
     if not whole or any(step != 1 for step in plan.steps):
-        x = apply(
-            ops.slice, x, starts=plan.starts, stops=plan.stops, steps=plan.steps
-        )
+        x = apply(ops.slice, x, starts=plan.starts, stops=plan.stops, steps=plan.steps)
     if plan.flips:
         x = apply(ops.flip, x, axes=plan.flips)
     return reshape(x, plan.shape)
@@ -184,9 +182,7 @@ def _as_indices(indices: Any, name: str) -> Tensor:
     return index
 
 
-def scatter_add(
-    x: Any, indices: Any, updates: Any, /, *, axis: int = 0
-) -> Tensor:
+def scatter_add(x: Any, indices: Any, updates: Any, /, *, axis: int = 0) -> Tensor:
     """A copy of `x` with `updates` added at `indices` along `axis`.
 
     Repeated indices add up. `updates` broadcasts to the shape `take` would give.

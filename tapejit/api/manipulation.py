@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapejit import ops
-from tapejit.api.dispatch import apply, as_operand, operands, weak_scalar
+from tapejit.api.dispatch import (
+    alias,
+    apply,
+    as_operand,
+    operands,
+    weak_scalar,
+)
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
@@ -51,7 +57,9 @@ def reshape(x: Any, /, shape: Any) -> Tensor:
         sizes = _with_inferred(sizes, x)
     if any(not isinstance(size, Dim) and size < 0 for size in sizes):
         raise ShapeError(f"a size is negative in {sizes}", op="reshape")
-    return x if sizes == x.shape else apply(ops.reshape, x, shape=sizes)
+    if sizes == x.shape:
+        return alias(x)
+    return apply(ops.reshape, x, shape=sizes)
 
 
 def _with_inferred(sizes: tuple[Any, ...], x: Tensor) -> tuple[Any, ...]:
@@ -86,7 +94,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
             help="name every axis exactly once",
         )
     identity = order == tuple(range(x.ndim))
-    return x if identity else apply(ops.permute_dims, x, axes=order)
+    return alias(x) if identity else apply(ops.permute_dims, x, axes=order)
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
@@ -114,7 +122,9 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     """
     x = as_operand(x, "broadcast_to")
     sizes = as_shape(shape, "broadcast_to")
-    return x if sizes == x.shape else apply(ops.broadcast_to, x, shape=sizes)
+    if sizes == x.shape:
+        return alias(x)
+    return apply(ops.broadcast_to, x, shape=sizes)
 
 
 def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
@@ -176,7 +186,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     >>> tj.stack([tj.zeros((3,)), tj.ones((3,))], axis=1).shape
     (3, 2)
     """
-    tensors = operands([x for x in _nonempty(arrays, "stack")], "stack")
+    tensors = operands(_nonempty(arrays, "stack"), "stack")
     first = tensors[0]
     for x in tensors:
         if x.shape != first.shape:

@@ -8,7 +8,7 @@ Start reading at `Operators`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tapejit.api.dispatch import as_operand, binary, binary_float, unary
 from tapejit.api.tensor import Operators as OperatorBase
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.ir.node import Op
 
 if TYPE_CHECKING:
     from tapejit.types import DType
@@ -36,6 +37,36 @@ Axis = int | Sequence[int] | None
 
 # Values that an operator leaves to the other side, which then raises TypeError.
 Foreign = (str, bytes, dict, set, type(None))
+
+
+Method = Callable[[Any, Any], Any]
+
+
+def _operator(op: Op, run: Callable[[Op, Any, Any], Tensor]) -> tuple[Method, Method]:
+    """The method of a binary operator and its reflected twin.
+
+    One frame between the user's line and the work: a second one would cost as much
+    as the rest of the way.
+    """
+
+    def forward(self: Any, other: Any) -> Any:
+        try:
+            return run(op, self, other)
+        except ArgumentTypeError:
+            if isinstance(other, Foreign):
+                return NotImplemented
+            raise
+
+    def reflected(self: Any, other: Any) -> Any:
+        try:
+            return run(op, other, self)
+        except ArgumentTypeError:
+            if isinstance(other, Foreign):
+                return NotImplemented
+            raise
+
+    forward.__name__, reflected.__name__ = op.name, f"reflected_{op.name}"
+    return forward, reflected
 
 
 class Operators:
@@ -52,41 +83,12 @@ class Operators:
 
     # Arithmetic
 
-    def __add__(self, other: Any) -> Tensor:
-        return _binary(ops.add, self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _binary(ops.add, other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _binary(ops.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _binary(ops.sub, other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _binary(ops.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _binary(ops.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _binary_float(ops.div, self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _binary_float(ops.div, other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return _binary(ops.floor_divide, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return _binary(ops.floor_divide, other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return _binary(ops.remainder, self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return _binary(ops.remainder, other, self)
+    __add__, __radd__ = _operator(ops.add, binary)
+    __sub__, __rsub__ = _operator(ops.sub, binary)
+    __mul__, __rmul__ = _operator(ops.mul, binary)
+    __truediv__, __rtruediv__ = _operator(ops.div, binary_float)
+    __floordiv__, __rfloordiv__ = _operator(ops.floor_divide, binary)
+    __mod__, __rmod__ = _operator(ops.remainder, binary)
 
     def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
         return self // other, self % other
@@ -115,7 +117,7 @@ class Operators:
         return elementwise.negative(self)
 
     def __pos__(self) -> Tensor:
-        return as_operand(self)
+        return elementwise.positive(self)
 
     def __abs__(self) -> Tensor:
         return elementwise.abs(self)
@@ -148,47 +150,15 @@ class Operators:
 
     __hash__ = None  # type: ignore[assignment]  # == works element by element
 
-    def __lt__(self, other: Any) -> Tensor:
-        return _binary(ops.less, self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return _binary(ops.less_equal, self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return _binary(ops.greater, self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return _binary(ops.greater_equal, self, other)
-
-    def __and__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_and, self, other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_and, other, self)
-
-    def __or__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_or, self, other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_or, other, self)
-
-    def __xor__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_xor, self, other)
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_xor, other, self)
-
-    def __lshift__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_left_shift, self, other)
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_left_shift, other, self)
-
-    def __rshift__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_right_shift, self, other)
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return _binary(ops.bitwise_right_shift, other, self)
+    __lt__, _ = _operator(ops.less, binary)
+    __le__, _ = _operator(ops.less_equal, binary)
+    __gt__, _ = _operator(ops.greater, binary)
+    __ge__, _ = _operator(ops.greater_equal, binary)
+    __and__, __rand__ = _operator(ops.bitwise_and, binary)
+    __or__, __ror__ = _operator(ops.bitwise_or, binary)
+    __xor__, __rxor__ = _operator(ops.bitwise_xor, binary)
+    __lshift__, __rlshift__ = _operator(ops.bitwise_left_shift, binary)
+    __rshift__, __rrshift__ = _operator(ops.bitwise_right_shift, binary)
 
     def __invert__(self) -> Tensor:
         return unary(ops.bitwise_invert, self)
@@ -263,7 +233,7 @@ class Operators:
     def __setitem__(self, key: Any, value: Any) -> None:
         raise ArgumentTypeError(
             "a tensor cannot be changed in place",
-            help="x.scatter_add(i, v) and tj.where make a changed copy; a Variable "
+            help="tj.scatter_add(x, i, v) and tj.where make a changed copy; a Variable "
             "has v[i].assign(...)",
         )
 
@@ -317,7 +287,8 @@ class Operators:
         """One element as a Python scalar."""
         if at:
             return self[at].item()
-        return self._scalar("item").item()
+        value: bool | int | float | complex = self._scalar("item").item()
+        return value
 
     def tolist(self) -> Any:
         """The values as nested lists of Python scalars."""
@@ -327,9 +298,7 @@ class Operators:
         return np.asarray(tensor._value).tolist()
 
     def __format__(self, spec: str) -> str:
-        if self.ndim == 0 and spec:
-            return format(self.item(), spec)
-        return str(self) if not spec else format(str(self), spec)
+        return representation.formatted(self, spec)
 
     # Methods of ndarray
 
@@ -411,10 +380,6 @@ class Operators:
         """The matrix product."""
         return linear.matmul(self, other)
 
-    def scatter_add(self, indices: Any, updates: Any, *, axis: int = 0) -> Tensor:
-        """A copy with `updates` added at `indices` along `axis`."""
-        return indexing.scatter_add(self, indices, updates, axis=axis)
-
     # Parts of variables
 
     def assign(self, value: Any) -> Tensor:
@@ -451,21 +416,9 @@ class Operators:
         return representation.html(self)
 
 
-def _binary(op: Any, x: Any, y: Any) -> Tensor:
-    if isinstance(x, Foreign) or isinstance(y, Foreign):
-        return NotImplemented
-    return binary(op, x, y)
-
-
-def _binary_float(op: Any, x: Any, y: Any) -> Tensor:
-    if isinstance(x, Foreign) or isinstance(y, Foreign):
-        return NotImplemented
-    return binary_float(op, x, y)
-
-
 def _fill(base: type, methods: type) -> None:
     for name, value in vars(methods).items():
-        if name not in ("__slots__", "__dict__", "__weakref__", "__module__"):
+        if name not in ("_", "__slots__", "__dict__", "__weakref__", "__module__"):
             setattr(base, name, value)
 
 

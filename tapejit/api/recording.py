@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.api.dispatch import TAPES, TRACE
@@ -79,6 +79,7 @@ class Trie:
 
 
 TRIE: Final = Trie()
+_id_lock = Lock()
 
 
 class Recording:
@@ -88,6 +89,7 @@ class Recording:
     order     the Nodes in the order of recording
     values    Node -> Tensor, for those a derivative rule looks at
     reads     id of a Variable -> (the Variable, the Nodes of its reads)
+    pending   Tensor id -> Variable, for results of assignments not yet used
     watched   id of a Variable -> the Variable, for those watched by hand
     escaped   Nodes whose value was taken by NumPy, with the user's line
     """
@@ -97,6 +99,7 @@ class Recording:
         "keeps_all",
         "nodes",
         "order",
+        "pending",
         "reads",
         "state",
         "thread",
@@ -121,6 +124,7 @@ class Recording:
         self.order: list[Node] = []
         self.values: dict[Node, Tensor] = {}
         self.reads: dict[int, tuple[Variable, list[Node]]] = {}
+        self.pending: dict[int, Variable] = {}
         self.watched: dict[int, Variable] = {}
         self.escaped: dict[Node, Origin | None] = {}
         self.state = TRIE.root
@@ -133,31 +137,37 @@ class Recording:
         self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
     ) -> None:
         """Record an operation if one of its operands is recorded."""
-        nodes = self.nodes
-        key: list[Any] = [op]
-        found = False
-        for x in inputs:
-            node = nodes.get(x._id)
-            if node is None:
-                value = x._value
-                key.append((value.dtype, value.shape))
-            else:
-                key.append(node)
-                found = True
-        if not found:
+        if self.thread != get_ident():
             return
-        frame: Any = sys._getframe(2)
-        while _is_internal[frame.f_globals.get("__name__", "")]:
+        nodes = self.nodes
+        if len(inputs) == 2:  # written out: most operations have two operands
+            x, y = inputs
+            left, right = nodes.get(x._id), nodes.get(y._id)
+            if self.pending:
+                left, right = left or self._now_read(x), right or self._now_read(y)
+            if left is None and right is None:
+                return
+            key: Any = (left or leaf_key(x), right or leaf_key(y))
+        else:
+            found = [nodes.get(x._id) for x in inputs]
+            if self.pending:
+                pairs = zip(found, inputs, strict=True)
+                found = [node or self._now_read(x) for node, x in pairs]
+            if not any(found):
+                return
+            pairs = zip(found, inputs, strict=True)
+            key = tuple([node or leaf_key(x) for node, x in pairs])
+        # Never nearer than: record, binary or apply, operator or function, user.
+        frame: Any = sys._getframe(3)
+        while frame is not None and _is_internal[frame.f_globals.get("__name__", "")]:
             frame = frame.f_back
-            if frame is None:
-                break
-        if frame is not None:
+        if frame is None:
+            path: Any = (op, key, tuple(attrs.items()))
+        elif attrs:
             # The code object by identity: the Node's origin keeps it alive.
-            key.append(id(frame.f_code))
-            key.append(frame.f_lasti)
-        if attrs:
-            key.extend(attrs.items())
-        path = tuple(key)
+            path = (op, key, id(frame.f_code), frame.f_lasti, tuple(attrs.items()))
+        else:
+            path = (op, key, id(frame.f_code), frame.f_lasti)
         state = self.state.next.get(path)
         if state is None:
             state = self._grow(path, op, inputs, attrs, frame)
@@ -226,36 +236,48 @@ class Recording:
 
     def watch(self, tensor: Tensor) -> None:
         """From here on, what depends on `tensor` is recorded."""
-        if tensor._id in self.nodes:
-            return
-        self._leaf(("watch", tensor._type), tensor, lambda: param("x", tensor._type))
+        if tensor._id not in self.nodes:
+            self._leaf(("watch", *leaf_key(tensor)), tensor, None)
 
     def note_read(self, variable: Variable, tensor: Tensor) -> None:
         """A variable's value was read: the Node of that read is its source."""
-        if id(variable) not in self.watched:
-            if not (self.watches_variables and variable.trainable):
-                return
-            if not is_differentiable(tensor.dtype):
-                return
+        if id(variable) not in self.watched and not (
+            self.watches_variables
+            and variable._trainable
+            and is_differentiable(tensor._value.dtype)
+        ):
+            return
         if self.thread != get_ident():
             return
-        kind = tensor._type
+        node = self._leaf(("read", *leaf_key(tensor)), tensor, variable._name)
+        known = self.reads.get(id(variable))
+        if known is None:
+            self.reads[id(variable)] = (variable, [node])
+        else:
+            known[1].append(node)
 
-        def made() -> Node:
-            return read(param(variable.name, kind))
+    def _now_read(self, x: Tensor) -> Node | None:
+        """The Node of an assignment's result, which is read when it is first used."""
+        variable = self.pending.pop(x._id, None)
+        if variable is not None:
+            self.note_read(variable, x)
+        return self.nodes.get(x._id)
 
-        node = self._leaf(("read", kind), tensor, made)
-        self.reads.setdefault(id(variable), (variable, []))[1].append(node)
-
-    def _leaf(self, key: Any, tensor: Tensor, make: Any) -> Node:
+    def _leaf(self, key: Any, tensor: Tensor, read_of: str | None) -> Node:
+        """Go on to the state after a new leaf: a watched tensor, or a read."""
         state = self.state.next.get(key)
         if state is None:
-            state = TRIE.grow(self.state, key, State(make()))
+            if read_of is None:
+                made = param("x", tensor._type)
+            else:
+                made = read(param(read_of, tensor._type))
+            state = TRIE.grow(self.state, key, State(made))
         self.state = state
         node = state.node
         assert node is not None
         if not tensor._id:
-            tensor._id = next_id()
+            with _id_lock:  # two threads may meet a leaf for the first time at once
+                tensor._id = tensor._id or next_id()
         self.nodes[tensor._id] = node
         self.order.append(node)
         if self.keeps_all:
@@ -266,8 +288,16 @@ class Recording:
         """What was recorded, as a Graph of the recorded `targets`."""
         outputs = [self.nodes[x._id] for x in targets if x._id in self.nodes]
         whole = Graph(name, (), outputs)
-        leaves = [node for node in whole.nodes if not node.inputs and "name" in node.attrs]
+        leaves = [
+            node for node in whole.nodes if not node.inputs and "name" in node.attrs
+        ]
         return Graph(name, leaves, outputs)
+
+
+def leaf_key(x: Tensor) -> Any:
+    """What the trie knows of a tensor that is not recorded: its type."""
+    value = x._value
+    return value.dtype.num, value.shape  # a dtype's number hashes faster than it
 
 
 def depends_differentiably(node: Node) -> bool:

@@ -157,8 +157,8 @@ def logsumexp(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor
     """log(sum(exp(x))), without overflow.
 
     >>> import tapejit as tj
-    >>> print(tj.logsumexp(tj.asarray([1000.0, 1000.0])))
-    1000.6931
+    >>> print(tj.logsumexp(tj.asarray([1000.0, 0.0])))
+    1000.0
     """
     x = as_operand(x, "logsumexp")
     if not is_differentiable(x.dtype):

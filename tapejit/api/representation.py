@@ -41,6 +41,14 @@ def values(x: Any) -> str:
     return str(np.asarray(tensor._value))
 
 
+def formatted(x: Any, spec: str) -> str:
+    """`f"{x:.3f}"`: a number's format for a tensor without axes, else the text's."""
+    tensor = getattr(x, "_tensor", x)
+    if spec and not tensor.shape and not isinstance(tensor, TracedTensor):
+        return format(np.asarray(tensor._value).item(), spec)
+    return format(values(x), spec)
+
+
 def html(x: Any) -> str:
     """A small table for notebooks: up to two axes in full, the rest as text."""
     tensor = getattr(x, "_tensor", x)

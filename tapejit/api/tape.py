@@ -169,14 +169,15 @@ class GradientTape:
         6.0
         """
         recording = self._active("watch")
-        found, _ = tree.flatten_with_path(tensor, none_is_leaf=True)
-        for path, x in found:
+        found, spec = tree.flatten(tensor, none_is_leaf=True)
+        for at, x in enumerate(found):
             if not isinstance(x, (Tensor, Variable)):
+                where = _at(spec.paths()[at])
                 raise ArgumentTypeError(
-                    f"watch takes tensors and variables, got {_kind(x)}{_at(path)}",
+                    f"watch takes tensors and variables, got {_kind(x)}{where}",
                     help="make a tensor of it first: x = tj.asarray(x)",
                 )
-        for _, x in found:
+        for x in found:
             if not is_differentiable(x.dtype):
                 warn_user(
                     f"watching a tensor of dtype {x.dtype.name}: gradients exist for "
@@ -415,17 +416,17 @@ def _checked(
     given: Any, role: str, *, single: bool = False
 ) -> tuple[list[Any], tree.Structure]:
     """The tensors and variables of a structure; anything else is refused by place."""
-    found, spec = tree.flatten_with_path(given, none_is_leaf=True)
-    if single and (len(found) != 1 or found[0][0]):
+    found, spec = tree.flatten(given, none_is_leaf=True)
+    if single and (len(found) != 1 or spec.children):
         raise ArgumentTypeError(f"the {role} is one tensor, got {_kind(given)}")
-    for path, x in found:
+    for at, x in enumerate(found):
         if not isinstance(x, (Tensor, Variable)):
             raise ArgumentTypeError(
-                f"the {role}{_at(path)} is a {_kind(x)}, not a tensor",
+                f"the {role}{_at(spec.paths()[at])} is a {_kind(x)}, not a tensor",
                 help="targets and sources are tensors and variables that the tape "
                 "has seen; values that went through NumPy are not recorded",
             )
-    return [x for _, x in found], spec
+    return found, spec
 
 
 def _kind(x: Any) -> str:
@@ -449,7 +450,9 @@ def _seeds(
     )
     try:
         values = tree.flatten_like(
-            given, spec, labels=("the targets have", "output_gradients"),
+            given,
+            spec,
+            labels=("the targets have", "output_gradients"),
             none_is_leaf=True,
         )
     except tree.StructureError as error:

@@ -19,7 +19,7 @@ from tapejit.origin import Origin
 from tapejit.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from tapejit.api.operators import Operators
+    from tapejit.api.operators import Operators as Operators
     from tapejit.ir.node import Node
 else:
 
@@ -135,8 +135,8 @@ class Tensor(Operators):
 class Made:
     """Where a Tensor came from, without its parents: for `tape.why_none`.
 
-    `by` is an op's name or one of the kinds "constant", "array", "read"; `origin` is
-    the user's line; `variable` the name of what was read.
+    `by` is an op's name or one of the kinds "constant", "array", "variable",
+    "assign"; `origin` is the user's line; `variable` the name of what was read.
     """
 
     __slots__ = ("by", "origin", "variable")
@@ -215,4 +215,3 @@ class TracedTensor(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise self._no_value("pickle")
-

@@ -71,9 +71,7 @@ def trace(
     results.
     """
     under_way = Trace(getattr(function, "__name__", type(function).__name__))
-    leaves = [
-        under_way.parameter(f"x{at}", kind) for at, kind in enumerate(arguments)
-    ]
+    leaves = [under_way.parameter(f"x{at}", kind) for at, kind in enumerate(arguments)]
     token = TRACE.set(under_way)
     try:
         args, kwargs = rebuild(leaves)
@@ -99,16 +97,17 @@ def _result(x: Any, under_way: Trace) -> Tensor:
         ) from None
 
 
-def run_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs of a Graph for these Tensors.
+def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
+    """The outputs of a Graph for these Tensors; the list is emptied as it goes.
 
     When something is recording, each Node is performed like user code, so that outer
     tapes and traces see it; otherwise the whole Graph is interpreted at once.
     """
     if is_observed(inputs):
         return _run_observed(graph, inputs)
-    values = graph.program.run([x._value for x in inputs])
-    return [Tensor(value) for value in values]
+    values = [x._value for x in inputs]
+    inputs.clear()  # so that the program can let go of each value after its last use
+    return [Tensor(value) for value in graph.program.run(values)]
 
 
 def is_observed(inputs: Sequence[Tensor]) -> bool:

@@ -20,10 +20,16 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api.creation import asarray
-from tapejit.api.dispatch import TAPES, apply, cast, convert, warn_user
+from tapejit.api.dispatch import HANDLES, TAPES, apply, cast, convert, warn_user
 from tapejit.api.indexing import getitem, positions_of
-from tapejit.api.numpy_adapter import aligned_copy, restore, silence
-from tapejit.api.tensor import Made, Operators, Tensor, TensorRef, TracedTensor
+from tapejit.api.tensor import (
+    Made,
+    Operators,
+    Tensor,
+    TensorRef,
+    TracedTensor,
+    next_id,
+)
 from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -32,6 +38,7 @@ from tapejit.errors import (
     UnsupportedError,
     VariableError,
 )
+from tapejit.numpy_adapter import aligned_copy, restore, silence
 from tapejit.types import DType, as_dtype
 
 _MISSING: Any = object()
@@ -94,7 +101,7 @@ class Variable(Operators):
         self._tensor = self._holding(aligned_copy(value._value))
 
     def _holding(self, array: Any) -> Tensor:
-        return Tensor(array[()], Made("read", None, self._name))
+        return Tensor(array[()], Made("variable", None, self._name))
 
     # What it is
 
@@ -187,7 +194,17 @@ class Variable(Operators):
         new = self._accepted(value, "assign")
         with self._lock:
             self._tensor = self._holding(new)
-        return self.value()
+        return self._assigned()
+
+    def _assigned(self) -> Tensor:
+        """A read of the new value, which counts as read once it is used."""
+        result = Tensor(self._tensor._value, Made("assign", None, self._name))
+        tapes = TAPES.get()
+        if tapes:
+            result._id = next_id()
+            for tape in tapes:
+                tape.pending[result._id] = self
+        return result
 
     def assign_add(self, delta: Any) -> Tensor:
         """Add to the value; returns a read of the new one.
@@ -216,11 +233,11 @@ class Variable(Operators):
             finally:
                 restore(token)
             self._tensor = self._holding(new)
-        return self.value()
+        return self._assigned()
 
     def _accepted(self, value: Any, name: str) -> Any:
         """An array that fits this variable exactly, or an error that says why not."""
-        if isinstance(value, Tensor) or hasattr(value, "_operand"):
+        if isinstance(value, (Tensor, Variable)):
             tensor = asarray(value)
             if isinstance(tensor, TracedTensor):
                 raise UnsupportedError(
@@ -324,7 +341,7 @@ class Variable(Operators):
             new = aligned_copy(self._tensor._value)
             write(new.reshape(-1), positions, values.astype(self.dtype))
             self._tensor = self._holding(new)
-        return self.value()
+        return self._assigned()
 
     def _refuse_inplace(self, other: Any) -> NoReturn:
         raise VariableError(
@@ -359,6 +376,8 @@ class Variable(Operators):
         state = (self._trainable, None, self._name, self._constraint)
         return (Variable, (np.array(self._tensor._value), *state))
 
+
+HANDLES.add(Variable)
 
 _tracked_warned = False
 

@@ -31,7 +31,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapejit.dims import Dim, bind_shapes, evaluate, free_names
+from tapejit.binding import bind_shapes
+from tapejit.dims import Dim, evaluate, free_names
 from tapejit.errors import GraphError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, PARAM, Derived, Node

@@ -12,16 +12,19 @@ Start reading at `interpret`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from tapejit.dims import Dim, bind_shapes, evaluate
+from tapejit.binding import bind_shapes
+from tapejit.dims import Dim, evaluate
 from tapejit.errors import ArgumentTypeError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node
+from tapejit.numpy_adapter import restore, silence
 from tapejit.types import TensorType, Type
 
 Array = Any  # np.ndarray, np.generic, or a tuple of them
@@ -61,19 +64,33 @@ def fits(value: Any, type: Type) -> bool:
 
 
 class Program:
-    """A Graph as straight-line steps over numbered registers."""
+    """A Graph as straight-line steps over numbered registers.
 
-    __slots__ = ("graph", "is_symbolic", "outputs", "registers", "steps")
+    The first run goes through the steps one by one. A program that runs again is
+    worth compiling: the same steps as a Python function, one line each, which costs
+    0.05 µs a step where the loop costs 0.3.
+    """
+
+    __slots__ = (
+        "compiled",
+        "input_types",
+        "is_symbolic",
+        "outputs",
+        "registers",
+        "steps",
+    )
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        # The types, not the Graph: it holds this Program, and that would be a cycle.
+        self.input_types = tuple(node.type for node in graph.inputs)
+        self.compiled: Callable[[list[Any]], list[Any]] | None = None
         index: dict[Node, int] = {node: at for at, node in enumerate(graph.inputs)}
         constants: dict[int, Any] = {}
         running: list[Node] = []
         for node in graph.nodes:
             index[node] = len(index)
             if node.op is LITERAL:
-                constants[index[node]] = node.attrs["value"]
+                constants[index[node]] = node.attrs["value"][()]
             elif node.op is PARAM:
                 raise ArgumentTypeError(
                     f"parameter {node.name} is used in {graph.name} but is no input"
@@ -89,23 +106,36 @@ class Program:
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """The outputs; `arguments` is emptied so that values can be let go."""
+        token = silence()
+        try:
+            if self.compiled is not None:
+                return self.compiled(arguments)
+            result = self._run_steps(arguments)
+        finally:
+            restore(token)
+        if not self.is_symbolic:
+            self.compiled = compile_steps(
+                self.steps, len(self.input_types), self.registers, self.outputs
+            )
+        return result
+
+    def _run_steps(self, arguments: list[Any]) -> list[Any]:
         registers = self.registers.copy()
         registers[: len(arguments)] = arguments
         steps = self._bound(arguments) if self.is_symbolic else self.steps
         arguments.clear()
-        with np.errstate(all="ignore"):
-            for function, reads, writes, last in steps:
-                registers[writes] = function(*[registers[at] for at in reads])
-                for at in last:
-                    registers[at] = None
+        for function, reads, writes, last in steps:
+            registers[writes] = function(*[registers[at] for at in reads])
+            for at in last:
+                registers[at] = None
         return [registers[at] for at in self.outputs]
 
     def _bound(self, arguments: Sequence[Any]) -> list[Step]:
         """The steps with every symbolic size replaced by the actual one."""
         patterns, actual = [], []
-        for node, value in zip(self.graph.inputs, arguments, strict=True):
-            if isinstance(node.type, TensorType):
-                patterns.append(node.type.shape)
+        for kind, value in zip(self.input_types, arguments, strict=True):
+            if isinstance(kind, TensorType):
+                patterns.append(kind.shape)
                 actual.append(value.shape)
         sizes = bind_shapes(patterns, actual)
         bound: list[Step] = []
@@ -115,6 +145,47 @@ class Program:
                 function = partial(function.func, **attrs)
             bound.append((function, reads, writes, last))
         return bound
+
+
+INFIX: Final[dict[Any, str]] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+}
+
+
+def compile_steps(
+    steps: Sequence[Step],
+    inputs: int,
+    registers: Sequence[Any],
+    outputs: Sequence[int],
+) -> Callable[[list[Any]], list[Any]]:
+    """The steps as one Python function of a list, which it empties."""
+    names: dict[str, Any] = {
+        f"r{at}": value
+        for at, value in enumerate(registers)
+        if at >= inputs and value is not None
+    }
+    arguments = "".join(f"r{at}, " for at in range(inputs))
+    lines = [f"({arguments}) = arguments"] if inputs else []
+    lines.append("arguments.clear()")
+    for at, (function, reads, writes, last) in enumerate(steps):
+        sources = [f"r{x}" for x in reads]
+        if function in INFIX:
+            value = f" {INFIX[function]} ".join(sources)
+        elif function is operator.neg:
+            value = f"-{sources[0]}"
+        else:
+            names[f"f{at}"] = function
+            value = f"f{at}({', '.join(sources)})"
+        lines.append(f"r{writes} = {value}")
+        if last:
+            lines.append("del " + ", ".join(f"r{x}" for x in last))
+    lines.append(f"return [{', '.join(f'r{x}' for x in outputs)}]")
+    source = "def program(arguments):\n" + "".join(f"    {line}\n" for line in lines)
+    exec(compile(source, "<tapejit program>", "exec"), names)
+    return names["program"]  # type: ignore[no-any-return]
 
 
 def _steps(

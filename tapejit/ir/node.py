@@ -70,9 +70,12 @@ class Op:
     is_effect       the last input and the (last) result are tokens of the effects
     is_cheap        recomputing it costs less than keeping its result
     draws           a random draw: batched even when no input is, so rows differ
+    accepted        the dtypes (tuples of them, or one that all operands share) that
+                    the type rule has let through: eager calls check a dtype once
     """
 
     __slots__ = (
+        "accepted",
         "batch",
         "conj_linear",
         "deriv",
@@ -108,6 +111,7 @@ class Op:
         draws: bool = False,
     ) -> None:
         self.name = name
+        self.accepted: set[Any] = set()
         self.type_rule = type_rule
         self.eval = _imported_when_called(eval) if isinstance(eval, str) else eval
         self.deriv = None if deriv is None else tuple(deriv)
@@ -255,9 +259,7 @@ class Node:
     def __repr__(self) -> str:
         if self.op is PARAM:
             return f"<Node {self.attrs['name']}: {self.type}>"
-        inputs = ", ".join(
-            str(x.name or x.value or x.op.name) for x in self.inputs
-        )
+        inputs = ", ".join(str(x.name or x.value or x.op.name) for x in self.inputs)
         return f"<Node {self.op.name}({inputs}): {self.type}>"
 
     def __add__(self, other: Any) -> Node:
@@ -300,11 +302,11 @@ def _coerce(op: Op, inputs: Sequence[Any]) -> tuple[Node, ...]:
     if len(nodes) == len(inputs):
         return tuple(nodes)
     if not nodes:
-        raise ArgumentError("an op needs at least one Node among its inputs", op=op.name)
+        raise ArgumentError(
+            "an op needs at least one Node among its inputs", op=op.name
+        )
     dtype = nodes[-1].dtype
-    return tuple(
-        x if isinstance(x, Node) else literal(x, dtype) for x in inputs
-    )
+    return tuple(x if isinstance(x, Node) else literal(x, dtype) for x in inputs)
 
 
 def _no_rule(*_: Any, **__: Any) -> Any:

@@ -81,9 +81,7 @@ def _item_eval(whole: tuple[Any, ...], *, index: int) -> Any:
 
 # The differentiator and the batcher keep tuples of cotangents, tangents and batch
 # flags themselves, so a projection needs no rule of its own.
-item = register(
-    Op("item", type_rule=item_type, eval=_item_eval, differentiable=False)
-)
+item = register(Op("item", type_rule=item_type, eval=_item_eval, differentiable=False))
 
 
 def call_type(*inputs: Type, graph: Graph) -> TupleType:

@@ -133,7 +133,7 @@ def gate_eval(t: Any, mask: Any) -> Any:
     return np.where(mask != 0, t, t.dtype.type(0))
 
 
-gate = elementwise(
+gate: Op = elementwise(
     "gate",
     eval=gate_eval,
     deriv=(lambda t, x, mask, out: gate(t, mask), flat),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapejit.errors import DTypeError
+from tapejit.errors import ArgumentTypeError, DTypeError
 from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, Zero, register
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 from tapejit.types import (
@@ -61,7 +61,11 @@ def elementwise(
     operands' own by default).
     """
 
+    arity = scalar.__code__.co_argcount - 1
+
     def type_rule(*types: Any) -> TensorType:
+        if len(types) != arity:
+            raise ArgumentTypeError(f"takes {arity} operands, got {len(types)}")
         tensors = [tensor(x) for x in types]
         dtype = same_dtype(*tensors)
         check_kind(dtype, kinds)
@@ -127,7 +131,9 @@ def deriv_jvp(deriv: Sequence[Rule | None]) -> Rule:
             if isinstance(term, Zero):
                 total = ZERO if total is None else total
             else:
-                total = term if total is None or isinstance(total, Zero) else total + term
+                total = (
+                    term if total is None or isinstance(total, Zero) else total + term
+                )
         return broadcast_like(total, out) if isinstance(total, Node) else total
 
     return jvp
@@ -139,9 +145,7 @@ def unbroadcast(g: Node, shape: Any) -> Node:
         return g
     extra = g.ndim - len(shape)
     axes = tuple(range(extra)) + tuple(
-        at
-        for at, size in enumerate(shape, extra)
-        if size == 1 and g.shape[at] != 1
+        at for at, size in enumerate(shape, extra) if size == 1 and g.shape[at] != 1
     )
     g = OPS["sum"](g, axes=axes, keepdims=False)
     return g if g.shape == shape else OPS["reshape"](g, shape=shape)
@@ -163,7 +167,8 @@ def batch_elementwise(name: str) -> Rule:
         ranks = [x.ndim - flag for x, flag in zip(inputs, batched, strict=True)]
         rank = max(ranks)
         aligned = [
-            lift(x, rank) if flag else x for x, flag in zip(inputs, batched, strict=True)
+            lift(x, rank) if flag else x
+            for x, flag in zip(inputs, batched, strict=True)
         ]
         return OPS[name](*aligned, **attrs)
 

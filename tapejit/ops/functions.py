@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.ir.node import Node
+from tapejit.ir.node import Node, Op
 from tapejit.ops.comparison import equal, greater, not_equal, where
 from tapejit.ops.elementwise import INEXACT, elementwise
 from tapejit.types import is_complex
@@ -26,6 +26,8 @@ def through_double(ufunc: np.ufunc) -> Any:
     def evaluate(x: Any) -> Any:
         if x.dtype != np.float32:
             return ufunc(x)
+        if not x.shape:
+            return np.float32(ufunc(float(x)))
         out = np.empty(x.shape, np.float32)
         return ufunc(x, out, dtype=np.float64, casting="same_kind")
 
@@ -75,7 +77,7 @@ sin = elementwise(
     scalar=lambda m, x: m.sin(x),
     kinds=INEXACT,
 )
-cos = elementwise(
+cos: Op = elementwise(
     "cos",
     eval=np.cos,
     deriv=(lambda t, x, out: -t * sin(x),),

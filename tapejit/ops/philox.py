@@ -83,8 +83,8 @@ def philox4x32(key: State, counter: State, blocks: int) -> State:
     for start in range(0, blocks, CHUNK):
         chunk = out[start : start + CHUNK]
         low, high = _add_index((first_counter + start) & MASK128, len(chunk))
-        halves = low & MASK32, low >> 32, high & MASK32, high >> 32
-        for column, words in enumerate(_encrypt(first_key, *halves)):
+        digits = low & MASK32, low >> 32, high & MASK32, high >> 32
+        for column, words in enumerate(_encrypt(first_key, *digits)):
             chunk[:, column] = words
     return out
 

@@ -28,9 +28,7 @@ def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]
     available = {*primal, *joint.nodes} - adjoint
     frontier = _used_from(adjoint, gradients, available)
     saved = _choose(frontier, set(primal))
-    forward = Graph(
-        f"{joint.name}.forward", primal, (*results, *saved), joint.effects
-    )
+    forward = Graph(f"{joint.name}.forward", primal, (*results, *saved), joint.effects)
     backward = Graph(f"{joint.name}.backward", (*saved, *seeds), gradients)
     return forward, backward
 
@@ -47,8 +45,13 @@ def _used_from(
     adjoint: set[Node], gradients: Sequence[Node], available: set[Node]
 ) -> list[Node]:
     """The forward values that the backward part looks at, in order."""
-    used = [x for node in topological_order(gradients) if node in adjoint
-            for x in node.inputs if x in available]
+    used = [
+        x
+        for node in topological_order(gradients)
+        if node in adjoint
+        for x in node.inputs
+        if x in available
+    ]
     used += [g for g in gradients if g in available]
     return [x for x in dict.fromkeys(used) if x.op is not LITERAL]
 

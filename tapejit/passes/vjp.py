@@ -128,9 +128,7 @@ def pull_back(node: Node, g: Any) -> tuple[Cotangent, ...]:
     if isinstance(g, list):
         g = tuple(zeros(t) if isinstance(p, Zero) else p for p, t in _pairs(node, g))
     if not _needs_conj(node):
-        parts: tuple[Cotangent, ...] = node.op.vjp(
-            g, node, *node.inputs, **node.attrs
-        )
+        parts: tuple[Cotangent, ...] = node.op.vjp(g, node, *node.inputs, **node.attrs)
         return parts
     parts = node.op.vjp(_conj_all(g), node, *node.inputs, **node.attrs)
     return tuple(conj(part) if isinstance(part, Node) else part for part in parts)
@@ -202,8 +200,10 @@ def _pull_back_call(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
     if not ends:
         return found
     adjoint = Graph(f"{body.name}.vjp", (*body.inputs, *seeds), ends)
-    given = [zeros(s.type) if isinstance(g[at], Zero) else g[at]
-             for at, s in zip(seeded, seeds, strict=True)]
+    given = [
+        zeros(s.type) if isinstance(g[at], Zero) else g[at]
+        for at, s in zip(seeded, seeds, strict=True)
+    ]
     whole = call(*node.inputs, *given, graph=adjoint)
     results = iter([item(whole, index=at) for at in range(len(ends))])
     return tuple(next(results) if isinstance(p, Node) else p for p in found)
@@ -241,7 +241,7 @@ def needed_values(node: Node, wanted: Sequence[bool]) -> tuple[tuple[int, ...], 
     `wanted` says for which inputs a cotangent will be asked. A tape keeps these
     values and no others.
     """
-    if not node.op.differentiable or not carries_gradient(node.type):
+    if not passes_gradient(node):
         return (), False
     if isinstance(node.type, TupleType):
         seeds = [param("g", t) for t in node.type.items if carries_gradient(t)]

@@ -11,6 +11,7 @@ Start reading at `silence`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,7 @@ def _private_switch() -> tuple[Callable[[], Any], Callable[[Any], None]] | None:
     make = getattr(umath, "_make_extobj", None)
     if variable is None or make is None:
         return None
-    quiet = make(all="ignore")
-
-    def silence() -> Any:
-        return variable.set(quiet)
-
-    return silence, variable.reset
+    return partial(variable.set, make(all="ignore")), variable.reset
 
 
 def _public_switch() -> tuple[Callable[[], Any], Callable[[Any], None]]:
@@ -45,27 +41,29 @@ def _public_switch() -> tuple[Callable[[], Any], Callable[[Any], None]]:
 def _works(switch: tuple[Callable[[], Any], Callable[[Any], None]]) -> bool:
     """Whether the switch silences a division by zero that would raise otherwise."""
     silence, restore = switch
+    one = np.ones(1, np.float32)
     with np.errstate(all="raise"):
         token = silence()
         try:
-            np.float32([1.0]) / np.float32([0.0])
+            one / (one - one)
         except FloatingPointError:
             return False
         finally:
             restore(token)
         try:
-            np.float32([1.0]) / np.float32([0.0])
+            one / (one - one)
         except FloatingPointError:
             return True
     return False
 
 
+# silence() turns NumPy's warnings off in this context and returns a token for
+# restore(token).
 _private = _private_switch()
 uses_private_switch = _private is not None and _works(_private)
 silence, restore = (
     _private if _private is not None and uses_private_switch else _public_switch()
 )
-silence.__doc__ = """Silence NumPy's warnings in this context; returns a token."""
 
 
 def aligned_copy(array: Any) -> np.ndarray[Any, Any]:

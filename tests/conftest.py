@@ -1,0 +1,17 @@
+"""What all tests share: the option `--full`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help="run everything, not only a sample"
+    )
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether everything is to be run."""
+    return bool(request.config.getoption("--full"))

@@ -1,0 +1,529 @@
+"""The shape of the code base: who may import whom, what must be said, what is clean.
+
+The sources are read, not run, wherever that is enough: a test names the file and the
+line that breaks a rule and the rule itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit
+from tapejit import numpy_adapter, ops
+from tapejit.errors import ArgumentError
+from tapejit.ir import OPS, Op, register
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "tapejit"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# Each may import itself and what stands before it. The package itself comes last:
+# it gathers the public names.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset(
+        {
+            "config",
+            "dims",
+            "errors",
+            "numpy_adapter",
+            "origin",
+            "structure",
+            "tree",
+            "types",
+        }
+    ),
+    frozenset({"ir"}),
+    frozenset({"ops"}),
+    frozenset({"passes"}),
+    frozenset({"codegen"}),
+    frozenset({"runtime"}),
+    frozenset({"api"}),
+    frozenset({"testing", "debug"}),
+    frozenset({""}),
+)
+
+MAX_LINES = 650
+
+# Ops that the batcher treats itself, because their meaning is not a tensor's.
+STRUCTURAL = frozenset({"param", "literal", "item", "call"})
+
+
+def module_name(path: Path) -> str:
+    """`tapejit.ir.node` for `tapejit/ir/node.py`, `tapejit.ir` for its package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(module: str) -> int:
+    """The rank of a module; one that no layer names is an error to be decided."""
+    first = module.split(".")[1] if "." in module else ""
+    for rank, names in enumerate(LAYERS):
+        if first in names:
+            return rank
+    raise AssertionError(f"{module} belongs to no layer: name it in LAYERS")
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    )
+
+
+def executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every part of a module that can run: all but what is for type checkers."""
+    for child in ast.iter_child_nodes(tree):
+        if is_type_checking(child):
+            assert isinstance(child, ast.If)
+            for other in child.orelse:
+                yield other
+                yield from executed(other)
+            continue
+        yield child
+        yield from executed(child)
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def imports_of(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """The lines and names of the tapejit modules that a source imports when run."""
+    for node in executed(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "tapejit":
+                    yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.split(".")
+                above = above[: len(above) - node.level + is_package]
+                base = ".".join([*above, base] if base else above)
+            if base.split(".")[0] != "tapejit":
+                continue
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield node.lineno, inner if is_module(inner) else base
+
+
+def wrong_imports(source: str, module: str, is_package: bool = False) -> list[str]:
+    """Each import of a later layer, as a sentence."""
+    rank = layer_of(module)
+    return [
+        f"{module} line {line} imports {found}, which is of a later layer"
+        for line, found in imports_of(source, module, is_package)
+        if layer_of(found) > rank
+    ]
+
+
+# Imports
+
+
+def test_every_layer_imports_only_earlier_ones() -> None:
+    offenders = [
+        text
+        for path in SOURCES
+        for text in wrong_imports(
+            path.read_text(), module_name(path), path.name == "__init__.py"
+        )
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "count"),
+    [
+        ("from tapejit.api.tensor import Tensor", "tapejit.ir.node", 1),
+        ("from tapejit.ir.node import Node", "tapejit.api.tensor", 0),
+        ("def f():\n    import tapejit.passes.vjp", "tapejit.ops.linalg", 1),
+        ("import tapejit", "tapejit.api.tensor", 1),
+        ("from tapejit import ops, tree", "tapejit.ir.node", 1),
+        ("from tapejit import Tensor", "tapejit.testing", 1),
+        ("from ..api import tape", "tapejit.ir.node", 1),
+        ("from .graph import Graph", "tapejit.ir.node", 0),
+        ("if TYPE_CHECKING:\n    from tapejit.api import tape", "tapejit.ir.x", 0),
+        (
+            "if TYPE_CHECKING:\n    pass\nelse:\n    from tapejit.api import tape",
+            "tapejit.ir.node",
+            1,
+        ),
+    ],
+)
+def test_an_import_of_a_later_layer_is_found(
+    source: str, module: str, count: int
+) -> None:
+    assert len(wrong_imports(source, module)) == count
+
+
+def test_a_relative_import_in_a_package_starts_at_the_package() -> None:
+    found = list(imports_of("from .node import Op", "tapejit.ir", is_package=True))
+    assert found == [(1, "tapejit.ir.node")]
+
+
+def test_a_module_of_no_layer_is_refused() -> None:
+    with pytest.raises(AssertionError, match="belongs to no layer"):
+        layer_of("tapejit.helpers.strings")
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """The top-level modules of a fresh interpreter after one statement."""
+    code = f"import sys\n{statement}\nimport json\nprint(json.dumps(list(sys.modules)))"
+    out = run_python("-c", code)
+    assert out.returncode == 0, out.stderr
+    return {name.split(".")[0] for name in json.loads(out.stdout)}
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=300,
+    )
+
+
+def test_importing_tapejit_loads_numpy_and_nothing_else() -> None:
+    loaded = modules_loaded_by("import tapejit")
+    heavy = {"numba", "llvmlite", "scipy", "ml_dtypes", "opt_einsum"}
+    assert not loaded & heavy
+    others = loaded - modules_loaded_by("import numpy") - sys.stdlib_module_names
+    assert others == {"tapejit"}
+
+
+def test_a_training_step_loads_no_compiler() -> None:
+    step = (
+        "import tapejit as tj\n"
+        "w = tj.Variable([1.0, 2.0])\n"
+        "with tj.GradientTape() as tape:\n    y = tj.sum(tj.tanh(w) @ w)\n"
+        "tape.gradient(y, w)"
+    )
+    assert not modules_loaded_by(step) & {"numba", "llvmlite", "scipy"}
+
+
+# Files
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in SOURCES}
+    offenders = [
+        f"{path.relative_to(ROOT)}: {length} lines, split it by concept"
+        for path, length in lengths.items()
+        if length > MAX_LINES
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    names = {"utils", "util", "helpers", "common", "misc"}
+    offenders = [str(p) for p in PACKAGE.rglob("*") if p.stem in names]
+    assert not offenders
+
+
+def test_every_module_opens_with_its_essay() -> None:
+    offenders = [
+        f"{path.relative_to(ROOT)} has no docstring"
+        for path in SOURCES
+        if not (ast.get_docstring(ast.parse(path.read_text())) or "").strip()
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_every_package_says_where_to_start_reading() -> None:
+    packages = [path for path in SOURCES if path.name == "__init__.py"]
+    offenders = [
+        module_name(path)
+        for path in packages
+        if "tart reading at"
+        not in (ast.get_docstring(ast.parse(path.read_text())) or "")
+    ]
+    assert not offenders
+    folders = {path.parent for path in SOURCES}
+    assert folders == {path.parent for path in packages}
+
+
+def test_what_a_module_calls_the_start_exists() -> None:
+    """`Start reading at `x`` names something of the module, or a file beside it."""
+    offenders = []
+    for path in SOURCES:
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        _, found, after = text.partition("tart reading at `")
+        if not found:
+            continue
+        name = after.partition("`")[0]
+        if not (is_defined(name, path) or (path.parent / name).is_file()):
+            offenders.append(f"{path.relative_to(ROOT)}: there is no {name}")
+    assert not offenders, "\n".join(offenders)
+
+
+def is_defined(dotted: str, path: Path) -> bool:
+    found: Any = importlib.import_module(module_name(path))
+    if is_module(dotted):
+        return True
+    for part in dotted.split("."):
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+def test_numpys_private_parts_are_touched_in_one_file() -> None:
+    offenders = []
+    for path in SOURCES:
+        if path.name == "numpy_adapter.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                owner = ast.unparse(node.value).split(".")[0]
+                if owner in ("np", "numpy") and not node.attr.endswith("__"):
+                    where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                    offenders.append(f"{where} uses {ast.unparse(node)}")
+    assert not offenders, "\n".join(offenders)
+
+
+# Public names
+
+
+def public_things() -> dict[str, Any]:
+    """What a user can name: the public names and those of the public modules."""
+    found: dict[str, Any] = {}
+    for name in tapejit.__all__:
+        thing = getattr(tapejit, name)
+        if isinstance(thing, types.ModuleType):
+            assert hasattr(thing, "__all__"), f"{name} does not say what is public"
+            for inner in thing.__all__:
+                found[f"{name}.{inner}"] = getattr(thing, inner)
+        else:
+            found[name] = thing
+    return found
+
+
+def public_callables() -> dict[str, Any]:
+    return {
+        name: thing
+        for name, thing in public_things().items()
+        if inspect.isfunction(thing) or inspect.isclass(thing)
+    }
+
+
+def test_the_public_names_are_distinct_and_there() -> None:
+    names = tapejit.__all__
+    assert len(set(names)) == len(names)
+    assert public_callables()
+    missing = [name for name in names if not hasattr(tapejit, name)]
+    assert not missing
+
+
+def test_every_public_name_has_a_docstring_with_an_example() -> None:
+    offenders = [
+        f"{name}: {'no example' if thing.__doc__ else 'no docstring'}"
+        for name, thing in public_callables().items()
+        if ">>>" not in (thing.__doc__ or "")
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_every_public_method_has_a_docstring() -> None:
+    offenders = []
+    for name, cls in public_callables().items():
+        if not inspect.isclass(cls):
+            continue
+        for attribute in dir(cls):
+            member = inspect.getattr_static(cls, attribute)
+            ours = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            module = getattr(ours, "__module__", None) or ""
+            is_ours = module.startswith("tapejit") and callable(ours)
+            if attribute.startswith("_") or not is_ours:
+                continue
+            if not (getattr(ours, "__doc__", None) or "").strip():
+                offenders.append(f"{name}.{attribute} has no docstring")
+    assert not offenders, "\n".join(offenders)
+
+
+# The registry
+
+
+def positional_count(rule: Any) -> int | None:
+    """How many operands a type rule takes; None for any number."""
+    kinds = [p.kind for p in inspect.signature(rule).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    return sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+
+
+def attribute_names(rule: Any) -> frozenset[str] | None:
+    """The attributes a rule names; None if it takes any or is not ours."""
+    if not inspect.isfunction(rule):  # a ufunc or an operator written in C
+        return None
+    parameters = inspect.signature(rule).parameters.values()
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return None
+    only = inspect.Parameter.KEYWORD_ONLY
+    return frozenset(p.name for p in parameters if p.kind is only)
+
+
+def test_every_record_stands_under_its_own_name() -> None:
+    assert all(op.name == name for name, op in OPS.items())
+    assert len({id(op) for op in OPS.values()}) == len(OPS)
+    assert all(name.isidentifier() for name in OPS)
+
+
+def test_every_record_can_be_imported_from_ops() -> None:
+    names = set(OPS) - {"param", "literal", "start"}
+    missing = [
+        name for name in sorted(names) if getattr(ops, name, None) is not OPS[name]
+    ]
+    assert not missing
+    assert names <= set(ops.__all__)
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(ArgumentError, match="'add' is registered twice"):
+        register(Op("add", type_rule=len, eval=len, differentiable=False))
+    assert OPS["add"] is ops.add
+
+
+def test_every_record_has_its_rules() -> None:
+    offenders = []
+    for name, op in OPS.items():
+        if not callable(op.type_rule) or not callable(op.eval):
+            offenders.append(f"{name} has no type rule or no meaning")
+        if op.differentiable and (op.vjp is None or op.jvp is None):
+            offenders.append(f"{name} is differentiable but lacks a mode")
+        if not op.differentiable and (op.vjp or op.jvp or op.deriv):
+            offenders.append(f"{name} has a derivative it says it has not")
+        takes_operands = positional_count(op.type_rule) != 0
+        needs_batch = takes_operands and name not in STRUCTURAL and not op.is_effect
+        if needs_batch and op.batch is None:
+            offenders.append(f"{name} cannot be batched")
+    assert not offenders, "\n".join(offenders)
+
+
+def test_elementwise_records_have_a_formula_per_operand() -> None:
+    offenders = []
+    for name, op in OPS.items():
+        if op.deriv is None:
+            continue
+        if op.scalar is None:
+            offenders.append(f"{name} has formulas but no lane expression")
+            continue
+        attrs = attribute_names(op.scalar) or frozenset()
+        lanes = len(inspect.signature(op.scalar).parameters) - 1 - len(attrs)
+        if lanes != len(op.deriv):
+            offenders.append(f"{name}: {lanes} lanes, {len(op.deriv)} formulas")
+    assert not offenders, "\n".join(offenders)
+
+
+def test_the_rules_of_a_record_agree_on_its_attributes() -> None:
+    offenders = []
+    for name, op in OPS.items():
+        wanted = attribute_names(op.type_rule)
+        if wanted is None:
+            continue
+        rules = {"eval": op.eval, "vjp": op.vjp, "jvp": op.jvp, "batch": op.batch}
+        for kind, rule in rules.items():
+            given = None if rule is None else attribute_names(rule)
+            if given is not None and given != wanted:
+                offenders.append(f"{name}: {kind} takes {given}, types {wanted}")
+    assert not offenders, "\n".join(offenders)
+
+
+# NumPy's private parts
+
+
+def test_the_installed_numpy_has_the_switch_that_the_adapter_uses() -> None:
+    assert numpy_adapter.uses_private_switch, (
+        f"NumPy {np.__version__} has changed its error handling: each operation is "
+        "slower by a microsecond until numpy_adapter finds the new switch. The public "
+        "np.errstate is in use, so results are right."
+    )
+
+
+def test_the_public_switch_works_and_nests() -> None:
+    switch = numpy_adapter._public_switch()
+    assert numpy_adapter._works(switch)
+    silence, restore = switch
+    before = np.geterr()
+    outer = silence()
+    inner = silence()
+    restore(inner)
+    assert np.geterr()["divide"] == "ignore"
+    restore(outer)
+    assert np.geterr() == before
+
+
+def test_the_private_switch_nests() -> None:
+    before = np.geterr()
+    outer = numpy_adapter.silence()
+    inner = numpy_adapter.silence()
+    numpy_adapter.restore(inner)
+    assert np.geterr()["divide"] == "ignore"
+    numpy_adapter.restore(outer)
+    assert np.geterr() == before
+
+
+def test_a_switch_that_silences_nothing_is_not_used() -> None:
+    def silence() -> None:
+        return None
+
+    def restore(token: Any) -> None:
+        return None
+
+    assert not numpy_adapter._works((silence, restore))
+
+
+@pytest.mark.parametrize("part", ["_extobj_contextvar", "_make_extobj"])
+def test_without_numpys_private_parts_the_public_switch_takes_over(part: str) -> None:
+    code = (
+        "import numpy as np\n"
+        f"del np._core.umath.{part}\n"
+        "import tapejit as tj\n"
+        "from tapejit import numpy_adapter\n"
+        "assert not numpy_adapter.uses_private_switch\n"
+        "with np.errstate(all='raise'):\n"
+        "    x = tj.Variable([0.0, 1.0])\n"
+        "    with tj.GradientTape() as tape:\n"
+        "        y = tj.sum(tj.log(x))\n"
+        "    print(float(y), tape.gradient(y, x).numpy().tolist())\n"
+        "    assert np.geterr()['divide'] == 'raise'\n"
+    )
+    out = run_python("-W", "error", "-c", code)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.split("\n")[0] == "-inf [inf, 1.0]"
+
+
+# Tools
+
+
+def assert_clean(*command: str) -> None:
+    out = run_python("-m", *command)
+    assert out.returncode == 0, out.stdout + out.stderr
+
+
+def test_ruff_has_no_objections() -> None:
+    assert_clean("ruff", "check", "--quiet", ".")
+
+
+def test_ruff_would_format_nothing_differently() -> None:
+    assert_clean("ruff", "format", "--check", "--quiet", ".")
+
+
+def test_mypy_has_no_objections() -> None:
+    assert_clean("mypy", "--strict", "tapejit")
