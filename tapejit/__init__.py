@@ -16,10 +16,10 @@ Start reading at `tapejit.ir`, then `tapejit.ops`, then `tapejit.api`.
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import math as _math
+from typing import Any as _Any
 
-import numpy as np
+import numpy as _np
 
 from tapejit import tree as tree
 from tapejit.api import operators as _operators
@@ -159,26 +159,26 @@ from tapejit.tree import register_structure
 
 __version__ = "0.1.0"
 
-pi = math.pi
-e = math.e
-inf = math.inf
-nan = math.nan
+pi = _math.pi
+e = _math.e
+inf = _math.inf
+nan = _math.nan
 newaxis = None
 
-bool = np.dtype("bool")
-int8 = np.dtype("int8")
-int16 = np.dtype("int16")
-int32 = np.dtype("int32")
-int64 = np.dtype("int64")
-uint8 = np.dtype("uint8")
-uint16 = np.dtype("uint16")
-uint32 = np.dtype("uint32")
-uint64 = np.dtype("uint64")
-float16 = np.dtype("float16")
-float32 = np.dtype("float32")
-float64 = np.dtype("float64")
-complex64 = np.dtype("complex64")
-complex128 = np.dtype("complex128")
+bool = _np.dtype("bool")
+int8 = _np.dtype("int8")
+int16 = _np.dtype("int16")
+int32 = _np.dtype("int32")
+int64 = _np.dtype("int64")
+uint8 = _np.dtype("uint8")
+uint16 = _np.dtype("uint16")
+uint32 = _np.dtype("uint32")
+uint64 = _np.dtype("uint64")
+float16 = _np.dtype("float16")
+float32 = _np.dtype("float32")
+float64 = _np.dtype("float64")
+complex64 = _np.dtype("complex64")
+complex128 = _np.dtype("complex128")
 
 del _operators
 
@@ -332,7 +332,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name == "bfloat16":  # looked up when asked for: it needs ml_dtypes
         from tapejit.types import dtype_named
 

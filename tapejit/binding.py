@@ -37,6 +37,7 @@ def bind_shapes(
     Names alone on an axis are bound first; then, as long as it helps, what is linear
     in a single unbound name is solved. A ValueError gives both shapes and the axis.
 
+    >>> from tapejit.dims import Dim
     >>> n, m = Dim("n"), Dim("m")
     >>> bind_shapes([(n + m, 3), (2 * n + 1,)], [(9, 3), (13,)])
     {'n': 6, 'm': 3}
@@ -56,6 +57,7 @@ def bind_shape(
 
     The bindings stay as they were when the shape does not fit.
 
+    >>> from tapejit.dims import Dim
     >>> bindings = {"n": 5}
     >>> bind_shape((Dim("n"), Dim("m") - 1), (5, 3), bindings)
     >>> bindings

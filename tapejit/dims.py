@@ -527,7 +527,7 @@ def _extremum(which: str, sizes: Sequence[Size]) -> Size:
     choose = max if which == "max" else min
     numbers: list[int] = []
     symbolic: set[Dim] = set()
-    for size in map(_require_size, sizes):
+    for size in map(require_size, sizes):
         atom = _sole_atom(size)
         nested = atom.operands if atom is not None and atom.kind == which else (size,)
         numbers += [operand for operand in nested if isinstance(operand, int)]

@@ -3,7 +3,8 @@
 NumPy keeps its floating-point error handling in a context variable. Setting that
 variable directly costs 0.15 µs where `np.errstate` costs 1.4 µs, which is more than
 an operation on a small array. If a NumPy version has it no longer, or if it does not
-silence a division by zero, `np.errstate` takes its place.
+silence a division by zero, `np.errstate` takes its place. The mark for arguments that
+were not given is private too.
 
 Start reading at `silence`.
 """
@@ -64,6 +65,10 @@ uses_private_switch = _private is not None and _works(_private)
 silence, restore = (
     _private if _private is not None and uses_private_switch else _public_switch()
 )
+
+
+# What NumPy's functions pass for an argument that was not given.
+NO_VALUE: Any = getattr(np, "_NoValue", None)
 
 
 def aligned_copy(array: Any) -> np.ndarray[Any, Any]:

@@ -24,6 +24,8 @@ from tapejit.types import is_complex, is_differentiable
 Function = Callable[..., Any]
 Arrays = list[np.ndarray[Any, Any]]
 
+__all__ = ["check_grads"]
+
 
 def check_grads(
     function: Function,

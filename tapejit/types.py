@@ -64,6 +64,9 @@ def dtype_named(name: str) -> DType:
     return np.dtype(long)
 
 
+_NATIVE: Final = frozenset(np.dtype(name) for name in SHORT_NAMES if name != "bfloat16")
+
+
 def as_dtype(spec: Any) -> DType:
     """The tapejit dtype that `spec` (a name, NumPy dtype or type) means.
 
@@ -74,6 +77,8 @@ def as_dtype(spec: Any) -> DType:
     """
     if isinstance(spec, str):
         return dtype_named(spec)
+    if isinstance(spec, np.dtype) and spec in _NATIVE:
+        return spec
     dtype: DType = np.dtype(spec).newbyteorder("=")
     if dtype.name not in SHORT_NAMES:
         known = ", ".join(SHORT_NAMES)

@@ -35,6 +35,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
+            "binding",
             "config",
             "dims",
             "errors",

@@ -62,10 +62,15 @@ class Request:
             return found
 
         targets_found = tuple(node_of(x) for x in targets)
-        groups = []
+        groups: list[tuple[Node, ...]] = []
         for x in sources:
             reads = recording.reads.get(id(x)) if isinstance(x, Variable) else None
-            groups.append(tuple(reads[1]) if reads is not None else (node_of(x),))
+            if reads is None:
+                groups.append((node_of(x),))
+            elif id(x) in outside:  # assigned since: as a target it is its new value
+                groups.append((*reads[1], outside[id(x)]))
+            else:
+                groups.append(tuple(reads[1]))
         return cls(recording, targets_found, tuple(groups), not outside)
 
 

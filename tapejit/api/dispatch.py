@@ -344,6 +344,10 @@ def convert(
     value: Any, dtype: DType | None, *, name: str = "asarray", copy: bool = True
 ) -> Tensor:
     """Anything array-like that is not a Tensor yet as one."""
+    if type(value) is np.ndarray and dtype in (None, value.dtype):
+        made = Made("array", user_origin(2))
+        if as_dtype(value.dtype) is value.dtype:
+            return Tensor(np.array(value) if copy else value, made)
     if isinstance(value, Scalar):
         kind = scalar_dtype(value) if dtype is None else dtype
         return Tensor(np.asarray(value).astype(kind)[()], _made("constant"))
@@ -365,7 +369,7 @@ def convert(
     made = _made("array")
     if array.dtype != target:
         return Tensor(ops.cast.eval(array, dtype=target), made)
-    return Tensor(np.array(array) if copy and array is value else array, made)
+    return Tensor(np.array(array) if copy else array, made)
 
 
 def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:

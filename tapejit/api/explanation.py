@@ -17,7 +17,6 @@ from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentTypeError
 from tapejit.ir.node import Node
-from tapejit.ir.structural import read
 from tapejit.origin import short_location
 from tapejit.passes.vjp import filled as filled_node
 from tapejit.passes.vjp import passes_gradient, vjp
@@ -87,11 +86,11 @@ def _why_unknown_source(recording: Recording, source: Any) -> str:
 
 
 def _why_unknown_target(recording: Recording, target: Any) -> str:
-    if recording.escaped:
-        node, origin = next(iter(recording.escaped.items()))
+    if recording.left:
+        node, (how, origin) = next(iter(recording.left.items()))
         return (
             "the target was not computed from anything the tape recorded"
-            f"{_from(target)}; the value of {_name(node)} went through NumPy at "
+            f"{_from(target)}; the value of {_name(recording, node)} {how} at "
             f"{short_location(origin)}, where the path ends"
         )
     return (
@@ -122,14 +121,18 @@ def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
             blocked.append(node)
     if blocked:
         return _why_blocked(blocked[0])
-    if recording.escaped:
-        for node, origin in recording.escaped.items():
-            if node in reached:
-                return (
-                    f"the value of {_name(node)} went through NumPy at "
-                    f"{short_location(origin)}: from there on it is a constant"
-                )
-    return "the target was computed from other values: no operation connects the two"
+    for node, (how, origin) in recording.left.items():
+        if node in reached:
+            return (
+                f"the value of {_name(recording, node)} {how} at "
+                f"{short_location(origin)}: from there on it is a constant"
+            )
+    names = {_name(recording, node) for node in starts}
+    return (
+        "the target was computed from other values: no operation connects "
+        f"{' or '.join(sorted(names))} with it; a value read or computed before the "
+        "tape is a constant"
+    )
 
 
 def _ancestors(end: Node) -> set[Node]:
@@ -157,9 +160,10 @@ def _why_blocked(node: Node) -> str:
     )
 
 
-def _name(node: Node) -> str:
-    if node.op is read:
-        return f"variable {node.inputs[0].name!r}"
+def _name(recording: Recording, node: Node) -> str:
+    for variable, reads in recording.reads.values():
+        if node in reads:
+            return f"variable {variable.name!r}"
     return node.op.name if node.inputs else "a watched tensor"
 
 

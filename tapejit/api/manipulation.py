@@ -9,6 +9,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tapejit import ops
 from tapejit.api.dispatch import (
     alias,
@@ -135,7 +137,7 @@ def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
     (2, 1, 3)
     """
     x = as_operand(x, "expand_dims")
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given = as_shape(axis, "expand_dims")
     new = normalize_axes(given, x.ndim + len(given))
     old = iter(x.shape)
     rank = x.ndim + len(given)
@@ -237,14 +239,14 @@ def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
 
 
 def _pad_widths(given: Any, ndim: int) -> tuple[tuple[int, int], ...]:
-    if isinstance(given, int):
-        return ((given, given),) * ndim
-    pairs = tuple(given)
-    if len(pairs) == 2 and all(isinstance(side, int) for side in pairs):
-        return (pairs,) * ndim
+    pairs = np.asarray(given)
+    if pairs.dtype.kind not in "iu" or pairs.ndim > 2:
+        raise ArgumentTypeError(f"widths are integers, got {given!r}", op="pad")
+    if pairs.ndim < 2:
+        pairs = np.broadcast_to(pairs, (max(ndim, 1), 2))[:ndim]
     if len(pairs) == 1:
-        pairs = pairs * ndim
-    if len(pairs) != ndim:
+        pairs = np.repeat(pairs, ndim, axis=0)
+    if len(pairs) != ndim or (ndim and pairs.shape[1] != 2):
         raise ArgumentError(
             f"{len(pairs)} pairs of widths for {ndim} axes",
             op="pad",

@@ -33,10 +33,9 @@ from tapejit.api import (
 from tapejit.api.dispatch import as_operand
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, UnsupportedError
+from tapejit.numpy_adapter import NO_VALUE
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.types import is_complex, is_differentiable
-
-NO_VALUE: Final = np._NoValue
 
 # Arguments that change nothing when they have one of these values. With another one
 # the call is refused, whichever function it is.

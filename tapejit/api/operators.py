@@ -25,6 +25,7 @@ from tapejit.api import (
     variable,
 )
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
+from tapejit.api.recording import mark_left
 from tapejit.api.tensor import Operators as OperatorBase
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import ArgumentError, ArgumentTypeError
@@ -73,6 +74,7 @@ class Operators:
     """What tensors and variables can do in an expression."""
 
     __slots__ = ()
+    __pandas_priority__ = 5000  # so that pandas leaves operators to tapejit
 
     if TYPE_CHECKING:
 
@@ -246,6 +248,7 @@ class Operators:
         tensor = as_operand(self)
         if isinstance(tensor, TracedTensor):
             raise tensor._no_value(f"{what}()")
+        mark_left(tensor)
         if self.size != 1:
             raise ArgumentError(
                 f"{what}() of a tensor with {self.size} elements",
@@ -295,6 +298,7 @@ class Operators:
         tensor = as_operand(self)
         if isinstance(tensor, TracedTensor):
             raise tensor._no_value("tolist()")
+        mark_left(tensor)
         return np.asarray(tensor._value).tolist()
 
     def __format__(self, spec: str) -> str:

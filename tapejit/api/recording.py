@@ -25,7 +25,7 @@ from tapejit.api.tensor import Tensor, next_id
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, param
 from tapejit.ir.structural import item, read
-from tapejit.origin import Origin, _is_internal
+from tapejit.origin import Origin, _is_internal, user_origin
 from tapejit.passes.vjp import needed_values, passes_gradient
 from tapejit.types import TensorType, TupleType, is_differentiable
 
@@ -90,13 +90,15 @@ class Recording:
     values    Node -> Tensor, for those a derivative rule looks at
     reads     id of a Variable -> (the Variable, the Nodes of its reads)
     pending   Tensor id -> Variable, for results of assignments not yet used
+    thread    the thread whose operations are recorded, None while it is stopped
+    trace     the trace it was opened in, if any
     watched   id of a Variable -> the Variable, for those watched by hand
-    escaped   Nodes whose value was taken by NumPy, with the user's line
+    left      Nodes whose value left the recording: how, and at which line
     """
 
     __slots__ = (
-        "escaped",
         "keeps_all",
+        "left",
         "nodes",
         "order",
         "pending",
@@ -114,7 +116,7 @@ class Recording:
     ) -> None:
         self.watches_variables = watches_variables
         self.keeps_all = keeps_all
-        self.thread = get_ident()
+        self.thread: int | None = get_ident()
         self.trace = TRACE.get()
         self.clear()
 
@@ -126,7 +128,7 @@ class Recording:
         self.reads: dict[int, tuple[Variable, list[Node]]] = {}
         self.pending: dict[int, Variable] = {}
         self.watched: dict[int, Variable] = {}
-        self.escaped: dict[Node, Origin | None] = {}
+        self.left: dict[Node, tuple[str, Origin | None]] = {}
         self.state = TRIE.root
 
     def release(self) -> None:
@@ -307,13 +309,11 @@ def depends_differentiably(node: Node) -> bool:
     return passes_gradient(node)
 
 
-def mark_escaped(tensor: Tensor) -> None:
-    """Remember on each tape that a recorded value was taken by NumPy."""
+def mark_left(tensor: Tensor, how: str = "went through NumPy") -> None:
+    """Remember on each tape that a recorded value left it, for `why_none`."""
     if not tensor._id:
         return
     for tape in TAPES.get():
         node = tape.nodes.get(tensor._id)
-        if node is not None and node not in tape.escaped:
-            from tapejit.origin import user_origin
-
-            tape.escaped[node] = user_origin(2)
+        if node is not None:
+            tape.left.setdefault(node, (how, user_origin(2)))

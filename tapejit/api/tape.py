@@ -81,7 +81,6 @@ class GradientTape:
         if self._recording is None or self._is_used_up:
             self._recording = Recording(watches_variables=self._watch_accessed)
             self._is_used_up = False
-        self._recording.thread = get_ident()
         self._start()
         return self
 
@@ -91,13 +90,17 @@ class GradientTape:
 
     @property
     def _is_recording(self) -> bool:
-        return self._recording is not None and self._recording in TAPES.get()
+        return self._recording is not None and self._recording.thread is not None
 
     def _start(self) -> None:
         assert self._recording is not None
+        self._recording.thread = get_ident()
         TAPES.set((*TAPES.get(), self._recording))
 
     def _stop(self) -> None:
+        """Stop recording, also in contexts that were copied while it recorded."""
+        assert self._recording is not None
+        self._recording.thread = None
         TAPES.set(tuple(tape for tape in TAPES.get() if tape is not self._recording))
 
     def _entered(self, what: str) -> Recording:
@@ -359,9 +362,10 @@ class GradientTape:
         """What a tape does when asked inside its own block."""
         if not self._is_recording:
             return
+        assert self._recording is not None
         if not self._persistent:
             self._stop()
-        elif not self._warned_inside:
+        elif self._recording.thread == get_ident() and not self._warned_inside:
             self._warned_inside = True
             warn_user(
                 "a persistent tape is asked for a derivative inside its own block, "

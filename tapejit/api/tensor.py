@@ -81,17 +81,17 @@ class Tensor(Operators):
         >>> tj.asarray([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
         """
-        from tapejit.api.recording import mark_escaped
+        from tapejit.api.recording import mark_left
 
-        mark_escaped(self)
+        mark_left(self)
         return np.array(self._value)
 
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
-        from tapejit.api.recording import mark_escaped
+        from tapejit.api.recording import mark_left
 
-        mark_escaped(self)
+        mark_left(self)
         array = np.asarray(self._value)
         if copy or (dtype is not None and dtype != array.dtype):
             return array.astype(array.dtype if dtype is None else dtype)

@@ -11,10 +11,12 @@ Start reading at `Variable`, then `Variable.assign`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import count
 from threading import RLock
 from typing import Any, NoReturn
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from tapejit import ops
 from tapejit.api.creation import asarray
 from tapejit.api.dispatch import HANDLES, TAPES, apply, cast, convert, warn_user
 from tapejit.api.indexing import getitem, positions_of
+from tapejit.api.recording import mark_left
 from tapejit.api.tensor import (
     Made,
     Operators,
@@ -43,6 +46,7 @@ from tapejit.types import DType, as_dtype
 
 _MISSING: Any = object()
 _next_serial = count().__next__
+_alive: WeakValueDictionary[int, Variable] = WeakValueDictionary()
 
 
 class Variable(Operators):
@@ -99,6 +103,7 @@ class Variable(Operators):
         self._lock = RLock()
         self._serial = _next_serial()
         self._tensor = self._holding(aligned_copy(value._value))
+        _alive[self._serial] = self
 
     def _holding(self, array: Any) -> Tensor:
         return Tensor(array[()], Made("variable", None, self._name))
@@ -278,6 +283,7 @@ class Variable(Operators):
 
     def _warn_if_tracked(self, tensor: Tensor, name: str) -> None:
         global _tracked_warned
+        mark_left(tensor, f"was assigned to variable {self._name!r} ({name})")
         if _tracked_warned or not tensor._id:
             return
         if any(tensor._id in tape.nodes for tape in TAPES.get()):
@@ -378,6 +384,16 @@ class Variable(Operators):
 
 
 HANDLES.add(Variable)
+
+
+def _renew_locks() -> None:
+    """In a forked child: no thread is left that could release a lock held before."""
+    for variable in list(_alive.values()):
+        variable._lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 _tracked_warned = False
 

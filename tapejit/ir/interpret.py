@@ -73,6 +73,7 @@ class Program:
 
     __slots__ = (
         "compiled",
+        "has_run",
         "input_types",
         "is_symbolic",
         "outputs",
@@ -83,6 +84,7 @@ class Program:
     def __init__(self, graph: Graph) -> None:
         # The types, not the Graph: it holds this Program, and that would be a cycle.
         self.input_types = tuple(node.type for node in graph.inputs)
+        self.has_run = False
         self.compiled: Callable[[list[Any]], list[Any]] | None = None
         index: dict[Node, int] = {node: at for at, node in enumerate(graph.inputs)}
         constants: dict[int, Any] = {}
@@ -110,14 +112,15 @@ class Program:
         try:
             if self.compiled is not None:
                 return self.compiled(arguments)
-            result = self._run_steps(arguments)
+            if self.has_run and not self.is_symbolic:
+                self.compiled = compile_steps(
+                    self.steps, len(self.input_types), self.registers, self.outputs
+                )
+                return self.compiled(arguments)
+            self.has_run = True
+            return self._run_steps(arguments)
         finally:
             restore(token)
-        if not self.is_symbolic:
-            self.compiled = compile_steps(
-                self.steps, len(self.input_types), self.registers, self.outputs
-            )
-        return result
 
     def _run_steps(self, arguments: list[Any]) -> list[Any]:
         registers = self.registers.copy()
@@ -167,6 +170,7 @@ def compile_steps(
         for at, value in enumerate(registers)
         if at >= inputs and value is not None
     }
+    names["__name__"] = __name__  # its frames are tapejit's, not the user's
     arguments = "".join(f"r{at}, " for at in range(inputs))
     lines = [f"({arguments}) = arguments"] if inputs else []
     lines.append("arguments.clear()")
@@ -185,7 +189,8 @@ def compile_steps(
     lines.append(f"return [{', '.join(f'r{x}' for x in outputs)}]")
     source = "def program(arguments):\n" + "".join(f"    {line}\n" for line in lines)
     exec(compile(source, "<tapejit program>", "exec"), names)
-    return names["program"]  # type: ignore[no-any-return]
+    # Taken out of its own globals, or the two would keep each other alive.
+    return names.pop("program")  # type: ignore[no-any-return]
 
 
 def _steps(

@@ -8,7 +8,7 @@ Start reading at `broadcast_shapes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tapejit.dims import Dim, Shape, Size
@@ -95,7 +95,7 @@ def normalize_axes(axis: int | Sequence[int] | None, ndim: int) -> Axes:
     """
     if axis is None:
         return tuple(range(ndim))
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     axes = tuple(sorted(normalize_axis(int(at), ndim) for at in given))
     if len(set(axes)) != len(axes):
         raise AxisError(f"an axis is given twice in {given}")

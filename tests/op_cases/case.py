@@ -31,7 +31,6 @@ import numpy as np
 import tapejit.ops  # noqa: F401  # fills the registry
 from tapejit.api.dispatch import apply
 from tapejit.api.tensor import Tensor
-from tapejit.dims import Dim
 from tapejit.ir import OPS, Graph, Node, param
 from tapejit.types import (
     SHORT_NAMES,
@@ -109,7 +108,7 @@ def distinct(rng: Rng, shape: Shape) -> Array:
 
 SMOOTH = apart_from_zero(0.2, 2.0)
 
-Range = Callable[[Sequence[Shape], Attrs], tuple[int, int]]
+Range = Callable[[Sequence[Shape], Attrs, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,8 @@ class Operand:
     """How one operand is drawn.
 
     sample    its domain for floats; of a complex operand both parts are drawn from it
-    integers  half-open range for integers (unsigned ones take its part from 0 on)
+    integers  half-open range for integers (unsigned ones take its part from 0 on), or
+              a function of all shapes, the attributes and the operand's position
     kinds     None: its dtype is the row's. Otherwise it has a dtype of its own, of one
               of these kinds; `dtype` is the usual one
     """
@@ -136,7 +136,7 @@ class Operand:
             return rng.integers(0, 2, shape).astype(bool)
         if is_integer(dtype):
             span = self.integers
-            low, high = span if isinstance(span, tuple) else span(shapes, attrs)
+            low, high = span if isinstance(span, tuple) else span(shapes, attrs, at)
             low = max(low, 0) if dtype.kind == "u" else low
             return rng.integers(low, max(high, low + 1), shape).astype(dtype)
         drawn = self.sample(rng, shape)
@@ -177,7 +177,9 @@ class OpCase:
                   or a `Truth`; written without looking at the op's own evaluation
     agreement     the class of `agreement.py` by which results are judged
     refused       shapes with attributes that no dtype makes right
-    build         how to make the Node, for structural ops
+    build         how to make the Node, or the Graph, for structural ops
+    unbatched     operands that cannot have a batch axis
+    fixed_sizes   sizes that mean something and are never symbolic
     is_eager      whether a user's call performs it; structural ops are only in graphs
     """
 
@@ -192,7 +194,9 @@ class OpCase:
     complex_first: str | None = None
     complex_second: tuple[str, ...] | None = None
     refused: tuple[Variant, ...] = ()
-    build: Callable[..., Node] | None = None
+    build: Callable[..., Node | Graph] | None = None
+    unbatched: tuple[int, ...] = ()
+    fixed_sizes: tuple[int, ...] = ()
     is_eager: bool = True
 
     def __str__(self) -> str:
@@ -291,6 +295,14 @@ class Row:
         words = words + words[-1:] * (connected - len(words))
         return tuple(word.ljust(len(self.shapes), word[-1:]) for word in words)
 
+    def resized(self, change: Callable[[int], Any]) -> tuple[tuple[Any, ...], ...]:
+        """The shapes with every size from 2 on changed, where it may be."""
+        kept = (0, 1, *self.case.fixed_sizes)
+        return tuple(
+            tuple(size if size in kept else change(size) for size in shape)
+            for shape in self.shapes
+        )
+
     @property
     def double_dtypes(self) -> tuple[DType, ...]:
         """float64 and complex128, those of them that the row takes and connects."""
@@ -309,21 +321,6 @@ class Row:
 def eager(op: str, arrays: Sequence[Array], attrs: Attrs) -> Tensor:
     """Perform an op on Tensors as a user's call does: scalars are NumPy scalars."""
     return apply(OPS[op], *[Tensor(x if x.ndim else x[()]) for x in arrays], **attrs)
-
-
-def symbolic(shapes: Sequence[Shape]) -> tuple[tuple[Any, ...], ...]:
-    """Shapes with every size from 2 on replaced by an unknown, equal ones by one."""
-    return tuple(
-        tuple(Dim(f"n{size}") if size > 1 else size for size in shape)
-        for shape in shapes
-    )
-
-
-def larger(shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-    """The same variant one size up."""
-    return tuple(
-        tuple(size + 1 if size > 1 else size for size in shape) for shape in shapes
-    )
 
 
 def differentiable_positions(graph: Graph) -> list[int]:

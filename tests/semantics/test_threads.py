@@ -23,7 +23,8 @@ def in_thread(function: Callable[[], Any]) -> Any:
 
 def in_thread_with_context(function: Callable[[], Any]) -> Any:
     """As `in_thread`, with a copy of the caller's context."""
-    return in_thread(lambda context=contextvars.copy_context(): context.run(function))
+    context = contextvars.copy_context()
+    return in_thread(lambda: context.run(function))
 
 
 def in_asyncio_thread(function: Callable[[], Any]) -> Any:
@@ -86,6 +87,18 @@ def test_s12_a_consuming_gradient_in_another_thread_counts_everywhere() -> None:
     in_thread(lambda: tape.gradient(y, v))
     with pytest.raises(RuntimeError, match="persistent"):
         tape.gradient(y, v)
+
+
+@pytest.mark.parametrize("run", ELSEWHERE)
+def test_s12_consumed_elsewhere_it_stops_recording_here(run: Any) -> None:
+    v = tj.Variable(3.0)
+    with tj.GradientTape() as tape:
+        y = v * v
+        assert float(run(lambda: tape.gradient(y, v))) == 6.0
+        tj.exp(v) * y
+        assert tape.nbytes == 0
+        with pytest.raises(RuntimeError, match="not recording"):
+            tape.watch(y)
 
 
 def test_s12_a_tape_active_in_one_thread_cannot_be_entered_in_another() -> None:
@@ -211,7 +224,7 @@ def test_s12_a_task_started_before_the_block_is_not_recorded() -> None:
     assert asyncio.run(main()) == (None, ())
 
 
-def test_s12_a_task_that_outlives_the_block_is_recorded_until_its_end() -> None:
+def test_s12_a_task_that_outlives_the_block_is_recorded_only_inside_it() -> None:
     v = tj.Variable(3.0)
 
     async def main() -> list[Any]:

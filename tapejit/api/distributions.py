@@ -1,0 +1,259 @@
+"""Distributions: what random words become.
+
+A distribution is a function of a source: something that hands out words of 32 or 64
+random bits in a shape, as a context. Whoever keeps a state moves it on when the
+context ends without an error, so everything that can fail happens before or inside
+it.
+
+Noise is drawn first and parameters are applied to it by ordinary operations: normal
+numbers are `mean + stddev * noise`. To a tape the noise is a constant, and gradients
+flow to the parameters.
+
+Start reading at `draw_normal`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit import ops
+from tapejit.api.dispatch import TRACE, apply, as_operand, cast, weak_scalar
+from tapejit.api.elementwise import add, equal, less, stop_gradient, where
+from tapejit.api.indexing import take
+from tapejit.api.manipulation import as_shape
+from tapejit.api.tensor import Tensor
+from tapejit.dims import Dim, Shape
+from tapejit.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ShapeError,
+    TapejitError,
+)
+from tapejit.ops import philox
+from tapejit.ops.movement import check_shape
+from tapejit.ops.shapes import broadcast_shapes, normalize_axis
+from tapejit.types import (
+    DType,
+    TensorType,
+    as_dtype,
+    default_float,
+    is_complex,
+    is_float,
+    is_integer,
+    promote_all,
+)
+
+# Gives words of 32 or 64 bits in a shape, for as long as the context lasts.
+Source = Callable[[Shape, int], AbstractContextManager[Tensor]]
+Parameter = float | Tensor
+
+INT64: Final = np.dtype("int64")
+UINT64: Final = np.dtype("uint64")
+FLOAT64: Final = np.dtype("float64")
+
+
+def draw_normal(
+    words: Source, shape: Any, mean: Any, stddev: Any, dtype: Any
+) -> Tensor:
+    name = "normal"
+    center, scale = _parameter(mean, "mean", name), _parameter(stddev, "stddev", name)
+    if not isinstance(scale, Tensor) and not 0 <= scale < math.inf:
+        raise ArgumentError(
+            f"stddev is a number from 0 on, got {scale}",
+            op=name,
+            help="it is the width of the distribution, the root of its variance",
+        )
+    kind = _float_dtype(dtype, (center, scale), name)
+    sizes = _sizes(shape, (center, scale), name)
+    with words(sizes, philox.word_bits(kind)) as drawn:
+        noise = apply(ops.bits_to_normal, drawn, dtype=kind)
+        if _is_number(center, 0) and _is_number(scale, 1):
+            return noise
+        return add(_in_dtype(center, kind), _in_dtype(scale, kind) * noise)
+
+
+def draw_uniform(
+    words: Source, shape: Any, minval: Any, maxval: Any, dtype: Any
+) -> Tensor:
+    name = "uniform"
+    low, high = _parameter(minval, "minval", name), _parameter(maxval, "maxval", name)
+    kind = _float_dtype(dtype, (low, high), name)
+    ends = _in_dtype(low, kind), _in_dtype(high, kind)
+    if not isinstance(low, Tensor) and not isinstance(high, Tensor):
+        _check_interval(low, high, ends)
+    sizes = _sizes(shape, (low, high), name)
+    with words(sizes, philox.word_bits(kind)) as drawn:
+        noise = apply(ops.bits_to_uniform, drawn, dtype=kind)
+        if _is_number(low, 0) and _is_number(high, 1):
+            return noise
+        return _between(noise, *ends)
+
+
+def _check_interval(low: float, high: float, ends: tuple[Tensor, Tensor]) -> None:
+    if not low <= high:
+        raise ArgumentError(
+            f"no number is at least minval={low} and below maxval={high}",
+            op="uniform",
+            help="maxval is excluded, so it must be greater than minval",
+        )
+    width = ends[1] - ends[0]
+    if not np.isfinite(width._value):
+        raise ArgumentError(
+            f"the interval from {low} to {high} is too long for {width.dtype}",
+            op="uniform",
+            help='draw in a wider type, with dtype="float64"',
+        )
+
+
+def _between(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Noise in [0, 1) stretched to [low, high).
+
+    Where the sum rounds to `high` the noise becomes 0. That is where it belongs: of
+    the numbers nearest to `low` half lie outside the interval, and half of those
+    nearest to `high` lie inside.
+    """
+    start, end = stop_gradient(low), stop_gradient(high)
+    reaches_end = equal(start + (end - start) * noise, end)
+    noise = where(reaches_end, weak_scalar(0.0, noise.dtype), noise)
+    return add(low, (high - low) * noise)
+
+
+def draw_bernoulli(words: Source, p: Any, shape: Any) -> Tensor:
+    chance = _parameter(p, "p", "bernoulli")
+    if not isinstance(chance, Tensor) and not 0 <= chance <= 1:
+        raise ArgumentError(f"a probability is from 0 to 1, got {p}", op="bernoulli")
+    sizes = _sizes(shape, (chance,), "bernoulli")
+    # In float32 every probability below 2**-24 would be 2**-24.
+    with words(sizes, 64) as drawn:
+        noise = apply(ops.bits_to_uniform, drawn, dtype=FLOAT64)
+        return less(noise, _in_dtype(chance, FLOAT64))
+
+
+def draw_integers(words: Source, low: Any, high: Any, shape: Any, dtype: Any) -> Tensor:
+    name = "integers"
+    if high is None:
+        low, high = 0, low
+    kind = INT64 if dtype is None else _as_dtype(dtype, name)
+    attrs = {
+        "low": integer(low, "low", name),
+        "high": integer(high, "high", name),
+        "dtype": kind,
+    }
+    sizes = _sizes(shape, (), name)
+    with named(name):
+        ops.bits_to_integers.infer_type([TensorType(UINT64, sizes)], attrs)
+    with words(sizes, 64) as drawn:
+        return apply(ops.bits_to_integers, drawn, **attrs)
+
+
+def draw_permutation(words: Source, x: Any, axis: Any) -> Tensor:
+    name = "permutation"
+    at = integer(axis, "axis", name)
+    rows: Tensor | None = None
+    count: Any = x
+    if not isinstance(x, (int, np.integer, Dim)):
+        rows = as_operand(x, name)
+        if rows.ndim == 0 and is_integer(rows.dtype):
+            count, rows = rows, None
+    with named(name):
+        at = normalize_axis(at, 1 if rows is None else rows.ndim)
+    if rows is not None:
+        count = rows.shape[at]
+    elif not isinstance(count, Dim):
+        count = natural(count, "the number of things to order", name)
+    with words((count,), 64) as drawn:
+        order = apply(ops.bits_to_permutation, drawn)
+        return order if rows is None else take(rows, order, axis=at)
+
+
+# Arguments
+
+
+def _parameter(value: Any, label: str, name: str) -> Parameter:
+    """A parameter of a distribution: a number as a float, others as tensors."""
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ArgumentError(f"{label} is too large for a float", op=name) from None
+    tensor = as_operand(value, name)
+    if is_complex(tensor.dtype):
+        raise DTypeError(f"{label} is a real number, got {tensor._type}", op=name)
+    return tensor
+
+
+def _is_number(parameter: Parameter, number: float) -> bool:
+    return not isinstance(parameter, Tensor) and parameter == number
+
+
+def _in_dtype(parameter: Parameter, dtype: DType) -> Tensor:
+    if isinstance(parameter, Tensor):
+        return cast(parameter, dtype)
+    with np.errstate(over="ignore"):  # the largest numbers of a narrow type are inf
+        return weak_scalar(parameter, dtype)
+
+
+def _float_dtype(dtype: Any, parameters: Sequence[Parameter], name: str) -> DType:
+    """The dtype of random floats: as told, as the parameters, or the default."""
+    if dtype is None:
+        tensors = [x for x in parameters if isinstance(x, Tensor)]
+        floats = [x.dtype for x in tensors if is_float(x.dtype)]
+        return promote_all(floats) if floats else default_float()
+    kind = _as_dtype(dtype, name)
+    if not is_float(kind):
+        raise DTypeError(
+            f"draws floats, not {kind}",
+            op=name,
+            help="tj.random.integers draws integers, tj.random.bernoulli bools",
+        )
+    return kind
+
+
+def _as_dtype(dtype: Any, name: str) -> DType:
+    try:
+        return as_dtype(dtype)
+    except TypeError as error:
+        raise DTypeError(str(error), op=name) from None
+
+
+def _sizes(shape: Any, parameters: Sequence[Parameter], name: str) -> Shape:
+    """The shape of a result: the one asked for, broadcast with the parameters'."""
+    sizes = () if shape is None else as_shape(shape, name)
+    if TRACE.get() is None and any(isinstance(size, Dim) for size in sizes):
+        raise ShapeError(f"cannot draw a tensor of shape {sizes}", op=name)
+    types = [x._type for x in parameters if isinstance(x, Tensor)]
+    with named(name):
+        check_shape(sizes)
+        return broadcast_shapes(TensorType(default_float(), sizes), *types)
+
+
+def integer(value: Any, label: str, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise ArgumentTypeError(f"{label} is an integer, got {kind}", op=name) from None
+
+
+def natural(value: Any, label: str, name: str) -> int:
+    number = integer(value, label, name)
+    if number < 0:
+        raise ArgumentError(f"{label} is an integer from 0 on, got {number}", op=name)
+    return number
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Errors raised inside name this function instead of an operation of its own."""
+    try:
+        yield
+    except TapejitError as error:
+        error.op = name
+        raise

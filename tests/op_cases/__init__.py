@@ -1,0 +1,22 @@
+"""The op table: for every registered op what the tests need to know of it.
+
+`CASES` maps an op's name to its cases, `ROWS` lists every variant of every case. A new
+op gets a case in the file of its family; `test_every_op_has_a_case` fails until then.
+
+Start reading at `case.py`, then `elementwise.py`.
+"""
+
+from op_cases import elementwise, random, structural, tensors
+from op_cases.case import OpCase, Row
+
+FAMILIES = (structural, elementwise, tensors, random)
+CASES: dict[str, tuple[OpCase, ...]] = {}
+for _case in (case for family in FAMILIES for case in family.CASES):
+    CASES[_case.op] = (*CASES.get(_case.op, ()), _case)
+
+ROWS: tuple[Row, ...] = tuple(
+    row for cases in CASES.values() for case in cases for row in case.rows
+)
+EAGER_ROWS: tuple[Row, ...] = tuple(row for row in ROWS if row.case.is_eager)
+
+__all__ = ["CASES", "EAGER_ROWS", "ROWS", "OpCase", "Row"]
