@@ -109,7 +109,7 @@ from tapejit.api.functional import (
     vmap,
 )
 from tapejit.api.indexing import scatter_add, take
-from tapejit.api.linear import matmul
+from tapejit.api.linear import matmul, vector_norm
 from tapejit.api.manipulation import (
     broadcast_to,
     concat,
@@ -324,6 +324,7 @@ __all__ = [
     "uint32",
     "uint64",
     "value_and_grad",
+    "vector_norm",
     "vjp",
     "vmap",
     "where",

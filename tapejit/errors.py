@@ -21,6 +21,15 @@ class TapejitError(Exception):
 
     `op` is the operation's name, `operands` one description per operand, `help` one
     sentence on what to do.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.ones((2, 3)) + tj.ones(2)
+    ... except tj.TapejitError as error:
+    ...     print(error.op, "|", error.message)
+    ...     print(error.help)
+    add | cannot broadcast f32[2,3] with f32[2]
+    shapes are aligned from the right. For one value per row, write b[:, None].
     """
 
     def __init__(
@@ -76,55 +85,189 @@ def _restored(cls: type[TapejitError], text: str) -> TapejitError:
 
 
 class ShapeError(TapejitError, ValueError):
-    """Shapes that do not fit the operation."""
+    """Shapes that do not fit the operation.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.ones((2, 3)) @ tj.ones((2, 3))
+    ... except tj.ShapeError as error:
+    ...     print(error.message)
+    cannot multiply f32[2,3] with f32[2,3]: rows of 3 meet columns of 2
+    """
 
 
 class DTypeError(TapejitError, TypeError):
-    """A dtype the operation does not take."""
+    """A dtype the operation does not take.
+
+    >>> import tapejit as tj
+    >>> weight = tj.Variable([1.0, 2.0], name="weight")
+    >>> try:
+    ...     weight.assign(tj.zeros(2, dtype="float64"))
+    ... except tj.DTypeError as error:
+    ...     print(error.message)
+    ...     print(error.help)
+    variable 'weight' is f32[2], the value f64[2]
+    convert it with .astype("float32")
+    """
 
 
 class AxisError(TapejitError, ValueError, IndexError):
-    """An axis outside the tensor's rank, or given twice."""
+    """An axis outside the tensor's rank, or given twice.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.sum(tj.ones((2, 3)), axis=2)
+    ... except tj.AxisError as error:
+    ...     print(error.message)
+    ...     print(error.help)
+    axis 2 does not exist in a tensor of rank 2
+    axes go from -2 to 1
+    """
 
 
 class OutOfRangeError(TapejitError, IndexError):
-    """An index outside its axis."""
+    """An index outside its axis.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.ones(3)[5]
+    ... except tj.OutOfRangeError as error:
+    ...     print(error.message)
+    ...     print(error.help)
+    index 5 is out of range for axis 0 of size 3
+    indices go from -3 to 2
+    """
 
 
 class ArgumentError(TapejitError, ValueError):
-    """An argument of the right type with a value that makes no sense."""
+    """An argument of the right type with a value that makes no sense.
+
+    >>> import tapejit as tj
+    >>> x = tj.Variable(3.0)
+    >>> with tj.GradientTape() as tape:
+    ...     y = x * x
+    >>> try:
+    ...     tape.gradient(y, x, unconnected_gradients="nan")
+    ... except tj.ArgumentError as error:
+    ...     print(error.message)
+    unconnected_gradients is 'none' or 'zero', got 'nan'
+    """
 
 
 class ArgumentTypeError(TapejitError, TypeError):
-    """An argument of a type the function does not take."""
+    """An argument of a type the function does not take.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.asarray("three")
+    ... except tj.ArgumentTypeError as error:
+    ...     print(error.message)
+    asarray takes numbers, arrays and tensors, got str
+    """
 
 
 class TapeError(TapejitError, RuntimeError):
-    """A tape used in a state that does not allow it."""
+    """A tape used in a state that does not allow it.
+
+    >>> import tapejit as tj
+    >>> x = tj.Variable(3.0)
+    >>> with tj.GradientTape() as tape:
+    ...     y = x * x
+    >>> gradient = tape.gradient(y, x)
+    >>> try:
+    ...     tape.gradient(y, x)
+    ... except tj.TapeError as error:
+    ...     print(error.message)
+    ...     print(error.help)
+    gradient on a tape that was used up by an earlier call
+    make it with tj.GradientTape(persistent=True) to ask again
+    """
 
 
 class TapeNotRecording(TapejitError, RuntimeError, ValueError):
-    """`stop_recording` or `reset` on a tape that is not recording."""
+    """`stop_recording` or `reset` on a tape that is not recording.
+
+    >>> import tapejit as tj
+    >>> with tj.GradientTape() as tape:
+    ...     pass
+    >>> try:
+    ...     tape.reset()
+    ... except tj.TapeNotRecording as error:
+    ...     print(error.message)
+    reset() on a tape that is not recording
+    """
 
 
 class VariableError(TapejitError, RuntimeError):
-    """A variable used in a way it does not allow."""
+    """A variable used in a way it does not allow.
+
+    >>> import tapejit as tj
+    >>> step = tj.Variable(0.0, name="step")
+    >>> try:
+    ...     step += 1
+    ... except tj.VariableError as error:
+    ...     print(error.help)
+    use v.assign_add(x), v.assign_sub(x) or v.assign(v * x)
+    """
 
 
 class GraphError(TapejitError, ValueError):
-    """A graph that breaks one of `check_graph`'s invariants, or text that is none."""
+    """A graph that breaks one of `check_graph`'s invariants, or text that is none.
+
+    >>> import tapejit as tj
+    >>> from tapejit.ir import parse_graph
+    >>> try:
+    ...     parse_graph("graph f(x: f32[2]) {\\n  return y\\n}")
+    ... except tj.GraphError as error:
+    ...     print(error.message.splitlines()[0])
+    line 2: y is not defined
+    """
 
 
 class NotDifferentiableError(TapejitError, TypeError):
-    """A derivative that does not exist was asked for."""
+    """A derivative that does not exist was asked for.
+
+    Tapes never ask for one, they answer None; a pass that is given an operation
+    without a derivative does.
+
+    >>> import tapejit as tj
+    >>> from tapejit.ir import param
+    >>> from tapejit.ops import greater
+    >>> from tapejit.passes.vjp import pull_back
+    >>> from tapejit.types import TensorType
+    >>> x = param("x", TensorType.parse("f32[3]"))
+    >>> try:
+    ...     pull_back(greater(x, 0.0), x)
+    ... except tj.NotDifferentiableError as error:
+    ...     print(error.message)
+    greater has no derivative
+    """
 
 
 class GradientMismatch(TapejitError, AssertionError):
-    """A derivative that differs from finite differences."""
+    """A derivative that differs from finite differences.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.testing.check_grads(lambda x: tj.stop_gradient(x) * x, [3.0])
+    ... except tj.GradientMismatch as error:
+    ...     print(error.help)
+    check the formula; near a kink or a pole finite differences mislead
+    """
 
 
 class UnsupportedError(TapejitError, TypeError):
-    """Something tapejit does not do; the message names the way out."""
+    """Something tapejit does not do; the message names the way out.
+
+    >>> import numpy as np
+    >>> import tapejit as tj
+    >>> array = np.zeros(2)
+    >>> try:
+    ...     array += tj.ones(2)
+    ... except tj.UnsupportedError as error:
+    ...     print(error.message)
+    an array cannot be changed in place by a tensor
+    """
 
 
 for _cls in list(globals().values()):

@@ -86,16 +86,25 @@ class Case:
         return node.tensor_type.with_shape(bind_dims(node.shape, self.sizes))
 
 
+SEEDS = st.integers(0, 2**64 - 1)
+
+
 @st.composite
 def cases(draw: Any, style: Style = Style()) -> Case:  # noqa: B008  # it is frozen
-    """A random Graph of more than twenty Nodes with arguments."""
-    choice = draw(st.randoms(use_true_random=False))
-    graph = random_graph(choice, style)
-    sizes = {name: choice.randint(2, 4) for name in SIZES}
-    seed = draw(st.integers(0, 2**32 - 1))
+    """A random Graph of more than twenty Nodes with arguments.
+
+    Each step is random by a seed of its own and 0 stands for no step, so that a
+    failing Graph shrinks to the few steps that matter.
+    """
+    seeds = [draw(SEEDS) for _ in range(style.steps + 2)]
+    graph = random_graph(seeds[1:], style)
+    return case_of(graph, seeds[0])
+
+
+def case_of(graph: Graph, seed: int) -> Case:
     rng = np.random.default_rng(seed)
-    arrays = [random_array(rng, x, sizes) for x in graph.inputs]
-    return Case(graph, arrays, seed)
+    sizes = {name: int(rng.integers(2, 5)) for name in SIZES}
+    return Case(graph, [random_array(rng, x, sizes) for x in graph.inputs], seed)
 
 
 def random_array(
@@ -113,8 +122,9 @@ def random_array(
     return np.asarray(values).astype(x.dtype)
 
 
-def random_graph(choice: random.Random, style: Style) -> Graph:
+def random_graph(seeds: Sequence[int], style: Style) -> Graph:
     """A Graph whose outputs are all the Nodes that nothing else uses."""
+    choice = random.Random(seeds[0])
     dtypes = MANY_DTYPES if style.has_many_dtypes else (F64,)
     if style.has_complex:
         dtypes = (*dtypes, C128)
@@ -129,7 +139,11 @@ def random_graph(choice: random.Random, style: Style) -> Graph:
     ]
     if not any(x.dtype == F64 for x in inputs):
         inputs.append(param("e", TensorType(F64, random_shape(choice, sizes))))
-    return Builder(choice, style, inputs).graph("random")
+    builder = Builder(choice, style, inputs)
+    for seed in filter(None, seeds[1:]):
+        builder.choice = random.Random(seed)
+        builder.step()
+    return builder.graph("random")
 
 
 def random_shape(choice: random.Random, sizes: Sequence[Any]) -> tuple[Any, ...]:
@@ -170,23 +184,20 @@ class Builder:
             self.families.append(self.call)
 
     def graph(self, name: str) -> Graph:
-        at_least = len(self.inputs) + self.style.steps
-        for _ in range(20 * self.style.steps):
-            if len(self.pool) >= at_least:
-                break
-            self.step()
-        used = {x for node in self.walk() for x in node.inputs}
+        used = {x for node in topological_order(self.pool) for x in node.inputs}
         outputs = [x for x in self.pool if x not in used and x not in self.inputs]
-        if self.choice.random() < 0.2:  # one output twice, an input as an output
-            outputs += [self.choice.choice(outputs), self.choice.choice(self.inputs)]
+        if not outputs or self.choice.random() < 0.2:  # an input, and one thing twice
+            outputs.append(self.choice.choice(self.inputs))
+            outputs.append(self.choice.choice(outputs))
         return Graph(name, self.inputs, outputs)
-
-    def walk(self) -> tuple[Node, ...]:
-        return topological_order(self.pool)
 
     def step(self) -> None:
         """Apply one operation of a random family; a family may pass."""
-        self.choice.choice(self.families)()
+        size = len(self.pool)
+        for _ in range(20):
+            self.choice.choice(self.families)()
+            if len(self.pool) > size:
+                break
 
     # The pool
 
@@ -448,6 +459,9 @@ class Builder:
             (lambda: ops.abs(x), a),
             (lambda: ops.sign(x) * y, b),
             (lambda: ops.floor(x * 1.7 + 0.31), 1.7 * a + 2),
+            (lambda: ops.ceil(x * 1.9 + 0.13) * x, a * (1.9 * a + 2)),
+            (lambda: ops.trunc(x * 2.1 + 0.23) * x, a * (2.1 * a + 2)),
+            (lambda: ops.floor_divide(x + 0.11, y * y + 0.77), 1.3 * a + 1),
             (lambda: ops.round(x * 2.3 + 0.17), 2.3 * a + 2),
             (lambda: ops.remainder(x * 1.3 + 0.11, y * y + 0.77), b * b + 1),
             (lambda: ops.gate(x, ops.ge_mask(x, y + 0.137)), a),
@@ -520,24 +534,33 @@ class Builder:
         ]
         if b < 2.5:
             table.append((lambda: ops.exp(x), math.exp(b)))
+        if not self.style.is_smooth:
+            table += [
+                (lambda: ops.abs(x), b),
+                (lambda: ops.sign(x + (0.3 + 0.4j)), 1.0),
+                (lambda: ops.angle(x + (0.3 + 0.4j)), math.pi),
+            ]
         make, bound = self.choice.choice(table)
         self.add(make(), bound)
 
     def call(self) -> None:
-        """A call of a smaller random Graph, perhaps with one operand twice."""
-        given = [self.pick() for _ in range(self.choice.randint(1, 3))]
+        """A call of a smaller random Graph, perhaps with one operand twice.
+
+        A body finds its sizes in its own arguments, so those have plain ones.
+        """
+        count = self.choice.randint(1, 3)
+        given = [self.pick(has_plain_sizes) for _ in range(count)]
         operands = [x for x in given if x is not None]
         if not any(x.dtype.kind == "f" for x in operands):
             return
         names = [param(f"p{at}", x.type) for at, x in enumerate(operands)]
-        is_deep = self.style.steps > 12 and self.choice.random() < 0.4
-        style = replace(self.style, steps=5, has_calls=is_deep)
+        style = replace(self.style, steps=5, has_calls=self.style.steps > 5)
         builder = Builder(self.choice, style, names)
         for name, x in zip(names, operands, strict=True):
             builder.bound[name] = self.bound[x]
+        for _ in range(style.steps):
+            builder.step()
         body = builder.graph("body")
-        if not body.outputs:
-            return
         whole = ops.call(*operands, graph=body)
         for at, out in enumerate(body.outputs):
             self.add(ops.item(whole, index=at), builder.bound.get(out, LARGEST))
@@ -548,6 +571,10 @@ def never_empty(size: Any) -> bool:
     if isinstance(size, int):
         return size > 0
     return str(size).isidentifier()
+
+
+def has_plain_sizes(x: Node) -> bool:
+    return all(isinstance(size, int) or never_empty(size) for size in x.shape)
 
 
 # Running

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agreement import assert_agrees
+from agreement import EXACT, ROUNDED, assert_agrees
 from op_cases import CASES, EAGER_ROWS, ROWS, Row
-from op_cases.case import DTYPES, KINDS, Array
+from op_cases.case import DTYPES, F64, KINDS, Array
 
 from tapejit.ir import OPS, Graph, interpret
 from tapejit.types import TensorType, is_integer
@@ -62,8 +62,10 @@ def test_interpreting_gives_the_eager_value(row: Row) -> None:
         arrays = row.sample(rng, dtype)
         got = values_of(row.graph(dtype), arrays)
         where = f"{row} in {dtype}"
-        # Both modes call the same function: what is rounded is rounded alike.
-        assert_agrees("exact", got, row.eager(arrays), where=where)
+        # Both modes call the same function: what is rounded is rounded alike. Only
+        # complex products differ: NumPy fuses them in arrays, not in scalars.
+        op_class = ROUNDED if row.case.agreement == ROUNDED else EXACT
+        assert_agrees(op_class, got, row.eager(arrays), where=where)
 
 
 @pytest.mark.parametrize("row", EAGER_ROWS, ids=str)
@@ -82,42 +84,32 @@ def test_the_layout_of_operands_does_not_matter(row: Row) -> None:
     rng = np.random.default_rng(5)
     for dtype in {row.dtypes[0], row.double_or_only_dtype, row.dtypes[-1]}:
         arrays = row.sample(rng, dtype)
-        spread = [every_second(np.asfortranarray(x)) for x in arrays]
+        spread = [every_second(x) for x in arrays]
         where = f"{row} in {dtype}"
         truth = row.reference(arrays)
         assert_agrees(row.case.agreement, row.eager(spread), truth, where=where)
 
 
 def every_second(x: Array) -> Array:
-    """The same elements with gaps between them in memory."""
-    wide = np.repeat(x, 2, axis=-1) if x.ndim else x
-    return wide[..., ::2] if x.ndim else wide
+    """The same elements in another order in memory, with gaps between them."""
+    if not x.ndim:
+        return x
+    return np.asfortranarray(np.repeat(x, 2, axis=-1))[..., ::2]
 
 
-@pytest.mark.parametrize("op", ["gather", "gather_add", "random_fold_in"])
+@pytest.mark.parametrize("op", ["gather", "gather_add"])
 def test_indices_of_every_integer_dtype_mean_the_same(op: str) -> None:
     rng = np.random.default_rng(6)
+    first = {"gather": 1, "gather_add": 2}[op]
     for row in CASES[op][0].rows:
-        arrays = row.sample(rng, row.double_or_only_dtype)
-        is_index = [
-            operand is not None and at > 0 and is_integer(arrays[at].dtype)
-            for at, operand in enumerate(arrays)
-        ]
-        small = [
-            np.abs(x) % 100 if flag else x
-            for x, flag in zip(arrays, is_index, strict=True)
-        ]
-        small = [
-            np.minimum(x, max(row.shapes[0][a] for a in row.attrs.get("axes", [0])) - 1)
-            if flag and "axes" in row.attrs
-            else x
-            for x, flag in zip(small, is_index, strict=True)
-        ]
-        expected = row.reference(small)
+        arrays = row.sample(rng, F64)
+        expected = row.reference(arrays)
+        sizes = [row.shapes[0][axis] for axis in row.attrs["axes"]]
         for dtype in filter(is_integer, DTYPES):
-            cast = [
-                x.astype(dtype) if flag else x
-                for x, flag in zip(small, is_index, strict=True)
+            indices = [
+                (index if dtype.kind == "i" else index % size).astype(dtype)
+                for index, size in zip(arrays[first:], sizes, strict=True)
             ]
+            got = row.eager([*arrays[:first], *indices])
             where = f"{row} indexed by {dtype}"
-            assert_agrees(row.case.agreement, row.eager(cast), expected, where=where)
+            assert_agrees(row.case.agreement, got, expected, where=where)

@@ -276,36 +276,45 @@ def run_batch_rows(
     if place is None:
         return None
     size, *inner = target.shape
-    pieces = []
-    for start in range(0, plan.rows, plan.chunk):
-        units = _unit_rows(plan, start, tuple(inner), target.dtype)
-        seed = np.broadcast_to(
-            np.asarray(units._value)[:, None], (plan.chunk, size, *inner)
-        )
-        if config.current().check:
-            _check_independent(plan, kept, seed, place)
-        pieces.append(_run_chunk(plan, kept, Tensor(seed)))
+    pieces = [
+        _run_chunk(plan, kept, _seed_rows(plan, start, target))
+        for start in range(0, plan.rows, plan.chunk)
+    ]
     joined = _joined(plan, pieces, place, (plan.rows,))
     swapped = permute_dims(joined, (1, 0, *range(2, joined.ndim)))
     return reshape(swapped, (size, *inner, *source.shape[1:]))
 
 
-def _check_independent(
-    plan: RowsPlan, kept: Sequence[Tensor], seed: Any, place: int
-) -> None:
-    """Seed one row of the batch at a time: no other row may receive anything."""
-    for row in range(seed.shape[1]):
-        alone = np.zeros_like(seed)
-        alone[:, row] = seed[:, row]
-        found = np.array(run_graph(plan.graph, [*kept, Tensor(alone)])[place]._value)
-        found[:, row] = 0
-        if np.any(found):
-            other = int(np.nonzero(found.any(axis=0).reshape(seed.shape[1], -1))[0][0])
-            raise ArgumentError(
-                f"batch_jacobian: row {row} of the target depends on row {other} of "
-                "the source",
-                help="use tape.jacobian, which does not assume independent rows",
-            )
+def _seed_rows(plan: RowsPlan, start: int, target: Any) -> Tensor:
+    """The unit rows from `start` on, each for every row of the batch."""
+    size, *inner = target.shape
+    units = np.asarray(_unit_rows(plan, start, tuple(inner), target.dtype)._value)
+    return Tensor(np.broadcast_to(units[:, None], (plan.chunk, size, *inner)))
+
+
+def check_rows(plan: RowsPlan, kept: Sequence[Tensor], target: Any) -> None:
+    """Refuse a batch Jacobian whose rows depend on each other.
+
+    One row of the batch is seeded at a time: no other row may receive anything.
+    """
+    (place,) = plan.places
+    if place is None:
+        return
+    for start in range(0, plan.rows, plan.chunk):
+        seed = np.asarray(_seed_rows(plan, start, target)._value)
+        for row in range(seed.shape[1]):
+            alone = np.zeros_like(seed)
+            alone[:, row] = seed[:, row]
+            arrays = [*(x._value for x in kept), alone]
+            found = np.array(plan.graph.program.run(arrays)[place])
+            found[:, row] = 0
+            if np.any(found):
+                others = found.any(axis=0).reshape(seed.shape[1], -1).any(axis=1)
+                raise ArgumentError(
+                    f"batch_jacobian: row {row} of the target depends on row "
+                    f"{int(np.argmax(others))} of the source",
+                    help="use tape.jacobian, which does not assume independent rows",
+                )
 
 
 # Forward mode over a recording

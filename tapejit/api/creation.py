@@ -36,7 +36,7 @@ def asarray(
     kind = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor) or type(value) in HANDLES:
         tensor = value if isinstance(value, Tensor) else value.value()
-        return tensor if kind in (None, tensor.dtype) else cast(tensor, kind)
+        return tensor if kind is None else cast(tensor, kind)
     return convert(value, kind, copy=copy is not False)
 
 

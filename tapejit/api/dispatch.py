@@ -113,10 +113,11 @@ def binary(op: Op, x: Operand, y: Operand) -> Tensor:
     Two Tensors of one dtype take the short way: what `apply` does, written out for
     two operands without attributes, which saves half a microsecond.
     """
+    given = (x, y)
     kind = type(x)
     if kind is not Tensor:
         if kind not in HANDLES:
-            return apply(op, *operands((x, y), op.name))
+            return apply(op, *operands(given, op.name))
         x = x._operand()
     kind = type(y)
     if kind is not Tensor:
@@ -125,11 +126,11 @@ def binary(op: Op, x: Operand, y: Operand) -> Tensor:
         elif kind in HANDLES:
             y = y._operand()
         else:
-            return apply(op, *operands((x, y), op.name))
+            return apply(op, *operands(given, op.name))
     left, right = x._value, y._value
     dtype = left.dtype
     if dtype is not right.dtype or dtype not in op.accepted or type(x) is not Tensor:
-        return apply(op, *operands((x, y), op.name))
+        return apply(op, *operands(given, op.name))
     token = silence()
     try:
         out = op.eval(left, right)
@@ -151,7 +152,7 @@ def binary(op: Op, x: Operand, y: Operand) -> Tensor:
 def unary(op: Op, x: Operand) -> Tensor:
     """An elementwise op of one operand, the short way if it is a Tensor."""
     if type(x) is not Tensor:
-        x = as_operand(x, op.name)
+        x = as_operand(x, op.name, copy=is_observed())
     if x._value.dtype not in op.accepted or type(x) is not Tensor:
         return apply(op, x)
     token = silence()
@@ -240,7 +241,7 @@ def describe_operand(x: Tensor) -> str:
 def unary_float(op: Op, x: Operand) -> Tensor:
     """An elementwise op that takes floats: integers and bools are converted."""
     if type(x) is not Tensor:
-        x = as_operand(x, op.name)
+        x = as_operand(x, op.name, copy=is_observed())
     dtype = x.dtype
     if dtype.kind in "fc" or is_differentiable(dtype):
         return unary(op, x)
@@ -275,9 +276,14 @@ def alias(x: Tensor) -> Tensor:
 
 
 def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]:
-    """Whatever the user passed, as Tensors of one dtype."""
+    """Whatever the user passed, as Tensors of one dtype.
+
+    For ops that allocate their results: an array that nothing records is not copied.
+    """
+    copy = is_observed()
     tensors: list[Any] = [
-        value if is_weak(value) else as_operand(value, name) for value in values
+        value if is_weak(value) else as_operand(value, name, copy=copy)
+        for value in values
     ]
     strong = [x for x in tensors if isinstance(x, Tensor)]
     dtype: DType | None = None
@@ -315,7 +321,7 @@ def weak_scalar(value: Any, dtype: DType) -> Tensor:
         found = _SCALARS.get((value, dtype))
         if found is not None:
             return found
-        made = Tensor(np.asarray(value, dtype)[()])
+        made = Tensor(_scalar_value(value, dtype))
         if len(_SCALARS) < 4096:
             _SCALARS[value, dtype] = made
         return made
@@ -325,32 +331,48 @@ def weak_scalar(value: Any, dtype: DType) -> Tensor:
             raise OverflowError(
                 f"the Python integer {value} is out of bounds for {dtype.name}"
             )
-    return Tensor(np.asarray(value).astype(dtype)[()])
+    return Tensor(_scalar_value(value, dtype))
 
 
-def as_operand(value: Any, name: str = "operation") -> Tensor:
-    """One value as a Tensor, without a copy where nobody can see the difference."""
+def _scalar_value(value: Any, dtype: DType) -> Any:
+    """Numbers in `dtype`; one that is too large becomes infinite, silently."""
+    token = silence()
+    try:
+        return np.asarray(value).astype(dtype)[()]
+    finally:
+        restore(token)
+
+
+def is_observed() -> bool:
+    """Whether a tape or a trace may keep the operands of the next operation."""
+    return bool(TAPES.get()) or TRACE.get() is not None
+
+
+def as_operand(value: Any, name: str = "operation", *, copy: bool = True) -> Tensor:
+    """One value as a Tensor.
+
+    `copy=False` shares the memory of an array, for an op that allocates its result
+    and is not recorded: nobody can then see later changes of the array.
+    """
     if isinstance(value, Tensor):
         return value
     if type(value) in HANDLES:
         tensor: Tensor = value._operand()
         return tensor
-    return convert(
-        value, None, name=name, copy=bool(TAPES.get()) or TRACE.get() is not None
-    )
+    return convert(value, None, name=name, copy=copy)
 
 
 def convert(
     value: Any, dtype: DType | None, *, name: str = "asarray", copy: bool = True
 ) -> Tensor:
     """Anything array-like that is not a Tensor yet as one."""
-    if type(value) is np.ndarray and dtype in (None, value.dtype):
+    if type(value) is np.ndarray and (dtype is None or dtype == value.dtype):
         made = Made("array", user_origin(2))
         if as_dtype(value.dtype) is value.dtype:
             return Tensor(np.array(value) if copy else value, made)
     if isinstance(value, Scalar):
         kind = scalar_dtype(value) if dtype is None else dtype
-        return Tensor(np.asarray(value).astype(kind)[()], _made("constant"))
+        return Tensor(_scalar_value(value, kind), _made("constant"))
     if isinstance(value, (list, tuple)):
         return _convert_sequence(value, dtype, name)
     if isinstance(value, (str, bytes)) or value is None:
@@ -390,7 +412,7 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
         raise _not_a_tensor(value, name)
     if dtype is None:
         dtype = _list_dtype(array, value)
-    return Tensor(array.astype(dtype), _made("constant"))
+    return Tensor(_scalar_value(array, dtype), _made("constant"))
 
 
 def _list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:

@@ -1,9 +1,8 @@
 """Distributions: what random words become.
 
-A distribution is a function of a source: something that hands out words of 32 or 64
-random bits in a shape, as a context. Whoever keeps a state moves it on when the
-context ends without an error, so everything that can fail happens before or inside
-it.
+A distribution is a function of a source. The source is asked for words of 32 or 64
+random bits in a shape and told what to make of them. If it keeps a state it moves on
+only when that has succeeded, so a draw that fails has used nothing up.
 
 Noise is drawn first and parameters are applied to it by ordinary operations: normal
 numbers are `mean + stddev * noise`. To a tape the noise is a constant, and gradients
@@ -17,17 +16,17 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 
 from tapejit import ops
 from tapejit.api.dispatch import TRACE, apply, as_operand, cast, weak_scalar
-from tapejit.api.elementwise import add, equal, less, stop_gradient, where
+from tapejit.api.elementwise import equal, less, stop_gradient, subtract, where
 from tapejit.api.indexing import take
 from tapejit.api.manipulation import as_shape
-from tapejit.api.tensor import Tensor
+from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.dims import Dim, Shape
 from tapejit.errors import (
     ArgumentError,
@@ -50,18 +49,20 @@ from tapejit.types import (
     promote_all,
 )
 
-# Gives words of 32 or 64 bits in a shape, for as long as the context lasts.
-Source = Callable[[Shape, int], AbstractContextManager[Tensor]]
+Make = Callable[[Tensor], Tensor]
+Source = Callable[[Shape, int, Make], Tensor]  # shape, bits of a word, what to make
 Parameter = float | Tensor
 
 INT64: Final = np.dtype("int64")
 UINT64: Final = np.dtype("uint64")
+FLOAT32: Final = np.dtype("float32")
 FLOAT64: Final = np.dtype("float64")
 
 
 def draw_normal(
     words: Source, shape: Any, mean: Any, stddev: Any, dtype: Any
 ) -> Tensor:
+    """`mean + stddev * noise`, the noise of mean 0 and standard deviation 1."""
     name = "normal"
     center, scale = _parameter(mean, "mean", name), _parameter(stddev, "stddev", name)
     if not isinstance(scale, Tensor) and not 0 <= scale < math.inf:
@@ -72,44 +73,57 @@ def draw_normal(
         )
     kind = _float_dtype(dtype, (center, scale), name)
     sizes = _sizes(shape, (center, scale), name)
-    with words(sizes, philox.word_bits(kind)) as drawn:
-        noise = apply(ops.bits_to_normal, drawn, dtype=kind)
+
+    def make(drawn: Tensor) -> Tensor:
         if _is_number(center, 0) and _is_number(scale, 1):
-            return noise
-        return add(_in_dtype(center, kind), _in_dtype(scale, kind) * noise)
+            return apply(ops.bits_to_normal, drawn, dtype=kind)
+        wide = _wide(kind)
+        noise = apply(ops.bits_to_normal, drawn, dtype=wide)
+        return cast(_in_dtype(center, wide) + _in_dtype(scale, wide) * noise, kind)
+
+    return words(sizes, philox.word_bits(kind), make)
 
 
 def draw_uniform(
     words: Source, shape: Any, minval: Any, maxval: Any, dtype: Any
 ) -> Tensor:
+    """Numbers spread evenly over [minval, maxval)."""
     name = "uniform"
     low, high = _parameter(minval, "minval", name), _parameter(maxval, "maxval", name)
     kind = _float_dtype(dtype, (low, high), name)
-    ends = _in_dtype(low, kind), _in_dtype(high, kind)
-    if not isinstance(low, Tensor) and not isinstance(high, Tensor):
-        _check_interval(low, high, ends)
     sizes = _sizes(shape, (low, high), name)
-    with words(sizes, philox.word_bits(kind)) as drawn:
-        noise = apply(ops.bits_to_uniform, drawn, dtype=kind)
-        if _is_number(low, 0) and _is_number(high, 1):
-            return noise
-        return _between(noise, *ends)
+    is_unit = _is_number(low, 0) and _is_number(high, 1)
+    if not (is_unit or isinstance(low, Tensor) or isinstance(high, Tensor)):
+        _check_interval(low, high, kind)
+
+    def make(drawn: Tensor) -> Tensor:
+        if is_unit:
+            return apply(ops.bits_to_uniform, drawn, dtype=kind)
+        noise = apply(ops.bits_to_uniform, drawn, dtype=_wide(kind))
+        return _between(noise, _in_dtype(low, kind), _in_dtype(high, kind))
+
+    return words(sizes, philox.word_bits(kind), make)
 
 
-def _check_interval(low: float, high: float, ends: tuple[Tensor, Tensor]) -> None:
+def _check_interval(low: float, high: float, dtype: DType) -> None:
     if not low <= high:
         raise ArgumentError(
             f"no number is at least minval={low} and below maxval={high}",
             op="uniform",
             help="maxval is excluded, so it must be greater than minval",
         )
-    width = ends[1] - ends[0]
+    width = _width(_in_dtype(low, dtype), _in_dtype(high, dtype))
     if not np.isfinite(width._value):
         raise ArgumentError(
-            f"the interval from {low} to {high} is too long for {width.dtype}",
+            f"the interval from {low} to {high} is too long for {dtype}",
             op="uniform",
             help='draw in a wider type, with dtype="float64"',
         )
+
+
+def _width(low: Tensor, high: Tensor) -> Tensor:
+    wide = _wide(low.dtype)
+    return subtract(cast(high, wide), cast(low, wide))
 
 
 def _between(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -119,24 +133,39 @@ def _between(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
     the numbers nearest to `low` half lie outside the interval, and half of those
     nearest to `high` lie inside.
     """
-    start, end = stop_gradient(low), stop_gradient(high)
-    reaches_end = equal(start + (end - start) * noise, end)
+    start, end = _unrecorded(low), _unrecorded(high)
+    reaches_end = equal(_stretched(noise, start, end), end)
     noise = where(reaches_end, weak_scalar(0.0, noise.dtype), noise)
-    return add(low, (high - low) * noise)
+    return _stretched(noise, low, high)
+
+
+def _unrecorded(x: Tensor) -> Tensor:
+    """The same values for a question about them, of which tapes keep nothing."""
+    return stop_gradient(x) if isinstance(x, TracedTensor) else Tensor(x._value)
+
+
+def _stretched(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Noise from [0, 1) to [low, high], rounded to their dtype at the end."""
+    return cast(cast(low, noise.dtype) + _width(low, high) * noise, low.dtype)
 
 
 def draw_bernoulli(words: Source, p: Any, shape: Any) -> Tensor:
+    """True with probability `p`."""
     chance = _parameter(p, "p", "bernoulli")
     if not isinstance(chance, Tensor) and not 0 <= chance <= 1:
         raise ArgumentError(f"a probability is from 0 to 1, got {p}", op="bernoulli")
     sizes = _sizes(shape, (chance,), "bernoulli")
-    # In float32 every probability below 2**-24 would be 2**-24.
-    with words(sizes, 64) as drawn:
+
+    def make(drawn: Tensor) -> Tensor:
+        # In float32 every probability below 2**-24 would be 2**-24.
         noise = apply(ops.bits_to_uniform, drawn, dtype=FLOAT64)
         return less(noise, _in_dtype(chance, FLOAT64))
 
+    return words(sizes, 64, make)
+
 
 def draw_integers(words: Source, low: Any, high: Any, shape: Any, dtype: Any) -> Tensor:
+    """Integers from `low` up to but not including `high`."""
     name = "integers"
     if high is None:
         low, high = 0, low
@@ -149,11 +178,11 @@ def draw_integers(words: Source, low: Any, high: Any, shape: Any, dtype: Any) ->
     sizes = _sizes(shape, (), name)
     with named(name):
         ops.bits_to_integers.infer_type([TensorType(UINT64, sizes)], attrs)
-    with words(sizes, 64) as drawn:
-        return apply(ops.bits_to_integers, drawn, **attrs)
+    return words(sizes, 64, lambda drawn: apply(ops.bits_to_integers, drawn, **attrs))
 
 
 def draw_permutation(words: Source, x: Any, axis: Any) -> Tensor:
+    """The elements of `x`, or the integers below `x`, in a random order."""
     name = "permutation"
     at = integer(axis, "axis", name)
     rows: Tensor | None = None
@@ -168,9 +197,12 @@ def draw_permutation(words: Source, x: Any, axis: Any) -> Tensor:
         count = rows.shape[at]
     elif not isinstance(count, Dim):
         count = natural(count, "the number of things to order", name)
-    with words((count,), 64) as drawn:
+
+    def make(drawn: Tensor) -> Tensor:
         order = apply(ops.bits_to_permutation, drawn)
         return order if rows is None else take(rows, order, axis=at)
+
+    return words((count,), 64, make)
 
 
 # Arguments
@@ -191,6 +223,15 @@ def _parameter(value: Any, label: str, name: str) -> Parameter:
 
 def _is_number(parameter: Parameter, number: float) -> bool:
     return not isinstance(parameter, Tensor) and parameter == number
+
+
+def _wide(dtype: DType) -> DType:
+    """The dtype to compute in: half precision is rounded once, at the end.
+
+    The digits of noise that was rounded to it before would not be equally likely
+    any more once they are shifted.
+    """
+    return FLOAT32 if dtype.itemsize == 2 else dtype
 
 
 def _in_dtype(parameter: Parameter, dtype: DType) -> Tensor:
@@ -231,18 +272,24 @@ def _sizes(shape: Any, parameters: Sequence[Parameter], name: str) -> Shape:
     types = [x._type for x in parameters if isinstance(x, Tensor)]
     with named(name):
         check_shape(sizes)
+        if not types:
+            return sizes
         return broadcast_shapes(TensorType(default_float(), sizes), *types)
 
 
 def integer(value: Any, label: str, name: str) -> int:
+    """An argument as an int."""
     try:
         return operator.index(value)
-    except TypeError:
+    except TypeError as error:
+        if isinstance(error, TapejitError):  # a tensor knows better why it is none
+            raise
         kind = type(value).__name__
         raise ArgumentTypeError(f"{label} is an integer, got {kind}", op=name) from None
 
 
 def natural(value: Any, label: str, name: str) -> int:
+    """An argument as an int that is not negative."""
     number = integer(value, label, name)
     if number < 0:
         raise ArgumentError(f"{label} is an integer from 0 on, got {number}", op=name)

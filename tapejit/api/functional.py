@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from tapejit import tree
@@ -208,9 +209,11 @@ def _tangent(given: Any, primal: Any) -> Tensor:
 @contextmanager
 def _recording_to(recording: Recording) -> Iterator[None]:
     token = TAPES.set((*TAPES.get(), recording))
+    recording.thread = get_ident()
     try:
         yield
     finally:
+        recording.thread = None
         TAPES.reset(token)
 
 

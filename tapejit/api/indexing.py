@@ -74,7 +74,10 @@ def _advanced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     plan = plan_basic_index(tuple(basic), x.shape)
     assert plan is not None
     y = _basic(x, plan)
-    out = apply(ops.gather, y, *indices, axes=tuple(axes))
+    try:
+        out = apply(ops.gather, y, *indices, axes=tuple(axes))
+    except ShapeError as error:
+        raise OutOfRangeError(error.message, help=error.help) from None
     rank = max(index.ndim for index in indices)
     if places != list(range(places[0], places[-1] + 1)) or axes[0] == 0:
         return out

@@ -289,6 +289,13 @@ def _size(a: Any, axis: Any = None) -> Any:
 # The tables
 
 
+def _norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The Euclidean length, which is also what NumPy means by ord=None."""
+    if ord not in (None, 2) or (ord == 2 and axis is None and np.ndim(x) == 2):
+        raise UnsupportedError(f"np.linalg.norm has no ord={ord!r} for tensors")
+    return linear.vector_norm(x, axis=axis, keepdims=keepdims)
+
+
 class Row:
     """What a NumPy function is in tapejit.
 
@@ -376,6 +383,8 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.outer: Row(_outer, "a b; out"),
     np.vdot: Row(_vdot, "a b"),
     np.linalg.matmul: Row(linear.matmul, "x1 x2"),
+    np.linalg.norm: Row(_norm, "x; ord axis keepdims"),
+    np.linalg.vector_norm: Row(_norm, "x; axis keepdims ord"),
     np.linalg.outer: Row(_outer, "x1 x2"),
 }
 

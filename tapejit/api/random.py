@@ -5,28 +5,25 @@ and a place in it. A `Generator` holds one in a Variable and moves it on with ev
 draw; the functions of this module draw from a default one. A key is a state given by
 hand: `uniform((3,), key=k)` is a function of `k` and changes nothing.
 
-What the words become is in `distributions.py`. It takes them in a context: that of a
-generator, `Generator._words`, holds the generator's lock and moves the state on when
-it ends without an error; so threads never get the same words, and a call that fails
-has drawn nothing.
+What the words become is in `distributions.py`, whose functions take a source of words.
+For a generator that is `Generator._draw`: under the generator's lock it reads the
+state, draws, makes of the words what is wanted, and then moves the state on; so
+threads never get the same words, and a call that fails has drawn nothing.
 
-Start reading at `Generator`, then `Generator._words`.
+Start reading at `Generator`, then `Generator._draw`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from threading import RLock
 from typing import Any, Final
-from weakref import WeakSet
 
 import numpy as np
 
 from tapejit import ops
 from tapejit.api.dispatch import TRACE, apply, as_operand
 from tapejit.api.distributions import (
+    Make,
     Source,
     draw_bernoulli,
     draw_integers,
@@ -38,7 +35,7 @@ from tapejit.api.distributions import (
 )
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
-from tapejit.dims import Shape
+from tapejit.dims import Shape, Size
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.ops import philox
 from tapejit.ops.random import STATE_SIZE, block_count
@@ -72,8 +69,8 @@ class Generator:
 
     def _hold(self, state: Any, seed: int | None) -> None:
         self._seed = seed
+        # Its lock is the generator's: whoever writes a variable holds it.
         self._variable = Variable(state, trainable=False, name="random state")
-        _GENERATORS.add(self)
 
     @property
     def seed(self) -> int | None:
@@ -137,9 +134,11 @@ class Generator:
         [6 4 6 4 9] [3 4 1 1 5]
         """
         count = natural(n, "n", "split")
-        with self._advancing(1) as state:
+        with self._variable._lock:
+            state = self._variable._operand()
             states = apply(ops.random_split, state, count=count)._value
-            return [_restored(row, None) for row in states]
+            self._advance(state, 1)
+        return [_restored(row, None) for row in states]
 
     def uniform(
         self, shape: Any = (), minval: Any = 0, maxval: Any = 1, dtype: Any = None
@@ -150,7 +149,7 @@ class Generator:
         >>> print(tj.random.Generator(7).uniform(2, -1, 1))
         [-0.46014977  0.6631247 ]
         """
-        return draw_uniform(self._words, shape, minval, maxval, dtype)
+        return draw_uniform(self._draw, shape, minval, maxval, dtype)
 
     def normal(
         self, shape: Any = (), mean: Any = 0, stddev: Any = 1, dtype: Any = None
@@ -161,7 +160,7 @@ class Generator:
         >>> print(tj.random.Generator(7).normal(2, mean=100))
         [ 99.38696 100.96036]
         """
-        return draw_normal(self._words, shape, mean, stddev, dtype)
+        return draw_normal(self._draw, shape, mean, stddev, dtype)
 
     def bernoulli(self, p: Any = 0.5, shape: Any = ()) -> Tensor:
         """True with probability `p`: see `tj.random.bernoulli`.
@@ -170,7 +169,7 @@ class Generator:
         >>> print(tj.random.Generator(7).bernoulli(0.5, shape=4))
         [False False False  True]
         """
-        return draw_bernoulli(self._words, p, shape)
+        return draw_bernoulli(self._draw, p, shape)
 
     def integers(
         self, low: Any, high: Any = None, shape: Any = (), dtype: Any = None
@@ -181,7 +180,7 @@ class Generator:
         >>> print(tj.random.Generator(7).integers(1, 7, shape=6))
         [5 6 4 2 3 3]
         """
-        return draw_integers(self._words, low, high, shape, dtype)
+        return draw_integers(self._draw, low, high, shape, dtype)
 
     def permutation(self, x: Any, axis: int = 0) -> Tensor:
         """The elements of `x` in a random order: see `tj.random.permutation`.
@@ -190,31 +189,27 @@ class Generator:
         >>> print(tj.random.Generator(7).permutation(6))
         [3 5 4 2 0 1]
         """
-        return draw_permutation(self._words, x, axis)
+        return draw_permutation(self._draw, x, axis)
 
-    @contextmanager
-    def _words(self, shape: Shape, bits: int) -> Iterator[Tensor]:
-        """Random words, which are used up if the block ends without an error.
+    def _draw(self, shape: Shape, bits: int, make: Make) -> Tensor:
+        """What `make` makes of random words, which are used up if it succeeds.
 
         While a function is mapped, how many rows will be drawn is not known yet: the
         draw gets a stream of its own, long enough for any number.
         """
-        is_traced = TRACE.get() is not None
-        with self._advancing(1 if is_traced else block_count(shape, bits)) as state:
-            if is_traced:
-                state = Tensor(apply(ops.random_split, state, count=1)._value[0])
-            yield apply(ops.random_bits, state, shape=shape, bits=bits)
-
-    @contextmanager
-    def _advancing(self, blocks: Any) -> Iterator[Tensor]:
-        """The state, moved on at the end of the block unless that raises.
-
-        The lock is the variable's own, which everybody takes who writes it.
-        """
         with self._variable._lock:
-            state = self._variable._operand()
-            yield state
-            self._variable.assign(apply(ops.random_advance, state, blocks=blocks))
+            state = source = self._variable._operand()
+            if TRACE.get() is None:
+                blocks = block_count(shape, bits)
+            else:
+                blocks = 1
+                source = Tensor(apply(ops.random_split, state, count=1)._value[0])
+            made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
+            self._advance(state, blocks)
+        return made
+
+    def _advance(self, state: Tensor, blocks: Size) -> None:
+        self._variable.assign(apply(ops.random_advance, state, blocks=blocks))
 
     def __repr__(self) -> str:
         low, high = self._variable._tensor._value[2:4].tolist()
@@ -240,19 +235,6 @@ def _is_same_stream(one: Any, other: Any) -> bool:
     """Whether two states differ at most in the low half of their counters."""
     stream = [0, 1, 4, 5]
     return np.array_equal(one[stream], other[stream])
-
-
-_GENERATORS: Final[WeakSet[Generator]] = WeakSet()
-
-
-def _renew_locks() -> None:
-    """After a fork the threads that held locks are gone: nobody would open them."""
-    for generator in _GENERATORS:
-        generator._variable._lock = RLock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def default_generator() -> Generator:
@@ -294,8 +276,8 @@ def key(seed: Any) -> Tensor:
     """The key of a seed: where `Generator(seed)` starts.
 
     Every function that draws takes it as `key=`, and then depends on nothing else.
-    The same key draws the same words each time; `split` it or `fold_in` a number to
-    get others.
+    The same key draws the same words each time, in every row of a `tj.vmap` too;
+    `split` it or `fold_in` a number to get others.
 
     >>> import tapejit as tj
     >>> k = tj.random.key(7)
@@ -369,9 +351,9 @@ def _as_key(key: Any, name: str) -> Tensor:
 def _source(key: Any, name: str) -> Source:
     """Where a function of this module takes its words from."""
     if key is None:
-        return _DEFAULT._words
+        return _DEFAULT._draw
     state = _as_key(key, name)
-    return lambda shape, bits: nullcontext(
+    return lambda shape, bits, make: make(
         apply(ops.keyed_bits, state, shape=shape, bits=bits)
     )
 
@@ -392,7 +374,8 @@ def uniform(
     `minval` and `maxval` may be tensors or variables, to which gradients flow; they
     broadcast with `shape`, and each element of the result has its own draw. The dtype
     is that of the floating-point tensors given, or the default float. Never gives
-    `maxval`, not by rounding either, unless the two are equal.
+    `maxval`, not by rounding either, unless the two are equal. Numbers in the wrong
+    order are refused; tensors are not looked at.
 
     >>> import tapejit as tj
     >>> tj.random.set_seed(7)
@@ -417,6 +400,7 @@ def normal(
     `mean` and `stddev` may be tensors or variables, to which gradients flow; they
     broadcast with `shape`, and each element of the result has its own draw. The dtype
     is that of the floating-point tensors given, or the default float.
+    A negative number as `stddev` is refused; tensors are not looked at.
 
     >>> import tapejit as tj
     >>> tj.random.set_seed(7)

@@ -27,7 +27,7 @@ from tapejit.ir.node import Node, Op, param
 from tapejit.ir.structural import item, read
 from tapejit.origin import Origin, _is_internal, user_origin
 from tapejit.passes.vjp import needed_values, passes_gradient
-from tapejit.types import TensorType, TupleType, is_differentiable
+from tapejit.types import TupleType, is_differentiable
 
 if TYPE_CHECKING:
     from tapejit.api.variable import Variable
@@ -40,19 +40,21 @@ class State:
 
     `node` is what the last step recorded, `items` its projections if it has several
     results. `saves` says which Tensors to keep: pairs of a Node and where its Tensor
-    is (an operand's position, or ~position of a result). `plans` holds the adjoint
-    Graphs asked for at this point.
+    is (an operand's position, or ~position of a result); `is_cut` that no gradient
+    can pass. `plans` holds the adjoint Graphs asked for at this point.
     """
 
-    __slots__ = ("items", "next", "node", "plans", "saves")
+    __slots__ = ("is_cut", "items", "next", "node", "plans", "saves")
 
     def __init__(
         self,
         node: Node | None = None,
         items: tuple[Node, ...] = (),
         saves: tuple[tuple[Node, int], ...] = (),
+        is_cut: bool = False,
     ) -> None:
         self.node = node
+        self.is_cut = is_cut
         self.items = items
         self.saves = saves
         self.next: dict[Any, State] = {}
@@ -87,6 +89,7 @@ class Recording:
 
     nodes     Tensor id -> Node, for everything that depends on something watched
     order     the Nodes in the order of recording
+    cut       the Nodes that no gradient can pass, as behind stop_gradient
     values    Node -> Tensor, for those a derivative rule looks at
     reads     id of a Variable -> (the Variable, the Nodes of its reads)
     pending   Tensor id -> Variable, for results of assignments not yet used
@@ -97,6 +100,7 @@ class Recording:
     """
 
     __slots__ = (
+        "cut",
         "keeps_all",
         "left",
         "nodes",
@@ -116,7 +120,7 @@ class Recording:
     ) -> None:
         self.watches_variables = watches_variables
         self.keeps_all = keeps_all
-        self.thread: int | None = get_ident()
+        self.thread: int | None = None
         self.trace = TRACE.get()
         self.clear()
 
@@ -124,6 +128,7 @@ class Recording:
         """Forget everything recorded."""
         self.nodes: dict[int, Node] = {}
         self.order: list[Node] = []
+        self.cut: set[Node] = set()
         self.values: dict[Node, Tensor] = {}
         self.reads: dict[int, tuple[Variable, list[Node]]] = {}
         self.pending: dict[int, Variable] = {}
@@ -149,7 +154,10 @@ class Recording:
                 left, right = left or self._now_read(x), right or self._now_read(y)
             if left is None and right is None:
                 return
-            key: Any = (left or leaf_key(x), right or leaf_key(y))
+            key: Any = (
+                leaf_key(x) if left is None else left,
+                leaf_key(y) if right is None else right,
+            )
         else:
             found = [nodes.get(x._id) for x in inputs]
             if self.pending:
@@ -158,7 +166,7 @@ class Recording:
             if not any(found):
                 return
             pairs = zip(found, inputs, strict=True)
-            key = tuple([node or leaf_key(x) for node, x in pairs])
+            key = tuple([leaf_key(x) if n is None else n for n, x in pairs])
         # Never nearer than: record, binary or apply, operator or function, user.
         frame: Any = sys._getframe(3)
         while frame is not None and _is_internal[frame.f_globals.get("__name__", "")]:
@@ -174,8 +182,7 @@ class Recording:
         if state is None:
             state = self._grow(path, op, inputs, attrs, frame)
         self.state = state
-        node = state.node
-        assert node is not None
+        node: Any = state.node
         self.order.append(node)
         if state.items:
             for part, projection in zip(result, state.items, strict=True):
@@ -184,9 +191,13 @@ class Recording:
                 nodes[part._id] = projection
             self.order.extend(state.items)
         else:
-            if not result._id:
-                result._id = next_id()
-            nodes[result._id] = node
+            known = result._id  # another tape may have named it already
+            if not known:
+                known = result._id = next_id()
+            nodes[known] = node
+        if state.is_cut:
+            self.cut.add(node)
+            self.cut.update(state.items)
         if self.keeps_all:
             self._keep_all(node, state, inputs, result)
         else:
@@ -215,16 +226,17 @@ class Recording:
         if isinstance(out, TupleType):
             items = tuple(item(node, index=at) for at in range(len(out.items)))
         wanted = [
-            x._id in self.nodes and depends_differentiably(operand)
+            x._id in self.nodes and operand not in self.cut
             for x, operand in zip(inputs, operands, strict=True)
         ]
+        is_cut = not any(wanted) or not passes_gradient(node)
         saves: list[tuple[Node, int]] = []
-        if any(wanted):
+        if not is_cut:
             looked_at, at_result = needed_values(node, wanted)
             saves = [(operands[at], at) for at in looked_at]
             if at_result:
                 saves += [(part, ~at) for at, part in enumerate(items or (node,))]
-        return TRIE.grow(self.state, path, State(node, items, tuple(saves)))
+        return TRIE.grow(self.state, path, State(node, items, tuple(saves), is_cut))
 
     def _keep_all(
         self, node: Node, state: State, inputs: Sequence[Tensor], result: Any
@@ -300,13 +312,6 @@ def leaf_key(x: Tensor) -> Any:
     """What the trie knows of a tensor that is not recorded: its type."""
     value = x._value
     return value.dtype.num, value.shape  # a dtype's number hashes faster than it
-
-
-def depends_differentiably(node: Node) -> bool:
-    """Whether a recorded operand can have a cotangent: a leaf, or on a path."""
-    if not node.inputs or node.op is read:
-        return isinstance(node.type, TensorType) and is_differentiable(node.type.dtype)
-    return passes_gradient(node)
 
 
 def mark_left(tensor: Tensor, how: str = "went through NumPy") -> None:

@@ -60,10 +60,14 @@ def html(x: Any) -> str:
     if array.ndim > 2 or array.size == 0 or max(array.shape, default=0) > 30:
         return f"{caption}<pre>{html_escape.escape(str(array))}</pre>"
     rows = "".join(
-        "<tr>" + "".join(f"<td>{cell:.6g}</td>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>"
         for row in np.atleast_2d(array).astype(_shown_dtype(array)).tolist()
     )
     return f"{caption}<table>{rows}</table>"
+
+
+def _cell(value: Any) -> str:
+    return str(value) if isinstance(value, (bool, int)) else f"{value:.6g}"
 
 
 def _shown_dtype(array: np.ndarray[Any, Any]) -> Any:

@@ -24,6 +24,7 @@ from tapejit.api.dispatch import TAPES, as_operand, cast, warn_user
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
+from tapejit.config import config
 from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -329,6 +330,8 @@ class GradientTape:
         request = adjoint.Request.of(recording, [x], wanted)
         plan = adjoint.plan_rows(request, chunk_size, per_row=True)
         inputs = [recording.values[node] for node in plan.kept]
+        if config.current().check:
+            adjoint.check_rows(plan, inputs, x)
         self._before_running()
         if not self._persistent:
             self._use_up()

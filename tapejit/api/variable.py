@@ -81,6 +81,8 @@ class Variable(Operators):
         name: str | None = None,
         constraint: Callable[[Tensor], Any] | None = None,
     ) -> None:
+        if callable(initial_value):
+            initial_value = initial_value()
         if initial_value is _MISSING or initial_value is None:
             raise ArgumentError(
                 "a Variable needs an initial value",
@@ -88,8 +90,6 @@ class Variable(Operators):
             )
         if constraint is not None and not callable(constraint):
             raise ArgumentTypeError("the constraint of a Variable is a function")
-        if callable(initial_value):
-            initial_value = initial_value()
         kind = None if dtype is None else as_dtype(dtype)
         value = asarray(initial_value, dtype=kind)
         if isinstance(value, TracedTensor):
@@ -357,6 +357,7 @@ class Variable(Operators):
 
     __iadd__ = __isub__ = __imul__ = __itruediv__ = _refuse_inplace
     __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = _refuse_inplace
+    __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _refuse_inplace
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise ArgumentTypeError(

@@ -192,7 +192,23 @@ def cast_type(x: Any, *, dtype: DType) -> TensorType:
 def cast_eval(x: Any, *, dtype: DType) -> Any:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         x = x.real  # what NumPy would do with a warning
+    if dtype.name == "bfloat16" and x.dtype.itemsize > 4:
+        x = narrowed_to_odd(x)
     return x.astype(dtype)
+
+
+def narrowed_to_odd(x: Any) -> Any:
+    """A double as a float32 that rounds on to bfloat16 as the double would.
+
+    ml_dtypes goes through float32 and so rounds twice. A float32 that is not exact
+    is cut towards zero and made odd: then it cannot look like a tie.
+    """
+    x = np.asarray(x, np.float64)
+    near = x.astype(np.float32)
+    cut = np.where(np.abs(near) > np.abs(x), np.nextafter(near, np.float32(0)), near)
+    bits = np.asarray(cut, np.float32).view(np.int32)
+    is_cut = np.isfinite(x) & (cut != x)
+    return np.where(is_cut, bits | 1, bits).astype(np.int32).view(np.float32)
 
 
 def cast_vjp(g: Node, out: Node, x: Node, *, dtype: DType) -> Cotangents:

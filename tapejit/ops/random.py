@@ -357,17 +357,23 @@ bits_to_integers = register(
 )
 
 
-def bits_to_permutation_type(words: Type) -> TensorType:
-    words = words_type(words, 64, "permutations are")
-    if not words.ndim:
+def check_has_axis(ndim: int) -> None:
+    """Refuse a single word, which NumPy would put in order as if it had an axis."""
+    if not ndim:
         raise ShapeError(
             "a permutation needs an axis, got words without one",
             help="draw as many words as there are things to order",
         )
+
+
+def bits_to_permutation_type(words: Type) -> TensorType:
+    words = words_type(words, 64, "permutations are")
+    check_has_axis(words.ndim)
     return words.with_dtype(np.dtype("int64"))
 
 
 def bits_to_permutation_eval(words: Any) -> Any:
+    check_has_axis(words.ndim)
     return philox.permutation_from_bits(words)
 
 

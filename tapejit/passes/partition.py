@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tapejit.dims import Dim, free_names
 from tapejit.ir.graph import Graph, topological_order
-from tapejit.ir.node import LITERAL, Node
+from tapejit.ir.node import LITERAL, OPS, Node, literal
+from tapejit.types import TensorType
 
 
 def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]:
@@ -28,9 +30,32 @@ def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]
     available = {*primal, *joint.nodes} - adjoint
     frontier = _used_from(adjoint, gradients, available)
     saved = _choose(frontier, set(primal))
+    saved += _size_carriers((*saved, *seeds), (*adjoint, *gradients))
     forward = Graph(f"{joint.name}.forward", primal, (*results, *saved), joint.effects)
     backward = Graph(f"{joint.name}.backward", (*saved, *seeds), gradients)
     return forward, backward
+
+
+def _size_carriers(inputs: Sequence[Node], inside: Sequence[Node]) -> tuple[Node, ...]:
+    """Residuals that tell the backward part its symbolic sizes, and nothing else.
+
+    A size that only shapes results (the gradient of a sum) is in no other input. Its
+    carrier is a single False, repeated without memory.
+    """
+    known = frozenset[str]().union(*map(_names_in, inputs))
+    wanted = frozenset[str]().union(*map(_names_in, inside))
+    return tuple(
+        OPS["broadcast_to"](literal(False), shape=(Dim(name),))
+        for name in sorted(wanted - known)
+    )
+
+
+def _names_in(node: Node) -> frozenset[str]:
+    names = node.type.names if isinstance(node.type, TensorType) else frozenset()
+    for value in node.attrs.values():
+        parts = value if isinstance(value, tuple) else (value,)
+        names = names.union(*(free_names(x) for x in parts if isinstance(x, Dim)))
+    return names
 
 
 def _depending_on(seeds: Sequence[Node], nodes: Sequence[Node]) -> set[Node]:

@@ -137,8 +137,10 @@ class Operand:
         if is_integer(dtype):
             span = self.integers
             low, high = span if isinstance(span, tuple) else span(shapes, attrs, at)
-            low = max(low, 0) if dtype.kind == "u" else low
-            return rng.integers(low, max(high, low + 1), shape).astype(dtype)
+            limits = np.iinfo(dtype)
+            low, high = max(low, limits.min), min(high, limits.max + 1)
+            drawn = rng.integers(low, max(high, low + 1), shape, dtype=dtype)
+            return np.asarray(drawn)
         drawn = self.sample(rng, shape)
         if is_complex(dtype):
             drawn = drawn + 1j * self.sample(rng, shape)
@@ -177,6 +179,7 @@ class OpCase:
                   or a `Truth`; written without looking at the op's own evaluation
     agreement     the class of `agreement.py` by which results are judged
     refused       shapes with attributes that no dtype makes right
+    unreachable   such that the namespace never passes on: the rule alone refuses them
     build         how to make the Node, or the Graph, for structural ops
     unbatched     operands that cannot have a batch axis
     fixed_sizes   sizes that mean something and are never symbolic
@@ -194,6 +197,7 @@ class OpCase:
     complex_first: str | None = None
     complex_second: tuple[str, ...] | None = None
     refused: tuple[Variant, ...] = ()
+    unreachable: tuple[Variant, ...] = ()
     build: Callable[..., Node | Graph] | None = None
     unbatched: tuple[int, ...] = ()
     fixed_sizes: tuple[int, ...] = ()

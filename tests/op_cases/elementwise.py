@@ -183,6 +183,22 @@ def zeros_and_ones(rng: Rng, shape: Shape) -> Array:
     return rng.integers(0, 2, shape).astype(np.float64)
 
 
+def extreme(
+    ufunc: np.ufunc, is_better: Callable[[Any, Any], bool]
+) -> Callable[..., Any]:
+    """The better of two, NaN if one is; which zero wins a tie is up to NumPy's loop."""
+
+    def choose(x: Any, y: Any) -> Any:
+        return x if x != x or is_better(x, y) else y
+
+    choice = ref.elementwise(choose)
+
+    def reference(x: Array, y: Array) -> Array:
+        return np.where(x == y, ufunc(x, y), choice(x, y))
+
+    return reference
+
+
 def mask(compare: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     return ref.elementwise(lambda x, y: int(compare(x, y)))
 
@@ -201,7 +217,7 @@ KINKS = [
     ),
     binary(
         "maximum",
-        ref.arithmetic(np.maximum, max),
+        extreme(np.maximum, operator.ge),
         EXACT,
         left=LOWER,
         right=UPPER,
@@ -211,7 +227,7 @@ KINKS = [
     ),
     binary(
         "minimum",
-        ref.arithmetic(np.minimum, min),
+        extreme(np.minimum, operator.le),
         EXACT,
         left=LOWER,
         right=UPPER,
@@ -446,11 +462,12 @@ def direction(x: Array) -> Any:
 
 
 def argument(x: Array) -> Any:
+    """Of a real number 0 or π; a zero with a sign is negative, as in NumPy."""
     if is_complex(x.dtype):
         return np.arctan2(ref.widened(x.imag), ref.widened(x.real))
     pi = 4 * np.arctan(np.longdouble(1))
     wide = ref.widened(x)
-    return np.where(np.isnan(wide), wide, np.where(wide < 0, pi, 0))
+    return np.where(np.isnan(wide), wide, np.where(np.signbit(wide), pi, 0))
 
 
 COMPLEX = [

@@ -96,18 +96,24 @@ def wide_sigmoid(x: Array) -> Array:
 
 
 def wide_erf(x: Array) -> Array:
-    """2/√π exp(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (1·3···(2n+1)): all terms have the sign of x."""
-    inside = np.where(np.abs(x) < 7, x, np.longdouble(0))
+    """2/√π exp(-x²) Σ 2ⁿ x²ⁿ⁺¹ / (1·3···(2n+1)): all terms have the sign of x.
+
+    From 7 on it is 1 to more digits than there are; a small x is the series' first
+    term, which needs no sum.
+    """
+    x = np.asarray(x)
+    scale = 2 / np.sqrt(4 * np.arctan(np.longdouble(1)))
+    ends = np.where(np.isnan(x), x, np.copysign(np.longdouble(1), x))
+    out = np.where(np.abs(x) < 1e-10, x * scale, ends)
+    is_between = (np.abs(x) >= 1e-10) & (np.abs(x) < 7)
+    inside = x[is_between]
     square = inside * inside
-    term = inside.copy()
-    total = inside.copy()
-    for n in range(1, 200):
+    term = total = inside
+    for n in range(1, 160):
         term = term * 2 * square / (2 * n + 1)
         total = total + term
-    root_of_pi = np.sqrt(4 * np.arctan(np.longdouble(1)))
-    series = total * np.exp(-square) * 2 / root_of_pi
-    beyond = np.where(np.isnan(x), x, np.copysign(np.longdouble(1), x))
-    return np.where(np.abs(x) < 7, np.where(x == 0, x, series), beyond)
+    out[is_between] = total * np.exp(-square) * scale
+    return out
 
 
 def wide_log1p(x: Array) -> Array:
@@ -279,7 +285,7 @@ def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Any:
     if not (is_float(x.dtype) or is_complex(x.dtype)):
         return in_python(sum, flat, shape, x.dtype)
     terms = widened(flat)
-    total = terms.sum(axis=1).reshape(shape)
+    total = (terms.sum(axis=1) if axes else terms[:, 0]).reshape(shape)
     return Truth(total, flat.shape[1], np.abs(terms).sum(axis=1).reshape(shape))
 
 
@@ -297,8 +303,11 @@ def in_python(reduce: Any, flat: Array, shape: Any, dtype: Any) -> Array:
     return np.array(values, wide_dtype).reshape(shape)
 
 
-def extremum(is_better: Callable[[Any, Any], bool]) -> Reference:
-    """The best element of each slice; NaN beats all."""
+def extremum(ufunc: np.ufunc, is_better: Callable[[Any, Any], bool]) -> Reference:
+    """The best element of each slice; NaN beats all.
+
+    Which of two zeros is better is up to the order in which NumPy's loop goes.
+    """
 
     def reference(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
         flat, shape = slices(x, axes, keepdims)
@@ -309,7 +318,9 @@ def extremum(is_better: Callable[[Any, Any], bool]) -> Reference:
                 if value != value or (chosen == chosen and is_better(value, chosen)):
                     chosen = value
             best.append(chosen)
-        return np.array(best, x.dtype).reshape(shape)
+        found = np.array(best, x.dtype).reshape(shape)
+        by_numpy = ufunc.reduce(x, axis=axes, keepdims=keepdims)
+        return np.where(found == 0, by_numpy, found)
 
     return reference
 

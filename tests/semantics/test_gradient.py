@@ -293,6 +293,7 @@ def test_s16_an_unconnected_source_gets_none(spelling: Any) -> None:
         tj.zeros(4, dtype=tj.float16),
         tj.asarray(1j),
         tj.zeros((0, 2)),
+        tj.asarray([1, 2]),
     ],
     ids=lambda x: str(x.dtype),
 )

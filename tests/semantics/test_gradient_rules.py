@@ -297,6 +297,18 @@ def test_s20_a_tape_of_one_use_stops_recording_first() -> None:
     assert float(tape.gradient(z, x)) == 27.0, "and it can be entered again"
 
 
+def test_s20_it_stays_stopped_when_it_was_asked_while_paused() -> None:
+    x = tj.Variable(3.0)
+    with tj.GradientTape() as tape:
+        y = x * x
+        with tape.stop_recording():
+            assert float(tape.gradient(y, x)) == 6.0
+        tj.exp(x) * y
+        assert tape.nbytes == 0, "nothing is recorded any more"
+        with pytest.raises(RuntimeError, match="not recording"):
+            tape.watch(y)
+
+
 def test_s20_a_jacobian_stops_it_too() -> None:
     x = tj.Variable([1.0, 2.0])
     with tj.GradientTape() as tape:
@@ -323,6 +335,17 @@ def test_s20_a_persistent_tape_records_its_gradient_operations() -> None:
         second = tape.gradient(g, x)
     assert float(second) == 18.0
     assert float(tape.gradient(second, x)) == 6.0
+
+
+def test_s20_a_jacobian_inside_is_recorded_too() -> None:
+    x = tj.Variable([1.0, 2.0])
+    with tj.GradientTape(persistent=True) as tape:
+        y = x * x * x
+        with pytest.warns(UserWarning, match="persistent"):
+            matrix = tape.jacobian(y, x)
+        total = tj.sum(matrix * matrix)
+    assert matrix.tolist() == [[3.0, 0.0], [0.0, 12.0]]
+    assert tape.gradient(total, x).tolist() == [2 * 3 * 6, 2 * 12 * 12]
 
 
 def test_s20_and_warns_once_about_the_cost() -> None:

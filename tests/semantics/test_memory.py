@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
+from tapejit.api import recording
 
 MEGABYTE = 1 << 20
 
@@ -200,6 +201,23 @@ def test_s13_only_values_that_a_derivative_looks_at_are_kept() -> None:
         assert result() is not None, "exp' is exp's result"
     assert tape.nbytes == 8
     np.testing.assert_allclose(tape.gradient(y, v).numpy(), np.exp([4.0, 6.0]), 1e-6)
+
+
+def test_s13_programs_are_forgotten_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is known of earlier steps is bounded, also in the middle of a recording."""
+    monkeypatch.setattr(recording, "MAX_STATES", 7)
+    v = tj.Variable(2.0)
+    for length in range(12):
+        with tj.GradientTape(persistent=True) as tape:
+            y = v.value()
+            for _ in range(length):
+                y = y * v
+        for _ in range(2):
+            expected = (length + 1) * 2.0**length
+            assert float(tape.gradient(y, v)) == expected
+    assert recording.TRIE.size <= 7
 
 
 def test_s13_a_factor_is_kept_only_if_the_other_one_is_watched() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,21 @@ def test_s01_an_exception_ends_every_tape_it_passes() -> None:
     for tape in (outer, inner):
         assert float(tape.gradient(y, v)) == 6.0
         assert tape.gradient(late, v) is None
+
+
+def test_s01_a_block_abandoned_in_a_generator_ends() -> None:
+    v = tj.Variable(3.0)
+
+    def steps() -> Iterator[tuple[tj.GradientTape, tj.Tensor]]:
+        with tj.GradientTape() as tape:
+            yield tape, v * v
+
+    generator = steps()
+    tape, y = next(generator)
+    generator.close()
+    late = v * y
+    assert tape.why_none(late, v)
+    assert float(tape.gradient(y, v)) == 6.0
 
 
 # 2: entering again

@@ -131,7 +131,7 @@ def test_s12_a_tape_may_move_to_another_thread_between_blocks() -> None:
 
 def test_s12_every_thread_has_tapes_of_its_own() -> None:
     v = tj.Variable(1.0)
-    together = threading.Barrier(4)
+    together = threading.Barrier(4, timeout=60)
 
     def work(scale: float) -> list[float]:
         found = []

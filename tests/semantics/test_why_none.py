@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from typing import Any
 
@@ -140,8 +141,8 @@ def test_s22_went_through_numpy() -> None:
 
 TAKEN = {
     "float": float,
-    "item": lambda h: h.item(),
-    "tolist": lambda h: h.tolist(),
+    "item": operator.methodcaller("item"),
+    "tolist": operator.methodcaller("tolist"),
     "asarray": np.asarray,
     "bool": bool,
 }
