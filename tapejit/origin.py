@@ -28,13 +28,13 @@ class _InternalModules(dict[str, bool]):
         return internal
 
 
-_is_internal = _InternalModules()
+is_internal = _InternalModules()
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
     """The innermost frame that runs neither tapejit's nor NumPy's own code."""
     frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and _is_internal[frame.f_globals.get("__name__", "")]:
+    while frame is not None and is_internal[frame.f_globals.get("__name__", "")]:
         frame = frame.f_back
     return frame
 
@@ -43,10 +43,22 @@ def user_origin(depth: int = 1) -> Origin | None:
     """The origin of the operation being run, None if there is no user frame."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
-        if not _is_internal[frame.f_globals.get("__name__", "")]:
+        if not is_internal[frame.f_globals.get("__name__", "")]:
             return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def instruction_start(code: CodeType, offset: int) -> int:
+    """The offset where the instruction at `offset` begins.
+
+    A frame inside an instruction that CPython has specialised stands at one of the
+    instruction's cache entries instead, so one line would have two offsets.
+    """
+    text = code.co_code
+    while offset >= 2 and text[offset] == 0:
+        offset -= 2
+    return offset
 
 
 def line_number(origin: Origin) -> int:

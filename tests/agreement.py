@@ -110,10 +110,10 @@ def in_ulps(op_class: str) -> Bound:
 
     def bound(got: Array, expected: Array, rounded: Array, truth: Truth) -> Any:
         if got.dtype.kind == "c" and op_class in COMPLEX_EPS:
-            error = np.abs(widen(got) - widen(expected))
+            error = distance_of(got, expected)
             floor = np.finfo(got.dtype).smallest_subnormal
             allowed = COMPLEX_EPS[op_class] * eps_of(got.dtype)
-            return allowed * np.abs(widen(expected)) + floor, error, "absolute"
+            return allowed * magnitude_of(expected) + floor, error, "absolute"
         return ULPS[op_class], ulps_between(got, rounded), "ULP"
 
     return bound
@@ -130,14 +130,14 @@ def sum_bound(got: Array, expected: Array, rounded: Array, truth: Truth) -> Any:
 def product_bound(got: Array, expected: Array, rounded: Array, truth: Truth) -> Any:
     if not is_inexact(got.dtype):
         return 0, ulps_between(got, rounded), "units"
-    allowed = max(truth.count, 1) * eps_of(got.dtype) * np.abs(widen(expected))
+    allowed = max(truth.count, 1) * eps_of(got.dtype) * magnitude_of(expected)
     return allowed + tiny_of(got.dtype), distance_of(got, expected), "absolute"
 
 
 def composed_bound(got: Array, expected: Array, rounded: Array, truth: Truth) -> Any:
     if not is_inexact(got.dtype):
         return 0, ulps_between(got, rounded), "units"
-    magnitudes = np.abs(widen(expected))
+    magnitudes = magnitude_of(expected)
     largest = np.max(magnitudes, where=np.isfinite(magnitudes), initial=0.0)
     return 64 * eps_of(got.dtype) * largest, distance_of(got, expected), "absolute"
 
@@ -153,6 +153,12 @@ BOUNDS: dict[str, Bound] = {
 def distance_of(got: Array, expected: Array) -> Array:
     with np.errstate(invalid="ignore"):  # inf - inf; those are compared elsewhere
         return np.abs(widen(got) - widen(expected))
+
+
+def magnitude_of(x: Array) -> Array:
+    """The size of each number, 0 where it has none: a bound of it is not asked for."""
+    size = np.abs(widen(x))
+    return np.where(np.isfinite(size), size, 0)
 
 
 def eps_of(dtype: Any) -> float:

@@ -89,9 +89,7 @@ def pushed_forward(
     """The tangent of each target when the inputs at these positions move."""
     sources = [graph.inputs[at] for at in positions]
     seeds = [param(f"t_{at}", x.type) for at, x in enumerate(sources)]
-    found = jvp(
-        graph.nodes, sources=sources, tangents=seeds, targets=targets_of(graph)
-    )
+    found = jvp(graph.nodes, sources=sources, tangents=seeds, targets=targets_of(graph))
     wide = Graph("pushed", (*graph.inputs, *seeds), ())
     return outputs_of(wide, found, [*arrays, *tangents])
 

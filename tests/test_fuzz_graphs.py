@@ -7,7 +7,7 @@ two halves of a partition make the whole, a call is its body.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from random_graphs import (
     Arrays,
     Case,
     Style,
+    case_of,
     cases,
     float_nodes,
     for_all,
@@ -41,6 +42,7 @@ from tapejit.ir import (
     param,
     parse_graph,
     print_graph,
+    topological_order,
 )
 from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import LITERAL, ZERO
@@ -474,6 +476,15 @@ def used_across(joint: Graph, inputs: int, outputs: int) -> set[Node]:
     return {x for x in used if x not in adjoint and x.op is not LITERAL}
 
 
+def depends_on_nothing(nodes: Sequence[Node]) -> set[Node]:
+    """Those of `nodes` that no parameter reaches."""
+    constant: set[Node] = set()
+    for node in topological_order(nodes):
+        if node.name is None and all(x in constant for x in node.inputs):
+            constant.add(node)
+    return constant & set(nodes)
+
+
 def check_partition(case: Case) -> None:
     graph = case.graph
     joint, _, targets = gradient_graph(graph)
@@ -494,7 +505,8 @@ def check_partition(case: Case) -> None:
     saved = forward.outputs[len(graph.outputs) :]
     assert len(set(saved)) == len(saved)
     assert not any(x.op is LITERAL for x in saved)
-    computed = [x for x in saved if x not in graph.inputs]
+    constant = depends_on_nothing(saved)  # they carry sizes, not values
+    computed = [x for x in saved if x not in graph.inputs and x not in constant]
     naive = used_across(joint, **counts) - set(graph.inputs)
     assert len(computed) <= len(naive)
 
@@ -513,12 +525,31 @@ def test_they_do_so_with_symbolic_sizes(full: bool) -> None:
         check_partition(case)
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: ops.sum(x, axes=(0,), keepdims=False),
+        lambda x: ops.exp(ops.slice(x, starts=(0,), stops=x.shape, steps=(2,))),
+        lambda x: ops.max(
+            ops.pad(x, 1, widths=((x.shape[0], 0),)), axes=(0,), keepdims=False
+        ),
+        lambda x: ops.broadcast_to(ops.sum(x, axes=(0,), keepdims=False), shape=(2,)),
+    ],
+    ids=["sum", "every_second", "pad", "broadcast"],
+)
+def test_the_backward_part_can_find_its_sizes(compute: Callable[[Node], Node]) -> None:
+    x = param("x", TensorType.parse("f64[n]"))
+    graph = Graph("sizes", (x,), (compute(x),))
+    check_partition(case_of(graph, 3))
+
+
 def test_what_is_cheap_is_computed_again() -> None:
-    """Only the result of exp is saved: scaling and shifting it costs nothing."""
+    """2 y + 1 is not saved, because y is and to scale and shift it costs little."""
     x = param("x", TensorType.parse("f64[4]"))
     y = ops.exp(x)
-    graph = Graph("cheap", (x,), (ops.sin(y * 2 + 1) * y,))
+    graph = Graph("cheap", (x,), (ops.sin(y) * (y * 2 + 1),))
     joint = vjp_graph(graph, wrt=(x,))
+    assert "add" in {node.op.name for node in used_across(joint, 1, 1)}
     forward, backward = partition(joint, inputs=1, outputs=1)
     names = [node.op.name for node in forward.outputs[1:]]
     assert names.count("exp") == 1

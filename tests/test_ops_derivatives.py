@@ -1,8 +1,8 @@
 """Derivatives of every op, to second order, in both modes.
 
-Rules are compared with central differences by random projection, and the two modes with
-each other: <jvp(v), g> = <v, vjp(g)>. All in double precision, at points away from kinks
-and poles; what happens at those is in test_ops_special_values.py.
+Rules are compared with central differences by random projection, and the two modes
+with each other: <jvp(v), g> = <v, vjp(g)>. All in double precision, at points away from
+kinks and poles; what happens at those is in test_ops_kinks.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Graphs of every op, its derivatives and its batch: well formed, and text both ways."""
+"""Graphs of every op, its derivatives and its batch: well formed, and text."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ KINKS = [
         along(1),
     ),
     # Powers: x^0 is constant, 0^p and negative bases have no slope in p.
-    Kink("x^0", "pow", [[0.0, 3.0, -2.0], [0.0, 0.0, 0.0]], [[0] * 3, [0, np.log(3), 0]]),
+    Kink(
+        "x^0", "pow", [[0.0, 3.0, -2.0], [0.0, 0.0, 0.0]], [[0] * 3, [0, np.log(3), 0]]
+    ),
     Kink(
         "0^p",
         "pow",
@@ -181,7 +183,11 @@ def test_second_derivatives_of_a_product_with_zeros() -> None:
 def test_an_infinite_cotangent_does_not_reach_what_was_not_chosen() -> None:
     inf = np.array([INF, INF])
     for op, operands, expected in (
-        ("where", [np.array([True, False]), [1.0, 1.0], [1.0, 1.0]], [[INF, 0], [0, INF]]),
+        (
+            "where",
+            [np.array([True, False]), [1.0, 1.0], [1.0, 1.0]],
+            [[INF, 0], [0, INF]],
+        ),
         ("maximum", [[1.0, 2.0], [2.0, 1.0]], [[0, INF], [INF, 0]]),
         ("minimum", [[1.0, 2.0], [2.0, 1.0]], [[INF, 0], [0, INF]]),
     ):

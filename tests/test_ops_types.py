@@ -1,7 +1,7 @@
 """Type rules against eager calls: what they refuse, and symbolic sizes.
 
-A function that is traced learns its types from the rules, an eager call from NumPy. Both
-must refuse the same operands, or a program that runs in one mode fails in the other.
+A function that is traced learns its types from the rules, an eager call from NumPy.
+Both must refuse the same operands, or what runs in one mode fails in the other.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from tapejit.ir import OPS, check_graph, interpret
 from tapejit.passes import vjp_graph
 from tapejit.types import DType, TensorType, Type
 
-EAGER_CASES = [
-    case for cases in CASES.values() for case in cases[:1] if case.is_eager
-]
+EAGER_CASES = [case for cases in CASES.values() for case in cases[:1] if case.is_eager]
 
 
 def ruled(op: str, arrays: Sequence[Array], attrs: Any) -> Type | TapejitError:
@@ -220,7 +218,8 @@ def test_adjoints_of_unknown_sizes_run(row: Row) -> None:
         interpret(
             check_graph(
                 vjp_graph(
-                    graph, wrt=[graph.inputs[at] for at in differentiable_positions(graph)]
+                    graph,
+                    wrt=[graph.inputs[at] for at in differentiable_positions(graph)],
                 )
             ),
             *arrays,

@@ -51,12 +51,11 @@ class Request:
         cls, recording: Recording, targets: Sequence[Any], sources: Sequence[Any]
     ) -> Request:
         """Look up the Nodes; what was not recorded gets one for the trivial path."""
-        nodes = recording.nodes
         outside: dict[int, Node] = {}
 
         def node_of(x: Any) -> Node:
             tensor = x._tensor if isinstance(x, Variable) else x
-            found = nodes.get(tensor._id)
+            found = recording.node_of(tensor)
             if found is None:
                 found = outside.setdefault(id(x), param("outside", tensor._type))
             return found

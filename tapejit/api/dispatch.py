@@ -325,20 +325,26 @@ def weak_scalar(value: Any, dtype: DType) -> Tensor:
         if len(_SCALARS) < 4096:
             _SCALARS[value, dtype] = made
         return made
-    if isinstance(value, int) and dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        if not info.min <= value <= info.max:
-            raise OverflowError(
-                f"the Python integer {value} is out of bounds for {dtype.name}"
-            )
     return Tensor(_scalar_value(value, dtype))
 
 
 def _scalar_value(value: Any, dtype: DType) -> Any:
-    """Numbers in `dtype`; one that is too large becomes infinite, silently."""
+    """Python numbers in `dtype`.
+
+    A float that is too large becomes infinite, silently; an integer that does not
+    fit an integer dtype is an OverflowError, as in NumPy.
+    """
+    array = np.asarray(value)
+    if dtype.kind in "iu" and array.dtype.kind in "iuO" and array.size:
+        info = np.iinfo(dtype)
+        for end in (array.min(), array.max()):
+            if not info.min <= int(end) <= info.max:
+                raise OverflowError(
+                    f"the Python integer {end} is out of bounds for {dtype.name}"
+                )
     token = silence()
     try:
-        return np.asarray(value).astype(dtype)[()]
+        return array.astype(dtype)[()]
     finally:
         restore(token)
 
@@ -471,12 +477,10 @@ def _user_stacklevel() -> int:
     """The `stacklevel` that makes a warning show the user's line."""
     import sys
 
-    from tapejit.origin import _is_internal
+    from tapejit.origin import is_internal
 
     level, frame = 1, sys._getframe(1)
-    while (
-        frame.f_back is not None and _is_internal[frame.f_globals.get("__name__", "")]
-    ):
+    while frame.f_back is not None and is_internal[frame.f_globals.get("__name__", "")]:
         frame = frame.f_back
         level += 1
     return level

@@ -47,7 +47,7 @@ def why_none(recording: Recording, target: Any, source: Any) -> str:
 def _nodes_of(recording: Recording, x: Any) -> list[Node]:
     if isinstance(x, Variable):
         return recording.reads.get(id(x), (x, []))[1]
-    node = recording.nodes.get(x._id)
+    node = recording.node_of(x)
     return [] if node is None else [node]
 
 
@@ -104,7 +104,7 @@ def _from(x: Any) -> str:
     made = getattr(x, "_made", None)
     if made is None:
         return ""
-    return f" (a {made.by}, {short_location(made.origin)})"
+    return f" (from: {made.by}, {short_location(made.origin)})"
 
 
 def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:

@@ -77,7 +77,9 @@ def value_and_grad(
             result = function(*args, **kwargs)
         value = _primary(result, has_aux)
         _check_scalar(value)
-        found = tuple(tape.gradient(value, sources, unconnected_gradients="zero"))
+        leaves, spec = tree.flatten(tuple(sources))  # None is an empty place here
+        gradients = tape.gradient(value, leaves, unconnected_gradients="zero")
+        found = tree.unflatten(spec, gradients)
         return result, found[0] if isinstance(argnums, int) else found
 
     return both
@@ -153,9 +155,11 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
 
     def pull(cotangents: Any) -> Any:
         """The cotangents of the arguments."""
-        return tape.gradient(
-            value, args, output_gradients=cotangents, unconnected_gradients="zero"
+        leaves, spec = tree.flatten(args)
+        found = tape.gradient(
+            value, leaves, output_gradients=cotangents, unconnected_gradients="zero"
         )
+        return tree.unflatten(spec, found)
 
     return value, pull
 
@@ -239,23 +243,17 @@ def jacobian(
         with GradientTape() as tape:
             tape.watch(tree.leaves(sources))
             value = function(*args, **kwargs)
+        targets, result_spec = tree.flatten(value)
+        leaves, source_spec = tree.flatten(tuple(sources))
         found = tape.jacobian(
-            value, sources, unconnected_gradients="zero", chunk_size=chunk_size
+            targets, leaves, unconnected_gradients="zero", chunk_size=chunk_size
         )
-        if not isinstance(argnums, int):
-            return tree.map(tuple, found, is_leaf=lambda x: _is_row(x, sources))
-        return tree.map(
-            lambda row: row[0], found, is_leaf=lambda x: _is_row(x, sources)
-        )
+        rows = [tree.unflatten(source_spec, row) for row in found]
+        if isinstance(argnums, int):
+            rows = [row[0] for row in rows]
+        return tree.unflatten(result_spec, rows)
 
     return derivative
-
-
-def _is_row(x: Any, sources: Sequence[Any]) -> bool:
-    """Whether `x` is the list of one target's results, one per source."""
-    if not isinstance(x, list) or len(x) != len(sources):
-        return False
-    return tree.structure(x) == tree.structure(list(sources))
 
 
 def hessian(function: Function, argnums: int = 0) -> Function:

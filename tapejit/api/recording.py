@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from threading import Lock, get_ident
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.api.dispatch import TAPES, TRACE
@@ -25,7 +26,12 @@ from tapejit.api.tensor import Tensor, next_id
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, param
 from tapejit.ir.structural import item, read
-from tapejit.origin import Origin, _is_internal, user_origin
+from tapejit.origin import (
+    Origin,
+    instruction_start,
+    is_internal,
+    user_origin,
+)
 from tapejit.passes.vjp import needed_values, passes_gradient
 from tapejit.types import TupleType, is_differentiable
 
@@ -151,7 +157,7 @@ class Recording:
             x, y = inputs
             left, right = nodes.get(x._id), nodes.get(y._id)
             if self.pending:
-                left, right = left or self._now_read(x), right or self._now_read(y)
+                left, right = self.node_of(x), self.node_of(y)
             if left is None and right is None:
                 return
             key: Any = (
@@ -161,26 +167,21 @@ class Recording:
         else:
             found = [nodes.get(x._id) for x in inputs]
             if self.pending:
-                pairs = zip(found, inputs, strict=True)
-                found = [node or self._now_read(x) for node, x in pairs]
+                found = [self.node_of(x) for x in inputs]
             if not any(found):
                 return
             pairs = zip(found, inputs, strict=True)
             key = tuple([leaf_key(x) if n is None else n for n, x in pairs])
         # Never nearer than: record, binary or apply, operator or function, user.
         frame: Any = sys._getframe(3)
-        while frame is not None and _is_internal[frame.f_globals.get("__name__", "")]:
+        while frame is not None and is_internal[frame.f_globals.get("__name__", "")]:
             frame = frame.f_back
-        if frame is None:
-            path: Any = (op, key, tuple(attrs.items()))
-        elif attrs:
-            # The code object by identity: the Node's origin keeps it alive.
-            path = (op, key, id(frame.f_code), frame.f_lasti, tuple(attrs.items()))
-        else:
-            path = (op, key, id(frame.f_code), frame.f_lasti)
+        code, offset = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+        # The code object by identity: the Node's origin keeps it alive.
+        path = (op, key, id(code), offset, tuple(attrs.items()) if attrs else ())
         state = self.state.next.get(path)
         if state is None:
-            state = self._grow(path, op, inputs, attrs, frame)
+            state = self._missed(path, op, inputs, attrs, code)
         self.state = state
         node: Any = state.node
         self.order.append(node)
@@ -206,16 +207,33 @@ class Recording:
                     inputs[at] if at >= 0 else (result[~at] if state.items else result)
                 )
 
+    def _missed(
+        self,
+        path: tuple[Any, ...],
+        op: Op,
+        inputs: Sequence[Tensor],
+        attrs: dict[str, Any],
+        code: CodeType | None,
+    ) -> State:
+        """The state for a path that was not found, known by its true offset or new."""
+        origin = None if code is None else (code, instruction_start(code, path[3]))
+        true_path = path if origin is None else (*path[:3], origin[1], path[4])
+        here = self.state
+        state = here.next.get(true_path)
+        if state is None:
+            state = self._grow(true_path, op, inputs, attrs, origin)
+        here.next[path] = state
+        return state
+
     def _grow(
         self,
         path: tuple[Any, ...],
         op: Op,
         inputs: Sequence[Tensor],
         attrs: dict[str, Any],
-        frame: Any,
+        origin: Origin | None,
     ) -> State:
         """The state after an operation that has not been recorded here before."""
-        origin = None if frame is None else (frame.f_code, frame.f_lasti)
         operands = tuple(
             self.nodes.get(x._id) or param(f"c{len(self.order)}_{at}", x._type)
             for at, x in enumerate(inputs)
@@ -261,7 +279,7 @@ class Recording:
             and is_differentiable(tensor._value.dtype)
         ):
             return
-        if self.thread != get_ident():
+        if self.thread not in (get_ident(), None):
             return
         node = self._leaf(("read", *leaf_key(tensor)), tensor, variable._name)
         known = self.reads.get(id(variable))
@@ -270,8 +288,8 @@ class Recording:
         else:
             known[1].append(node)
 
-    def _now_read(self, x: Tensor) -> Node | None:
-        """The Node of an assignment's result, which is read when it is first used."""
+    def node_of(self, x: Tensor) -> Node | None:
+        """The Node of a Tensor; an assignment's result is read when first used."""
         variable = self.pending.pop(x._id, None)
         if variable is not None:
             self.note_read(variable, x)
@@ -298,9 +316,10 @@ class Recording:
             self.values[node] = tensor
         return node
 
-    def graph(self, targets: Sequence[Tensor], name: str = "recording") -> Graph:
+    def graph(self, targets: Sequence[Any], name: str = "recording") -> Graph:
         """What was recorded, as a Graph of the recorded `targets`."""
-        outputs = [self.nodes[x._id] for x in targets if x._id in self.nodes]
+        found = [self.node_of(getattr(x, "_tensor", x)) for x in targets]
+        outputs = [node for node in found if node is not None]
         whole = Graph(name, (), outputs)
         leaves = [
             node for node in whole.nodes if not node.inputs and "name" in node.attrs

@@ -33,6 +33,7 @@ from tapejit.errors import (
     TapeError,
     TapeNotRecording,
 )
+from tapejit.ir.graph import Graph
 from tapejit.types import is_complex, is_differentiable
 
 
@@ -140,7 +141,8 @@ class GradientTape:
         try:
             yield
         finally:
-            self._start()
+            if not self._is_used_up:
+                self._start()
 
     def reset(self) -> None:
         """Forget everything recorded and watched, and go on recording.
@@ -338,6 +340,28 @@ class GradientTape:
         found = adjoint.run_batch_rows(plan, inputs, x, wanted[0])
         shape = (x.shape[0], *x.shape[1:])
         return fill([found], [_Row(wanted[0])], prefix=shape)[0]
+
+    def graph(self, target: Any, sources: Any = None) -> Graph:
+        """What was recorded for a target as a Graph; with sources, its gradient's.
+
+        Printing it shows the operations with the lines they come from. The tape is
+        not used up.
+
+        >>> import tapejit as tj
+        >>> x = tj.Variable(3.0, name="x")
+        >>> with tj.GradientTape() as tape:
+        ...     y = x * x
+        >>> print(tape.graph(y).nodes[-1].op.name)
+        mul
+        """
+        recording = self._entered("graph")
+        targets, _ = _checked(target, "target")
+        if sources is None:
+            return recording.graph(targets)
+        self._usable("graph")
+        wanted, _ = _checked(sources, "source")
+        request = adjoint.Request.of(recording, targets, wanted)
+        return adjoint.plan_for(request, seeded=False).graph
 
     def why_none(self, target: Any, source: Any) -> str:
         """Say where the path from a source to a target ends.

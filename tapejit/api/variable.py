@@ -279,6 +279,8 @@ class Variable(Operators):
                 f"{given._type}",
                 op=name,
             )
+        if isinstance(value, (list, tuple, int)):
+            return convert(value, self.dtype, name=name)  # refuses what does not fit
         return cast(given, self.dtype)
 
     def _warn_if_tracked(self, tensor: Tensor, name: str) -> None:

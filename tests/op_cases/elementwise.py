@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from agreement import EXACT, POWER, ROUNDED, TRANSCENDENTAL, round_to
+
 from op_cases import references as ref
 from op_cases.case import (
     ANY,
@@ -40,7 +41,6 @@ from op_cases.case import (
     near_integers,
     variants_of,
 )
-
 from tapejit.types import is_complex, is_differentiable, is_float, short_name
 
 
@@ -380,10 +380,13 @@ def sqrt(x: Array) -> Any:
     return np.sqrt(x.astype(np.float64))
 
 
+AROUND_ZERO = between(-2.0, 2.0)
+
+
 def function(
     op: str,
     in_wide: Callable[..., Any],
-    domain: Sampler = between(-2.0, 2.0),
+    domain: Sampler = AROUND_ZERO,
     takes: tuple[str, ...] = INEXACT,
 ) -> OpCase:
     """A transcendental function of one operand."""
@@ -458,7 +461,9 @@ def direction(x: Array) -> Any:
         return ref.arithmetic(np.sign, lambda n: (n > 0) - (n < 0))(x)
     wide = ref.widened(x)
     size = np.hypot(wide.real, wide.imag)
-    return np.where(size == 0, 0, wide / np.where(size == 0, 1, size))
+    nonzero = np.where(size == 0, 1, size)
+    found = ref.joined(wide.real / nonzero, wide.imag / nonzero)
+    return np.where(size == 0, 0, found)
 
 
 def argument(x: Array) -> Any:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from agreement import EXACT, TRANSCENDENTAL
+
 from op_cases import references as ref
 from op_cases.case import Array, OpCase, Operand, Shape, Variant
-
 from tapejit.ops import philox
 from tapejit.types import dtype_named, short_name
 

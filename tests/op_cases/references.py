@@ -61,7 +61,7 @@ def elementwise(function: Callable[..., Any], result: Any = None) -> Reference:
 
 
 def arithmetic(ufunc: np.ufunc, exact: Callable[..., int]) -> Reference:
-    """`exact` on Python integers; on floats the ufunc, in double where that is wider."""
+    """`exact` on Python's integers; on floats the ufunc, in double if that is wider."""
     on_integers = elementwise(exact)
 
     def reference(*arrays: Array) -> Any:
@@ -116,12 +116,19 @@ def wide_erf(x: Array) -> Array:
     return out
 
 
+def joined(real: Array, imag: Array) -> Array:
+    """The complex number of these parts; real + 1j * imag would lose signs of zero."""
+    out = np.empty(np.shape(real), np.clongdouble)
+    out.real, out.imag = real, imag
+    return out
+
+
 def wide_log1p(x: Array) -> Array:
     """log(1 + x); NumPy's complex one loses the digits of a small x."""
     if not is_complex(x.dtype):
         return np.log1p(x)
     real = np.log1p(x.real * (2 + x.real) + x.imag * x.imag) / 2
-    return real + 1j * np.arctan2(x.imag, 1 + x.real)
+    return joined(real, np.arctan2(x.imag, 1 + x.real))
 
 
 def wide_expm1(x: Array) -> Array:
@@ -130,7 +137,7 @@ def wide_expm1(x: Array) -> Array:
         return np.expm1(x)
     half = np.sin(x.imag / 2)
     real = np.expm1(x.real) * np.cos(x.imag) - 2 * half * half
-    return real + 1j * np.exp(x.real) * np.sin(x.imag)
+    return joined(real, np.exp(x.real) * np.sin(x.imag))
 
 
 def pick(shape: Sequence[int], dtype: Any, element: Callable[..., Any]) -> Array:

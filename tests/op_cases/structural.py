@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from agreement import EXACT, ROUNDED
+
 from op_cases import references as ref
 from op_cases.case import INEXACT, NUMERIC, OpCase, Operand, Variant, variants_of
-
 from tapejit.ir import OPS, Graph, Node, literal, param
 from tapejit.ir.structural import call, first_token, guard, item
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from agreement import EXACT, PRODUCT, SUM
+
 from op_cases import references as ref
 from op_cases.case import (
     ANY,
