@@ -14,6 +14,7 @@ import ast
 import linecache
 import os
 import sys
+from opcode import opmap
 from types import CodeType, FrameType
 
 Origin = tuple[CodeType, int]
@@ -53,9 +54,23 @@ def instruction_start(code: CodeType, offset: int) -> int:
     """The offset where the instruction at `offset` begins.
 
     A frame inside an instruction that CPython has specialised stands at one of the
-    instruction's cache entries instead, so one line would have two offsets.
+    instruction's cache entries, or at the preparation of a call instead of the call,
+    so one line would have several offsets.
     """
     text = code.co_code
+    offset = _skip_caches(text, offset)
+    if PRECALL is not None and offset >= 2 and text[offset] == CALL:
+        before = _skip_caches(text, offset - 2)
+        if text[before] == PRECALL:
+            return before
+    return offset
+
+
+CALL = opmap.get("CALL")
+PRECALL = opmap.get("PRECALL")  # Python 3.11 only
+
+
+def _skip_caches(text: bytes, offset: int) -> int:
     while offset >= 2 and text[offset] == 0:
         offset -= 2
     return offset

@@ -16,11 +16,9 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tapejit import ops
@@ -29,14 +27,13 @@ from tapejit.dims import Dim, evaluate
 from tapejit.errors import ShapeError
 from tapejit.ir import Graph, Node, literal, param, topological_order
 from tapejit.ir.interpret import bind_dims
-from tapejit.ir.node import LITERAL
 from tapejit.ops.shapes import broadcast_shapes, drop_axes
 from tapejit.types import TensorType, is_complex, is_differentiable
 
 Arrays = list[np.ndarray[Any, Any]]
 
 F64, C128 = np.dtype("float64"), np.dtype("complex128")
-BOOL, I64, U8 = np.dtype("bool"), np.dtype("int64"), np.dtype("uint8")
+BOOL, I64 = np.dtype("bool"), np.dtype("int64")
 MANY_DTYPES = tuple(
     np.dtype(name) for name in ("f8", "f4", "f2", "i8", "i4", "u1", "?", "c8")
 )
@@ -575,59 +572,3 @@ def never_empty(size: Any) -> bool:
 
 def has_plain_sizes(x: Node) -> bool:
     return all(isinstance(size, int) or never_empty(size) for size in x.shape)
-
-
-# Running
-
-
-def inlined(graph: Graph) -> Graph:
-    """The Graph with the bodies of its calls in their place."""
-    return Graph(graph.name, graph.inputs, expand(graph, graph.inputs))
-
-
-def expand(graph: Graph, arguments: Sequence[Node]) -> list[Node]:
-    made: dict[Node, Any] = dict(zip(graph.inputs, arguments, strict=True))
-    for node in graph.nodes:
-        operands = [made[x] for x in node.inputs]
-        if node.op is LITERAL:
-            made[node] = node
-        elif node.op is ops.call:
-            made[node] = expand(node.attrs["graph"], operands)
-        elif node.op is ops.item:
-            made[node] = operands[0][node.attrs["index"]]
-        else:
-            made[node] = node.op(*operands, **node.attrs)
-    return [made[out] for out in graph.outputs]
-
-
-def random_like(rng: np.random.Generator, nodes: Sequence[Node], case: Case) -> Arrays:
-    """Tangents or cotangents of Nodes."""
-    return [random_array(rng, x, case.sizes) for x in nodes]
-
-
-def float_nodes(nodes: Sequence[Node]) -> list[Node]:
-    return [x for x in nodes if is_differentiable(x.dtype)]
-
-
-def for_all(strategy: Any, full: bool, examples: int = 60) -> Any:
-    """Run a property for examples of a strategy: the decorator of a local function.
-
-    The default sample is the same in every run; a full run has ten times as many
-    examples, and others each time.
-    """
-
-    def run(check: Callable[[Any], None]) -> None:
-        chosen = settings(
-            max_examples=10 * examples if full else examples,
-            deadline=None,
-            derandomize=not full,
-            database=None,
-            phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-        )
-        chosen(given(strategy)(check))()
-
-    return run
-
-
-smooth_cases = partial(cases, Style(is_smooth=True))

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_properties import for_all
 from hypothesis import strategies as st
-from random_graphs import SEEDS, for_all
+from random_graphs import SEEDS
 
 import tapejit as tj
 from tapejit.api.recording import TRIE

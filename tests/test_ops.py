@@ -82,7 +82,7 @@ def test_operands_stay_as_they_are(row: Row) -> None:
 @pytest.mark.parametrize("row", EAGER_ROWS, ids=str)
 def test_the_layout_of_operands_does_not_matter(row: Row) -> None:
     rng = np.random.default_rng(5)
-    for dtype in {row.dtypes[0], row.double_or_only_dtype, row.dtypes[-1]}:
+    for dtype in row.some_dtypes:
         arrays = row.sample(rng, dtype)
         spread = [every_second(x) for x in arrays]
         where = f"{row} in {dtype}"

@@ -37,7 +37,7 @@ def floats_of(dtype: DType, full: bool) -> Iterator[Array]:
     if bits == 16:
         yield np.arange(1 << 16, dtype=word).view(dtype)
         return
-    count = (1 << 22 if bits == 32 else 1 << 20) if full else 200_000
+    count = (1 << 23 if bits == 32 else 1 << 20) if full else 200_000
     step = (1 << bits) // count | 1  # odd, so that the last bits change
     for start in range(0, count, CHUNK):
         numbers = np.arange(start, min(start + CHUNK, count), dtype=np.uint64)

@@ -75,7 +75,7 @@ def drawn_rows(row: Row, dtype: DType) -> list[list[Array]]:
 def test_batching_is_a_loop(row: Row) -> None:
     is_sum = row.case.agreement in (SUM, PRODUCT)  # its order may be another
     op_class = COMPOSED if is_sum else row.case.agreement
-    for dtype in {row.double_or_only_dtype, row.dtypes[0], row.dtypes[-1]}:
+    for dtype in row.some_dtypes:
         graph = row.graph(dtype)
         rows = drawn_rows(row, dtype)
         for flags in combinations(row, len(graph.inputs)):

@@ -272,16 +272,20 @@ class Recording:
             self._leaf(("watch", *leaf_key(tensor)), tensor, None)
 
     def note_read(self, variable: Variable, tensor: Tensor) -> None:
-        """A variable's value was read: the Node of that read is its source."""
+        """A variable's value was read by this tape's thread."""
+        if self.thread == get_ident():
+            self._read(variable, tensor)
+
+    def _read(self, variable: Variable, tensor: Tensor) -> None:
+        """Make the Node of a read, which is the variable's source, if it is watched."""
         if id(variable) not in self.watched and not (
             self.watches_variables
             and variable._trainable
             and is_differentiable(tensor._value.dtype)
         ):
             return
-        if self.thread not in (get_ident(), None):
-            return
-        node = self._leaf(("read", *leaf_key(tensor)), tensor, variable._name)
+        name = variable._name
+        node = self._leaf(("read", name, *leaf_key(tensor)), tensor, name)
         known = self.reads.get(id(variable))
         if known is None:
             self.reads[id(variable)] = (variable, [node])
@@ -292,7 +296,7 @@ class Recording:
         """The Node of a Tensor; an assignment's result is read when first used."""
         variable = self.pending.pop(x._id, None)
         if variable is not None:
-            self.note_read(variable, x)
+            self._read(variable, x)
         return self.nodes.get(x._id)
 
     def _leaf(self, key: Any, tensor: Tensor, read_of: str | None) -> Node:

@@ -87,8 +87,7 @@ class GradientTape:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._is_recording:
-            self._stop()
+        self._stop()
 
     @property
     def _is_recording(self) -> bool:
@@ -100,10 +99,14 @@ class GradientTape:
         TAPES.set((*TAPES.get(), self._recording))
 
     def _stop(self) -> None:
-        """Stop recording, also in contexts that were copied while it recorded."""
+        """Stop recording, also in contexts that were copied while it recorded.
+
+        A tape that was stopped from another context is still listed in this one: the
+        stopped ones go too.
+        """
         assert self._recording is not None
         self._recording.thread = None
-        TAPES.set(tuple(tape for tape in TAPES.get() if tape is not self._recording))
+        TAPES.set(tuple(tape for tape in TAPES.get() if tape.thread is not None))
 
     def _entered(self, what: str) -> Recording:
         if self._recording is None:

@@ -317,6 +317,12 @@ class Row:
         )
 
     @property
+    def some_dtypes(self) -> tuple[DType, ...]:
+        """The first, float64 if it is one, and the last, each once and in order."""
+        usual = (self.dtypes[0], self.double_or_only_dtype, self.dtypes[-1])
+        return tuple(dict.fromkeys(usual))
+
+    @property
     def double_or_only_dtype(self) -> DType:
         """float64 if the row takes it, else the last of its dtypes."""
         return F64 if F64 in self.dtypes else self.dtypes[-1]

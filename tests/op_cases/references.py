@@ -60,7 +60,7 @@ def elementwise(function: Callable[..., Any], result: Any = None) -> Reference:
     return reference
 
 
-def arithmetic(ufunc: np.ufunc, exact: Callable[..., int]) -> Reference:
+def arithmetic(ufunc: Callable[..., Any], exact: Callable[..., int]) -> Reference:
     """`exact` on Python's integers; on floats the ufunc, in double if that is wider."""
     on_integers = elementwise(exact)
 

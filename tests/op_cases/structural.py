@@ -17,7 +17,7 @@ import numpy as np
 from agreement import EXACT, ROUNDED
 
 from op_cases import references as ref
-from op_cases.case import INEXACT, NUMERIC, OpCase, Operand, Variant, variants_of
+from op_cases.case import INEXACT, NUMERIC, OpCase, Operand, variants_of
 from tapejit.ir import OPS, Graph, Node, literal, param
 from tapejit.ir.structural import call, first_token, guard, item
 
@@ -81,7 +81,7 @@ CASES = [
     structural("param", lambda x: x, lambda x: Graph("param", (x,), (x,)), SHAPES),
     structural(
         "literal",
-        ref.arithmetic(lambda x: x + 2, lambda n: n + 2),  # type: ignore[arg-type]
+        ref.arithmetic(lambda x: x + 2, lambda n: n + 2),
         lambda x: OPS["add"](x, literal(2, x.dtype)),
         SHAPES,
         takes=NUMERIC,
@@ -106,7 +106,7 @@ CASES = [
     ),
     structural(
         "guard",
-        ref.arithmetic(lambda x, _: x + x, lambda n, _: 2 * n),  # type: ignore[arg-type]
+        ref.arithmetic(lambda x, _: x + x, lambda n, _: 2 * n),
         guarded,
         [((3, 4), ()), ((), ())],
         operands=(Operand(), FLAG),
@@ -122,5 +122,3 @@ CASES = [
         SHAPES,
     ),
 ]
-
-__all__ = ["CASES", "Variant"]
