@@ -22,6 +22,7 @@ from typing import Any as _Any
 import numpy as _np
 
 from tapejit import tree as tree
+from tapejit.api import fft as fft
 from tapejit.api import operators as _operators
 from tapejit.api import random as random
 from tapejit.api.creation import (
@@ -242,6 +243,7 @@ __all__ = [
     "expand_dims",
     "expm1",
     "eye",
+    "fft",
     "flip",
     "float16",
     "float32",

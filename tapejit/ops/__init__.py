@@ -62,6 +62,7 @@ from tapejit.ops.complex import (
     real,
     sign,
 )
+from tapejit.ops.fourier import fourier
 from tapejit.ops.functions import (
     cos,
     erf,
@@ -150,6 +151,7 @@ __all__ = [
     "flip",
     "floor",
     "floor_divide",
+    "fourier",
     "gate",
     "gather",
     "gather_add",

@@ -118,14 +118,13 @@ class Operand:
     sample    its domain for floats; of a complex operand both parts are drawn from it
     integers  half-open range for integers (unsigned ones take its part from 0 on), or
               a function of all shapes, the attributes and the operand's position
-    kinds     None: its dtype is the row's. Otherwise it has a dtype of its own, of one
-              of these kinds; `dtype` is the usual one
+    own       the dtypes it takes if it has one of its own, the usual one first; empty
+              if its dtype is the row's
     """
 
     sample: Sampler = SMOOTH
     integers: tuple[int, int] | Range = (-5, 6)
-    kinds: tuple[str, ...] | None = None
-    dtype: DType | None = None
+    own: tuple[DType, ...] = ()
 
     def draw(
         self, rng: Rng, dtype: DType, shapes: Sequence[Shape], at: int, attrs: Attrs
@@ -147,7 +146,11 @@ class Operand:
         return np.asarray(drawn).astype(dtype)
 
 
-CONDITION = Operand(kinds=("bool",), dtype=np.dtype(bool))
+CONDITION = Operand(own=dtypes_of(("bool",)))
+# Any integer, int64 first.
+INDEX_DTYPES = tuple(
+    sorted(dtypes_of(("integer",)), key=lambda dtype: (dtype.kind, -dtype.itemsize))
+)
 
 
 @dataclass(frozen=True)
@@ -244,8 +247,8 @@ class Row:
 
     def operand_dtypes(self, dtype: DType) -> list[DType]:
         """The dtype of each operand of a row of `dtype`."""
-        own = [self.operand(at).dtype for at in range(len(self.shapes))]
-        return [dtype if d is None else d for d in own]
+        operands = [self.operand(at) for at in range(len(self.shapes))]
+        return [operand.own[0] if operand.own else dtype for operand in operands]
 
     def sample(
         self, rng: Rng, dtype: DType, shapes: Sequence[Shape] | None = None

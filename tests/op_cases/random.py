@@ -17,7 +17,7 @@ import numpy as np
 from agreement import EXACT, TRANSCENDENTAL
 
 from op_cases import references as ref
-from op_cases.case import Array, OpCase, Operand, Shape, Variant
+from op_cases.case import INDEX_DTYPES, Array, OpCase, Operand, Shape, Variant
 from tapejit.ops import philox
 from tapejit.types import dtype_named, short_name
 
@@ -27,9 +27,7 @@ STATE = 6
 
 def words(dtype: Any) -> Operand:
     """Words of which any bit may be set."""
-    return Operand(
-        integers=(0, 2 ** (8 * dtype.itemsize)), kinds=("integer",), dtype=dtype
-    )
+    return Operand(integers=(0, 2 ** (8 * dtype.itemsize)), own=(dtype,))
 
 
 def random_case(
@@ -155,7 +153,7 @@ STREAMS = [
     ),
     random_case(
         "random_fold_in",
-        (words(U32), Operand(integers=(0, 2**40), kinds=("integer",), dtype=U64)),
+        (words(U32), Operand(integers=(0, 2**40), own=INDEX_DTYPES)),
         varied(
             [
                 ((STATE,), ()),

@@ -17,7 +17,7 @@ import numpy as np
 from agreement import EXACT, ROUNDED
 
 from op_cases import references as ref
-from op_cases.case import INEXACT, NUMERIC, OpCase, Operand, variants_of
+from op_cases.case import INDEX_DTYPES, INEXACT, NUMERIC, OpCase, Operand, variants_of
 from tapejit.ir import OPS, Graph, Node, literal, param
 from tapejit.ir.structural import call, first_token, guard, item
 
@@ -73,9 +73,7 @@ def structural(
     )
 
 
-FLAG = Operand(
-    integers=(EXPECTED, EXPECTED + 1), kinds=("integer",), dtype=np.dtype(np.int64)
-)
+FLAG = Operand(integers=(EXPECTED, EXPECTED + 1), own=INDEX_DTYPES)
 
 CASES = [
     structural("param", lambda x: x, lambda x: Graph("param", (x,), (x,)), SHAPES),

@@ -21,6 +21,7 @@ from op_cases import references as ref
 from op_cases.case import (
     ANY,
     FLOAT,
+    INDEX_DTYPES,
     NUMERIC,
     ORDERED,
     Attrs,
@@ -215,9 +216,7 @@ def index_range(first: int) -> Callable[..., tuple[int, int]]:
 
 
 def index(first: int) -> Operand:
-    return Operand(
-        integers=index_range(first), kinds=("integer",), dtype=np.dtype(np.int64)
-    )
+    return Operand(integers=index_range(first), own=INDEX_DTYPES)
 
 
 def along(*axes: int) -> Attrs:
