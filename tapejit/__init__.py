@@ -135,6 +135,15 @@ from tapejit.api.reductions import (
     prod,
     sum,
 )
+from tapejit.api.standard import (
+    __array_api_version__,
+    __array_namespace_info__,
+    can_cast,
+    finfo,
+    iinfo,
+    isdtype,
+    result_type,
+)
 from tapejit.api.tape import GradientTape, UnconnectedGradients
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
@@ -206,6 +215,8 @@ __all__ = [
     "UnsupportedError",
     "Variable",
     "VariableError",
+    "__array_api_version__",
+    "__array_namespace_info__",
     "abs",
     "add",
     "all",
@@ -225,6 +236,7 @@ __all__ = [
     "bitwise_xor",
     "bool",
     "broadcast_to",
+    "can_cast",
     "ceil",
     "clip",
     "complex64",
@@ -244,6 +256,7 @@ __all__ = [
     "expm1",
     "eye",
     "fft",
+    "finfo",
     "flip",
     "float16",
     "float32",
@@ -258,12 +271,14 @@ __all__ = [
     "greater_equal",
     "hessian",
     "hvp",
+    "iinfo",
     "imag",
     "inf",
     "int8",
     "int16",
     "int32",
     "int64",
+    "isdtype",
     "isfinite",
     "isinf",
     "isnan",
@@ -304,6 +319,7 @@ __all__ = [
     "register_structure",
     "remainder",
     "reshape",
+    "result_type",
     "round",
     "scatter_add",
     "sigmoid",

@@ -598,8 +598,10 @@ def angle(x: Any, /) -> Tensor:
     return apply(ops.angle, x)
 
 
-def astype(x: Any, dtype: Any, /) -> Tensor:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """The same values in another dtype; through integers no gradient passes.
+
+    Tensors being immutable, `copy` makes no difference.
 
     >>> import tapejit as tj
     >>> tj.astype(tj.asarray([1.7, 2.2]), tj.int32)

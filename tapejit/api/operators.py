@@ -8,6 +8,7 @@ Start reading at `Operators`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tapejit.api import (
     numpy_protocol,
     reductions,
     representation,
+    standard,
     variable,
 )
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
@@ -214,6 +216,16 @@ class Operators:
     def device(self) -> str:
         """Where the data is."""
         return "cpu"
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The namespace of the array API standard: tapejit itself."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ArgumentError(f"there is no array API version {api_version!r}")
+        return sys.modules["tapejit"]
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The tensor on a device; there is one, the CPU."""
+        return standard.to_device(as_operand(self), device, stream=stream)
 
     def __len__(self) -> int:
         if not self.shape:
