@@ -24,7 +24,7 @@ from op_cases.case import (
 
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim, evaluate
-from tapejit.errors import ArgumentError, TapejitError
+from tapejit.errors import ArgumentError, DTypeError, TapejitError
 from tapejit.ir import OPS, check_graph, interpret
 from tapejit.passes import vjp_graph
 from tapejit.types import DType, TensorType, Type
@@ -72,7 +72,7 @@ def disagreements(case: OpCase, variant: Variant, dtypes: Sequence[DType]) -> li
 def harmless(case: OpCase, at: int, shape: tuple[int, ...], dtype: DType) -> Array:
     """Ones, whose powers, quotients and logarithms exist; as an index, zeros."""
     operand = case.operands[min(at, len(case.operands) - 1)]
-    return np.full(shape, operand.kinds is None, dtype)
+    return np.full(shape, not operand.own, dtype)
 
 
 @pytest.mark.parametrize("case", EAGER_CASES, ids=str)
@@ -88,21 +88,33 @@ def test_the_rule_refuses_the_dtypes_that_an_eager_call_refuses(case: OpCase) ->
     assert not found, f"{len(found)} disagreements:\n" + "\n".join(found[:12])
 
 
+def is_taken(case: OpCase, dtypes: Sequence[DType]) -> bool:
+    """Whether the rule takes operands of these dtypes."""
+    row = case.rows[0]
+    pairs = zip(row.shapes, dtypes, strict=True)
+    types = [TensorType(dtype, shape) for shape, dtype in pairs]
+    try:
+        OPS[case.op].infer_type(types, row.attrs)
+    except DTypeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("case", EAGER_CASES, ids=str)
 def test_the_rule_takes_the_dtypes_of_the_case_and_no_others(case: OpCase) -> None:
     row = case.rows[0]
-    attrs = row.attrs
-    for dtype in DTYPES if case.operands else ():
-        if all(operand.kinds is not None for operand in case.operands):
-            return  # it has no dtype of its own: those of its operands are fixed
-        arrays = [
-            harmless(case, at, shape, own)
-            for at, (shape, own) in enumerate(
-                zip(row.shapes, row.operand_dtypes(dtype), strict=True)
-            )
-        ]
-        is_taken = not isinstance(ruled(case.op, arrays, attrs), Exception)
-        assert is_taken == (dtype in row.dtypes), f"{case.op} of {dtype}"
+    usual = row.operand_dtypes(row.double_or_only_dtype)
+    assert is_taken(case, usual)
+    if not all(operand.own for operand in case.operands):
+        for dtype in DTYPES:
+            given = row.operand_dtypes(dtype)
+            assert is_taken(case, given) == (dtype in row.dtypes), f"{case} of {dtype}"
+    for at in range(len(row.shapes)):
+        own = row.operand(at).own
+        for dtype in DTYPES if own else ():
+            given = [*usual[:at], dtype, *usual[at + 1 :]]
+            where = f"{case} with operand {at} of {dtype}"
+            assert is_taken(case, given) == (dtype in own), where
 
 
 def misfits(which: str) -> list[Any]:

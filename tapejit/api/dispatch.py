@@ -2,9 +2,8 @@
 
 `apply` is the only way an operation is performed: eagerly it runs the record's NumPy
 meaning and offers the result to the tapes; if an operand is being traced it makes a
-Node instead. A type rule runs only when an op meets new dtypes: the result tells its
-type.
-When NumPy refuses, the type rule runs to raise the error that teaches.
+Node instead. A type rule runs when an op meets dtypes that are new to it, and when
+NumPy refuses, to raise the error that teaches; else the result tells its type.
 
 `operands` brings whatever the user passed to Tensors of one dtype; Python scalars and
 NumPy floating scalars are weak, they take the dtype of the tensor they meet.
@@ -14,6 +13,7 @@ Start reading at `apply`, then `operands`.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -26,11 +26,9 @@ from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.ir.node import Op
 from tapejit.numpy_adapter import restore, silence
-from tapejit.origin import short_location, user_origin
+from tapejit.origin import is_internal, short_location, user_origin
 from tapejit.types import (
     DType,
-    TensorType,
-    TupleType,
     as_dtype,
     default_float,
     is_differentiable,
@@ -475,10 +473,6 @@ def _warn_once_if_widened(values: Sequence[Any], dtype: DType) -> None:
 
 def _user_stacklevel() -> int:
     """The `stacklevel` that makes a warning show the user's line."""
-    import sys
-
-    from tapejit.origin import is_internal
-
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and is_internal[frame.f_globals.get("__name__", "")]:
         frame = frame.f_back
@@ -489,12 +483,3 @@ def _user_stacklevel() -> int:
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the user's line."""
     warnings.warn(message, category, stacklevel=_user_stacklevel())
-
-
-def result_types(
-    op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]
-) -> list[TensorType]:
-    """The types of an op's results, by its rule."""
-    out = op.infer_type([x._type for x in inputs], attrs)
-    items = out.items if isinstance(out, TupleType) else (out,)
-    return [x for x in items if isinstance(x, TensorType)]

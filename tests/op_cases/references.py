@@ -127,7 +127,9 @@ def wide_log1p(x: Array) -> Array:
     """log(1 + x); NumPy's complex one loses the digits of a small x."""
     if not is_complex(x.dtype):
         return np.log1p(x)
-    real = np.log1p(x.real * (2 + x.real) + x.imag * x.imag) / 2
+    excess = np.log1p(x.real * (2 + x.real) + x.imag * x.imag) / 2
+    # Near -1 the excess cancels, and there 1 + x is exact.
+    real = np.where(np.abs(x) < 0.5, excess, np.log(np.hypot(1 + x.real, x.imag)))
     return joined(real, np.arctan2(x.imag, 1 + x.real))
 
 
