@@ -16,6 +16,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -531,6 +532,12 @@ class Builder:
         ]
         if b < 2.5:
             table.append((lambda: ops.exp(x), math.exp(b)))
+        full = [at for at, size in enumerate(x.shape) if never_empty(size)]
+        if full:
+            axis, inverse = self.choice.choice(full), self.choice.random() < 0.5
+            length = 2 * self.count(x.shape[axis : axis + 1])
+            turn = partial(ops.fourier, x, axis=axis, inverse=inverse)
+            table.append((turn, b * length))
         if not self.style.is_smooth:
             table += [
                 (lambda: ops.abs(x), b),

@@ -351,6 +351,20 @@ def test_watched_tensors_and_variables_have_equal_gradients(full: bool) -> None:
         assert_same([got_value, *got], [value, *expected])
 
 
+def test_the_graphs_behind_tapes_and_maps_are_well_formed(full: bool) -> None:
+    """With checks on, every Graph that is built is checked before it runs."""
+
+    @for_all(programs(lines=12).filter(lambda p: not p.asks_for_values), full, 15)
+    def holds(program: Program) -> None:
+        function, arrays = program.function(), program.arrays()
+        TRIE.clear()  # a plan is checked when it is made
+        with tj.config.override(check=True):
+            value, found = gradients(function, tensors(arrays))
+            mapped = tj.vmap(tj.grad(function))(*[array[None] for array in arrays])
+        assert value.shape == ()
+        assert mapped.shape == (1, *found[0].shape)
+
+
 def test_a_tape_does_not_change_what_is_computed(full: bool) -> None:
     @for_all(programs(), full, examples=20)
     def holds(program: Program) -> None:

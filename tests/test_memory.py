@@ -282,6 +282,11 @@ def assigned(x: tj.Variable) -> Any:
     return x.assign_add(tj.ones_like(x))
 
 
+def drawn(x: tj.Variable) -> Any:
+    noise = tj.random.normal((3, 2))
+    return tj.vmap(lambda row: row + tj.random.uniform())(noise * x)
+
+
 def copied(x: tj.Variable) -> Any:
     return copy.deepcopy(x), pickle.loads(pickle.dumps([x, x.value()]))
 
@@ -303,6 +308,7 @@ def copied(x: tj.Variable) -> Any:
         hessian_of,
         reason_for_none,
         assigned,
+        drawn,
         copied,
     ],
     ids=lambda program: program.__name__,

@@ -109,6 +109,23 @@ def test_a_pickled_variable_is_watched_by_tapes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "duplicate",
+    [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy],
+    ids=["pickle", "deepcopy"],
+)
+def test_a_duplicate_of_a_generator_goes_on_from_the_same_place(
+    duplicate: Callable[[Any], Any],
+) -> None:
+    generator = tj.random.Generator(7)
+    generator.normal((3,))
+    other, again = duplicate([generator, generator])
+    assert other is again
+    np.testing.assert_array_equal(other.normal((5,)), generator.normal((5,)))
+    other.normal((2,))
+    assert not np.array_equal(other.normal((5,)), generator.normal((5,)))
+
+
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_tape_refuses_to_be_duplicated(duplicate: Callable[[Any], Any]) -> None:
     with tj.GradientTape() as tape:
@@ -161,6 +178,18 @@ def test_a_forked_child_goes_on_with_variables_caches_and_open_tapes() -> None:
         assert in_child(program) == 0
     np.testing.assert_array_equal(x, [1.0, 2.0])
     np.testing.assert_array_equal(tape.gradient(y, x), expected)
+
+
+@needs_fork
+def test_a_forked_child_draws_what_its_parent_draws() -> None:
+    generator = tj.random.Generator(7)
+    expected = copy.deepcopy(generator).normal((4,)).numpy()
+
+    def program() -> bool:
+        return np.array_equal(generator.normal((4,)), expected)
+
+    assert in_child(program) == 0
+    np.testing.assert_array_equal(generator.normal((4,)), expected)
 
 
 @needs_fork
@@ -285,6 +314,22 @@ def test_scatter_add_from_threads_loses_nothing(eager_switching: None) -> None:
 
     in_threads(8, program)
     np.testing.assert_array_equal(x, [900.0] + [100.0] * 7)
+
+
+def test_draws_of_threads_that_share_a_generator_do_not_overlap(
+    eager_switching: None,
+) -> None:
+    generator = tj.random.Generator(7)
+    alone = copy.deepcopy(generator)
+    drawn: list[int] = []
+
+    def program(at: int) -> None:
+        for _ in range(40):
+            drawn.append(int(generator.integers(2**62)))
+
+    in_threads(8, program)
+    expected = [int(alone.integers(2**62)) for _ in range(320)]
+    assert sorted(drawn) == sorted(expected)
 
 
 def test_a_tape_does_not_record_another_thread() -> None:

@@ -10,6 +10,7 @@ Start reading at `partition`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tapejit.dims import Dim, free_names
 from tapejit.ir.graph import Graph, topological_order
@@ -39,10 +40,11 @@ def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]
 def _size_carriers(inputs: Sequence[Node], inside: Sequence[Node]) -> tuple[Node, ...]:
     """Residuals that tell the backward part its symbolic sizes, and nothing else.
 
-    A size that only shapes results (the gradient of a sum) is in no other input. Its
-    carrier is a single False, repeated without memory.
+    A size that only shapes results (the gradient of a sum) stands in no other input,
+    or only inside an expression that does not determine it. Its carrier is a single
+    False, repeated without memory.
     """
-    known = frozenset[str]().union(*map(_names_in, inputs))
+    known = {str(size) for x in inputs for size in x.shape if isinstance(size, Dim)}
     wanted = frozenset[str]().union(*map(_names_in, inside))
     return tuple(
         OPS["broadcast_to"](literal(False), shape=(Dim(name),))
@@ -52,10 +54,13 @@ def _size_carriers(inputs: Sequence[Node], inside: Sequence[Node]) -> tuple[Node
 
 def _names_in(node: Node) -> frozenset[str]:
     names = node.type.names if isinstance(node.type, TensorType) else frozenset()
-    for value in node.attrs.values():
-        parts = value if isinstance(value, tuple) else (value,)
-        names = names.union(*(free_names(x) for x in parts if isinstance(x, Dim)))
-    return names
+    return names.union(*map(_names_of_attribute, node.attrs.values()))
+
+
+def _names_of_attribute(value: Any) -> frozenset[str]:
+    if isinstance(value, tuple):
+        return frozenset[str]().union(*map(_names_of_attribute, value))
+    return free_names(value) if isinstance(value, Dim) else frozenset()
 
 
 def _depending_on(seeds: Sequence[Node], nodes: Sequence[Node]) -> set[Node]:
