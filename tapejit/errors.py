@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapejit.origin import Origin, describe, operand_texts, user_origin
 from tapejit.tree import StructureError
 
@@ -244,6 +246,18 @@ class NotDifferentiableError(TapejitError, TypeError):
     """
 
 
+class LinAlgError(TapejitError, np.linalg.LinAlgError):
+    """A matrix that has no inverse, or not the factorisation that was asked for.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.linalg.inv(tj.ones((2, 2)))
+    ... except tj.LinAlgError as error:
+    ...     print(error.message)
+    the matrix is singular
+    """
+
+
 class GradientMismatch(TapejitError, AssertionError):
     """A derivative that differs from finite differences.
 
@@ -281,6 +295,7 @@ __all__ = [
     "DTypeError",
     "GradientMismatch",
     "GraphError",
+    "LinAlgError",
     "NotDifferentiableError",
     "OutOfRangeError",
     "ShapeError",

@@ -121,8 +121,16 @@ def _numeric(
     function: Function, starts: Arrays, direction: Arrays, step: float
 ) -> Arrays:
     """The derivative along `direction` by central differences."""
-    ahead = function(*[x + step * t for x, t in zip(starts, direction, strict=True)])
-    behind = function(*[x - step * t for x, t in zip(starts, direction, strict=True)])
+
+    def shifted(by: float) -> list[Tensor]:
+        # Arrays without axes add up to NumPy scalars, which are weak: they would be
+        # rounded to the default float.
+        pairs = zip(starts, direction, strict=True)
+        places = [asarray(np.asarray(x + by * t)) for x, t in pairs]
+        found: list[Tensor] = function(*places)
+        return found
+
+    ahead, behind = shifted(step), shifted(-step)
     return [
         (np.asarray(after) - np.asarray(before)) / (2 * step)
         for after, before in zip(ahead, behind, strict=True)

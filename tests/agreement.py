@@ -10,6 +10,8 @@ from the truth. No test has a tolerance of its own.
   complex function is a product of two real ones, so twice that, and by the magnitude
   of the result: its smaller part may have no digit right.
 - `SUM`: sums, products of matrices: log2(n) eps Σ|terms|; `PRODUCT`: n eps, relative.
+- `FACTORED`: systems and factorisations of regular matrices, whose errors follow the
+  size of the whole matrix: 64 eps of the largest element.
 - `COMPOSED`: a graph of several operations computed in two ways: 64 eps of the largest
   element. It is for comparing modes with each other, never with the truth.
 
@@ -36,6 +38,7 @@ TRANSCENDENTAL = "transcendental"
 POWER = "power"
 SUM = "sum"
 PRODUCT = "product"
+FACTORED = "factored"
 COMPOSED = "composed"
 
 ULPS = {EXACT: 0, ROUNDED: 0, TRANSCENDENTAL: 2, POWER: 4}
@@ -146,6 +149,7 @@ BOUNDS: dict[str, Bound] = {
     **{name: in_ulps(name) for name in ULPS},
     SUM: sum_bound,
     PRODUCT: product_bound,
+    FACTORED: composed_bound,
     COMPOSED: composed_bound,
 }
 

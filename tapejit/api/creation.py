@@ -15,6 +15,7 @@ from tapejit.api.manipulation import as_shape, broadcast_to
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.numpy_adapter import restore, silence
 from tapejit.origin import user_origin
 from tapejit.types import DType, as_dtype, default_float, scalar_dtype
 
@@ -26,7 +27,8 @@ def asarray(
 
     Arrays keep their dtype and are copied, so later changes to them are not seen;
     `copy=False` shares the memory on your promise not to change it. Python floats
-    become the default float, ints int32 where they fit.
+    become the default float, ints int32 where they fit. `copy=False` refuses what
+    cannot be shared: numbers, lists, and a change of dtype.
 
     >>> import tapejit as tj
     >>> tj.asarray([1.0, 2.0]), tj.asarray(3)
@@ -36,8 +38,29 @@ def asarray(
     kind = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor) or type(value) in HANDLES:
         tensor = value if isinstance(value, Tensor) else value.value()
-        return tensor if kind is None else cast(tensor, kind)
+        if kind is None or tensor.dtype == kind:
+            return tensor
+        if copy is False:
+            raise _cannot_share(f"a change of {tensor.dtype} to {kind}")
+        return cast(tensor, kind)
+    if copy is False:
+        _check_shared(value, kind)
     return convert(value, kind, copy=copy is not False)
+
+
+def _check_shared(value: Any, kind: DType | None) -> None:
+    """Refuse what `copy=False` cannot share."""
+    if isinstance(value, (bool, int, float, complex, list, tuple, range)):
+        raise _cannot_share(f"a Python {type(value).__name__}")
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and dtype != (as_dtype(dtype) if kind is None else kind):
+        raise _cannot_share(f"a change of {dtype} to {as_dtype(dtype)}")
+
+
+def _cannot_share(what: str) -> ArgumentError:
+    return ArgumentError(
+        f"{what} needs a copy", op="asarray", help="leave out copy=False"
+    )
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
@@ -94,7 +117,8 @@ def full(
             value if dtype is None else cast(value, as_dtype(dtype)), shape
         )
     kind = _kind(dtype, convert(fill_value, None)._value.dtype)
-    return _new(np.full(_checked(shape), fill_value, kind))
+    value = convert(fill_value, kind)._value
+    return _new(np.full(_checked(shape), value, kind))
 
 
 def _checked(shape: Any) -> tuple[int, ...]:
@@ -152,6 +176,16 @@ def full_like(
     return full(shape, fill_value, dtype=_kind(dtype, kind), device=device)
 
 
+def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor like `x` whose values do not matter: zeros.
+
+    >>> import tapejit as tj
+    >>> tj.empty_like(tj.ones((2, 3))).shape
+    (2, 3)
+    """
+    return zeros_like(x, dtype=dtype, device=device)
+
+
 def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Zeros in the shape and dtype of `x`.
 
@@ -199,11 +233,26 @@ def arange(
     values = [x.item() if hasattr(x, "item") else x for x in (start, stop, step)]
     if values[2] == 0:
         raise ArgumentError("the step is 0", op="arange")
-    array = np.arange(*values)
     if dtype is None:
         ends = [scalar_dtype(value) for value in values]
         kind = max(ends, key=lambda end: (end.kind == "f", end.itemsize))
-    return _new(array.astype(kind if dtype is None else as_dtype(dtype)))
+    else:
+        kind = as_dtype(dtype)
+    if all(isinstance(value, int) for value in values):
+        places = range(*values)
+        # NumPy counts in int64 only, and in floats beyond it.
+        if places and max(places[0], places[-1]) >= 2**63:
+            return _new(np.fromiter(places, np.uint64).astype(kind))
+    return _new(_converted(np.arange(*values), kind))
+
+
+def _converted(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """An array in another dtype; what is too large becomes infinite, silently."""
+    token = silence()
+    try:
+        return array.astype(dtype)
+    finally:
+        restore(token)
 
 
 def linspace(
@@ -226,7 +275,7 @@ def linspace(
     low, high = (x.item() if hasattr(x, "item") else x for x in (start, stop))
     array = np.linspace(low, high, operator.index(num), endpoint=endpoint)
     kind = scalar_dtype(array.dtype.type(0).item())
-    return _new(array.astype(_kind(dtype, kind)))
+    return _new(_converted(array, _kind(dtype, kind)))
 
 
 def eye(
@@ -305,6 +354,7 @@ __all__ = [
     "asarray",
     "constant",
     "empty",
+    "empty_like",
     "eye",
     "from_dlpack",
     "full",

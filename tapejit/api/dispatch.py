@@ -377,7 +377,7 @@ def convert(
     if isinstance(value, Scalar):
         kind = scalar_dtype(value) if dtype is None else dtype
         return Tensor(_scalar_value(value, kind), _made("constant"))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
         return _convert_sequence(value, dtype, name)
     if isinstance(value, (str, bytes)) or value is None:
         raise _not_a_tensor(value, name)

@@ -400,7 +400,11 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     if min is None and max is None:
         return positive(x)
     out = x if min is None else maximum(x, min)
-    return out if max is None else minimum(out, max)
+    out = out if max is None else minimum(out, max)
+    # A wider bound of the same kind does not widen the elements.
+    dtype = getattr(x, "dtype", out.dtype)
+    is_same_kind = dtype.kind == out.dtype.kind and dtype != out.dtype
+    return cast(out, as_dtype(dtype)) if is_same_kind else out
 
 
 def where(condition: Any, x: Any, y: Any, /) -> Tensor:
@@ -607,6 +611,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
     >>> tj.astype(tj.asarray([1.7, 2.2]), tj.int32)
     <tj.Tensor i32[2] [1 2]>
     """
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"there is no device {device!r}", op="astype")
     x, target = as_operand(x, "astype"), as_dtype(dtype)
     return alias(x) if x.dtype == target else cast(x, target)
 

@@ -2,7 +2,8 @@
 
 A basic index (ints, slices, `...`, None) becomes slice, flip and reshape. Integer
 arrays become one `gather` over the axes they index; a boolean mask is turned into the
-positions of its True elements first.
+positions of its True elements first. A single bool is a mask of no axes: it indexes a
+new axis of size one.
 
 Start reading at `getitem`.
 """
@@ -24,7 +25,6 @@ from tapejit.errors import (
     OutOfRangeError,
     ShapeError,
     TapejitError,
-    UnsupportedError,
 )
 from tapejit.ops.basic_index import BasicIndex, plan_basic_index
 from tapejit.ops.shapes import normalize_axis
@@ -69,7 +69,12 @@ def _advanced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
             indices.append(entry)
             places.append(place)
             basic.append(slice(None))
-        else:
+        elif isinstance(entry, _MaskPart):  # of no axes: it indexes one of its own
+            axes.append(len(basic))
+            indices.append(Tensor(entry.positions))
+            places.append(place)
+            basic.append(None)
+        elif entry is not Ellipsis:
             basic.append(entry)
     plan = plan_basic_index(tuple(basic), x.shape)
     assert plan is not None
@@ -87,34 +92,45 @@ def _advanced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
 
 
 def _expanded(x: Tensor, key: tuple[Any, ...]) -> list[Any]:
-    """One entry per axis (None adds one), arrays as integer tensors."""
+    """One entry per axis (None adds one), arrays as integer tensors.
+
+    An ellipsis that stands for no axis is kept: to NumPy it separates what is on both
+    sides of it.
+    """
     entries: list[Any] = []
     for entry in key:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
             entries.append(entry)
-        elif isinstance(entry, (bool, np.bool_)):
-            raise UnsupportedError(
-                "a single bool is not an index", help="use an array of bools"
-            )
         else:
             entries.extend(_index_arrays(entry))
-    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    used = sum(map(_uses_axis, entries))
     if used > x.ndim:
         raise OutOfRangeError(f"too many indices: {x._type} has {x.ndim}, got {used}")
     dots = [at for at, entry in enumerate(entries) if entry is Ellipsis]
     if len(dots) > 1:
         raise OutOfRangeError("an index can only have one ellipsis ('...')")
     at = dots[0] if dots else len(entries)
-    fill = [slice(None)] * (x.ndim - used)
+    fill: list[Any] = [slice(None)] * (x.ndim - used)
+    if dots and not fill:
+        fill = [Ellipsis]
     entries = entries[:at] + fill + entries[at + len(dots) :]
     _check_masks(x, entries)
     return [_unmasked(entry) for entry in entries]
 
 
-class _MaskPart:
-    """One axis of a boolean mask: the positions of its True elements there."""
+def _uses_axis(entry: Any) -> bool:
+    if entry is None or entry is Ellipsis:
+        return False
+    return not (isinstance(entry, _MaskPart) and entry.size is None)
 
-    def __init__(self, positions: Any, size: int) -> None:
+
+class _MaskPart:
+    """One axis of a boolean mask: the positions of its True elements there.
+
+    A mask of no axes has one part of no size, with a position for its one element.
+    """
+
+    def __init__(self, positions: Any, size: int | None) -> None:
         self.positions = positions
         self.size = size
 
@@ -124,13 +140,16 @@ def _index_arrays(entry: Any) -> list[Any]:
     if index.dtype.kind == "b":
         if isinstance(index, TracedTensor):
             raise index._no_value("a boolean mask")
-        found = np.nonzero(np.asarray(index._value))
+        mask = np.asarray(index._value)
+        if not mask.ndim:
+            return [_MaskPart(np.zeros(int(mask), np.intp), None)]
+        found = np.nonzero(mask)
         return [
             _MaskPart(at, size) for at, size in zip(found, index.shape, strict=True)
         ]
     if index.dtype.kind not in "iu":
-        empty = isinstance(entry, list) and not entry
-        if not empty:
+        is_empty_list = not hasattr(entry, "dtype") and index.size == 0
+        if not is_empty_list:
             raise OutOfRangeError(
                 f"an index is made of integers or bools, got {index._type}"
             )
@@ -141,16 +160,21 @@ def _index_arrays(entry: Any) -> list[Any]:
 def _check_masks(x: Tensor, entries: Sequence[Any]) -> None:
     axis = 0
     for entry in entries:
-        if isinstance(entry, _MaskPart) and entry.size != x.shape[axis]:
+        if not _uses_axis(entry):
+            continue
+        # As in NumPy, a mask of no elements selects nothing of any axis.
+        if isinstance(entry, _MaskPart) and entry.size not in (0, x.shape[axis]):
             raise OutOfRangeError(
                 f"a boolean mask of size {entry.size} does not fit axis {axis} of "
                 f"{x._type}"
             )
-        axis += entry is not None
+        axis += 1
 
 
 def _unmasked(entry: Any) -> Any:
-    return Tensor(entry.positions) if isinstance(entry, _MaskPart) else entry
+    """A part of a mask as the integer index it is; one of no axes stays what it is."""
+    is_index = isinstance(entry, _MaskPart) and entry.size is not None
+    return Tensor(entry.positions) if is_index else entry
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
@@ -213,12 +237,28 @@ def scatter_add(x: Any, indices: Any, updates: Any, /, *, axis: int = 0) -> Tens
     )
 
 
-def positions_of(x: Any, key: Any) -> Any:
-    """The flat positions that `x[key]` selects: for assigning to part of a variable."""
-    numbers = np.arange(x.size).reshape(x.shape)
-    selected = getitem(Tensor(numbers), key)
-    if builtins.any(part is None for part in (key if isinstance(key, tuple) else ())):
+def flat_positions(x: Any, key: Any) -> Tensor:
+    """The positions in the flattened `x` of what `x[key]` selects.
+
+    They are traced if the key is. A key that adds axes selects nothing else than one
+    without them, so it is refused.
+
+    >>> import tapejit as tj
+    >>> print(flat_positions(tj.zeros((2, 3)), (1, [0, 0])))
+    [3 3]
+    """
+    if builtins.any(
+        part is None for part in (key if isinstance(key, tuple) else (key,))
+    ):
         raise ArgumentTypeError("an assignment takes no None in its index")
+    return getitem(Tensor(np.arange(x.size).reshape(x.shape)), key)
+
+
+def positions_of(x: Any, key: Any) -> Any:
+    """`flat_positions` as an array: for assigning to part of a variable."""
+    selected = flat_positions(x, key)
+    if isinstance(selected, TracedTensor):
+        raise selected._no_value("an assignment to part of a variable")
     return np.asarray(selected._value)
 
 

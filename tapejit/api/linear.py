@@ -5,16 +5,13 @@ Start reading at `matmul`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tapejit import ops
-from tapejit.api import elementwise, reductions
-from tapejit.api.dispatch import apply, as_operand, operands
+from tapejit.api.dispatch import apply, operands
 from tapejit.api.manipulation import reshape
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ShapeError
-from tapejit.types import is_complex
 
 
 def matmul(x: Any, y: Any, /) -> Tensor:
@@ -50,22 +47,4 @@ def matmul(x: Any, y: Any, /) -> Tensor:
     return reshape(out, tuple(shape))
 
 
-def vector_norm(
-    x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False
-) -> Tensor:
-    """The Euclidean length over `axis`; its gradient at 0 is 0.
-
-    >>> import tapejit as tj
-    >>> print(tj.vector_norm(tj.asarray([3.0, 4.0])))
-    5.0
-    """
-    x = as_operand(x, "vector_norm")
-    size = elementwise.abs(x) if is_complex(x.dtype) else x
-    squares = reductions.sum(size * size, axis=axis, keepdims=keepdims)
-    # The root's slope at 0 is infinite, so there the root of 1 takes its place.
-    is_zero = squares == 0
-    root = elementwise.sqrt(elementwise.where(is_zero, 1.0, squares))
-    return elementwise.where(is_zero, 0.0, root)
-
-
-__all__ = ["matmul", "vector_norm"]
+__all__ = ["matmul"]

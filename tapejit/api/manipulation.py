@@ -46,8 +46,10 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
     return sizes
 
 
-def reshape(x: Any, /, shape: Any) -> Tensor:
+def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     """The same elements in another shape; one size may be -1.
+
+    Tensors being immutable, `copy` makes no difference.
 
     >>> import tapejit as tj
     >>> tj.reshape(tj.arange(6), (2, -1)).shape
@@ -129,7 +131,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     return apply(ops.broadcast_to, x, shape=sizes)
 
 
-def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """With new axes of size one.
 
     >>> import tapejit as tj

@@ -22,14 +22,18 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.api import (
+    contraction,
     elementwise,
+    exponentials,
+    float_bits,
     linear,
     reductions,
+    special,
+    trigonometry,
 )
 from tapejit.api.dispatch import as_operand
 from tapejit.api.numpy_table import (
     Row,
-    divmod_of,
     function_name,
     refused,
     refused_argument,
@@ -68,19 +72,32 @@ OUTPUT: Final = frozenset(
 
 UFUNCS: Final[dict[np.ufunc, Callable[..., Any]]] = {
     getattr(np, name): getattr(module, name)
-    for module in (elementwise, linear)
+    for module in (
+        elementwise,
+        linear,
+        contraction,
+        trigonometry,
+        exponentials,
+        float_bits,
+    )
     for name in module.__all__
     if isinstance(getattr(np, name, None), np.ufunc)
 }
-UFUNCS[np.divmod] = divmod_of
+UFUNCS[np.degrees] = trigonometry.rad2deg
+UFUNCS[np.radians] = trigonometry.deg2rad
 UFUNCS[np.rint] = elementwise.round
 
 # By name, because SciPy is imported by those who use it.
 SCIPY_UFUNCS: Final[dict[str, Callable[..., Any]]] = {
+    "cbrt": exponentials.cbrt,
     "erf": elementwise.erf,
+    "exp2": exponentials.exp2,
     "expit": elementwise.sigmoid,
     "expm1": elementwise.expm1,
     "log1p": elementwise.log1p,
+    "xlogy": exponentials.xlogy,
+    **{name: getattr(special, name) for name in special.__all__},
+    "_zeta": special.zeta,  # what scipy.special.zeta calls
 }
 
 COMPARISONS: Final = frozenset(
@@ -117,7 +134,12 @@ def apply_function(
             return _with_values(function, args, kwargs)
         raise _unsupported(function_name(function))
     if row.is_variadic:
-        return row.call(*args)
+        options = {
+            name: value
+            for name, value in kwargs.items()
+            if _is_passed_on(function, name, value, row)
+        }
+        return row.call(*args, **options)
     if len(args) > len(row.names):
         raise refused_argument(function, f"argument {len(row.names) + 1}")
     given = dict(zip(row.names, args, strict=False))
@@ -226,8 +248,9 @@ def _scipy_meaning(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
 
 def _is_from_scipy(ufunc: np.ufunc) -> bool:
-    special = sys.modules.get("scipy.special")
-    return special is not None and getattr(special, ufunc.__name__, None) is ufunc
+    module = sys.modules.get("scipy.special")
+    homes = (module, getattr(module, "_ufuncs", None))  # the latter for `_zeta`
+    return any(getattr(home, ufunc.__name__, None) is ufunc for home in homes)
 
 
 def ufunc_name(ufunc: np.ufunc) -> str:
@@ -253,7 +276,7 @@ def _unsupported(name: str) -> UnsupportedError:
             "a tensor is not written into an array, where no tape sees it",
             op=name,
             help="pass x.numpy() to write its numbers alone; tj.where, tj.full_like "
-            "and tj.scatter_add make tensors",
+            "and x.at[i].set(v) make tensors",
         )
     return UnsupportedError(
         "not a function of tensors",

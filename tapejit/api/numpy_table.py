@@ -8,26 +8,33 @@ Start reading at `FUNCTIONS`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from tapejit.api import (
+    closeness,
     creation,
     elementwise,
     fft,
+    float_bits,
     indexing,
-    linear,
     manipulation,
+    numpy_rows_linalg,
+    numpy_rows_selection,
     reductions,
+    scans,
+    sorting,
+    standard,
+    statistics,
+    trigonometry,
 )
 from tapejit.api.dispatch import as_operand
 from tapejit.api.tensor import Tensor
-from tapejit.errors import ArgumentError, UnsupportedError
+from tapejit.errors import UnsupportedError
 from tapejit.numpy_adapter import NO_VALUE
-from tapejit.ops.shapes import normalize_axes, normalize_axis
+from tapejit.ops.shapes import normalize_axes
 from tapejit.types import is_complex, is_differentiable
 
 # Refusals
@@ -73,16 +80,6 @@ def _mean(
     return reductions.mean(x, axis=axis, keepdims=keepdims)
 
 
-def _ptp(a: Any, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    high = reductions.max(a, axis=axis, keepdims=keepdims)
-    return elementwise.subtract(high, reductions.min(a, axis=axis, keepdims=keepdims))
-
-
-def _count_nonzero(a: Any, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    counted = elementwise.as_bool(as_operand(a))
-    return reductions.sum(counted, axis=axis, dtype="int64", keepdims=keepdims)
-
-
 def _clip(
     a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
 ) -> Tensor:
@@ -119,78 +116,14 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Tensor:
     return elementwise.where(condition, x, y)
 
 
-def _isclose(
-    a: Any, b: Any, *, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
-) -> Tensor:
-    x, y = as_operand(a, "isclose"), as_operand(b, "isclose")
-    if not is_differentiable(y.dtype):
-        y = elementwise.astype(y, "float64")  # unsigned differences would wrap
-    near = elementwise.less_equal(abs(x - y), atol + rtol * abs(y))
-    finite = elementwise.logical_and(near, elementwise.isfinite(y))
-    close = elementwise.logical_or(finite, elementwise.equal(x, y))
-    if equal_nan:
-        both = elementwise.logical_and(elementwise.isnan(x), elementwise.isnan(y))
-        close = elementwise.logical_or(close, both)
-    return close
-
-
-def _allclose(a: Any, b: Any, **options: Any) -> bool:
-    return bool(reductions.all(_isclose(a, b, **options)))
-
-
-def _array_equal(a1: Any, a2: Any, *, equal_nan: bool = False) -> bool:
-    x, y = as_operand(a1, "array_equal"), as_operand(a2, "array_equal")
-    if x.shape != y.shape:
-        return False
-    same = x == y
-    if equal_nan:
-        same = same | (elementwise.isnan(x) & elementwise.isnan(y))
-    return bool(reductions.all(same))
-
-
 def _transpose(a: Any, axes: Any = None) -> Tensor:
     x = as_operand(a, "transpose")
     order = range(x.ndim)[::-1] if axes is None else axes
     return manipulation.permute_dims(x, tuple(order))
 
 
-def _swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
-    x = as_operand(a, "swapaxes")
-    first, second = normalize_axis(axis1, x.ndim), normalize_axis(axis2, x.ndim)
-    order = list(range(x.ndim))
-    order[first], order[second] = second, first
-    return manipulation.permute_dims(x, order)
-
-
-def _moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
-    x = as_operand(a, "moveaxis")
-    sources, places = (
-        [normalize_axis(operator.index(at), x.ndim) for at in np.atleast_1d(given)]
-        for given in (source, destination)
-    )
-    if len(sources) != len(places):
-        raise ArgumentError(
-            f"moves {len(sources)} axes to {len(places)} places", op="np.moveaxis"
-        )
-    order = [at for at in range(x.ndim) if at not in sources]
-    for place, at in sorted(zip(places, sources, strict=True)):
-        order.insert(place, at)
-    return manipulation.permute_dims(x, order)
-
-
 def _ravel(a: Any) -> Tensor:
     return manipulation.reshape(a, (-1,))
-
-
-def _atleast(rank: int) -> Callable[..., Any]:
-    def adapter(*arrays: Any) -> Any:
-        out = []
-        for x in map(as_operand, arrays):
-            missing = max(rank - x.ndim, 0)
-            out.append(manipulation.reshape(x, (1,) * missing + x.shape))
-        return out[0] if len(out) == 1 else tuple(out)
-
-    return adapter
 
 
 def _concatenate(arrays: Any, *, axis: Any = 0, dtype: Any = None) -> Tensor:
@@ -199,16 +132,6 @@ def _concatenate(arrays: Any, *, axis: Any = 0, dtype: Any = None) -> Tensor:
 
 def _stack(arrays: Any, *, axis: int = 0, dtype: Any = None) -> Tensor:
     return manipulation.stack(_converted(arrays, dtype), axis=axis)
-
-
-def _vstack(tup: Any, *, dtype: Any = None) -> Tensor:
-    rows = [_atleast(2)(x) for x in _converted(tup, dtype)]
-    return manipulation.concat(rows, axis=0)
-
-
-def _hstack(tup: Any, *, dtype: Any = None) -> Tensor:
-    parts = [_atleast(1)(x) for x in _converted(tup, dtype)]
-    return manipulation.concat(parts, axis=0 if parts and parts[0].ndim == 1 else 1)
 
 
 def _converted(arrays: Any, dtype: Any) -> list[Any]:
@@ -252,44 +175,6 @@ def _copy(a: Any) -> Tensor:
     return a if isinstance(a, Tensor) else a.value()
 
 
-def _dot(a: Any, b: Any) -> Tensor:
-    x, y = as_operand(a, "dot"), as_operand(b, "dot")
-    if not x.ndim or not y.ndim:
-        return elementwise.multiply(x, y)
-    if x.ndim > 1 and y.ndim > 2:
-        raise UnsupportedError(
-            f"takes one operand of rank 1 or a second of rank 2, got {x._type} and "
-            f"{y._type}",
-            op="np.dot",
-            help="x @ y pairs the leading axes instead of crossing them",
-        )
-    return linear.matmul(x, y)
-
-
-def _inner(a: Any, b: Any) -> Tensor:
-    x, y = as_operand(a, "inner"), as_operand(b, "inner")
-    if y.ndim > 2:
-        raise UnsupportedError(
-            f"takes a second operand of rank 2 at most, got {y._type}",
-            op="np.inner",
-            help="reshape it to a matrix first",
-        )
-    return _dot(x, y.T)
-
-
-def _outer(a: Any, b: Any) -> Tensor:
-    column, row = manipulation.reshape(a, (-1, 1)), manipulation.reshape(b, (1, -1))
-    return elementwise.multiply(column, row)
-
-
-def _vdot(a: Any, b: Any) -> Tensor:
-    return linear.matmul(elementwise.conj(_ravel(a)), _ravel(b))
-
-
-def divmod_of(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    return elementwise.floor_divide(x, y), elementwise.remainder(x, y)
-
-
 def _size(a: Any, axis: Any = None) -> Any:
     size = 1
     for at in normalize_axes(axis, a.ndim):
@@ -298,13 +183,6 @@ def _size(a: Any, axis: Any = None) -> Any:
 
 
 # The tables
-
-
-def _norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The Euclidean length, which is also what NumPy means by ord=None."""
-    if ord not in (None, 2) or (ord == 2 and axis is None and np.ndim(x) == 2):
-        raise UnsupportedError(f"np.linalg.norm has no ord={ord!r} for tensors")
-    return linear.vector_norm(x, axis=axis, keepdims=keepdims)
 
 
 class Row:
@@ -326,6 +204,10 @@ class Row:
 
 REDUCTION: Final = "a; axis out keepdims"
 TYPED_REDUCTION: Final = "a; axis dtype out keepdims"
+SPREAD: Final = "a; axis dtype out ddof keepdims correction"
+QUANTILE: Final = "a q; axis out overwrite_input method keepdims"
+CUMULATIVE: Final = "x; axis dtype out include_initial"
+PARTITION: Final = "a kth axis; kind order"
 
 FUNCTIONS: Final[dict[Any, Row]] = {
     # Reductions
@@ -336,12 +218,53 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.min: Row(reductions.min, REDUCTION),
     np.amax: Row(reductions.max, REDUCTION),
     np.amin: Row(reductions.min, REDUCTION),
-    np.ptp: Row(_ptp, REDUCTION),
+    np.ptp: Row(statistics.ptp, REDUCTION),
     np.argmax: Row(reductions.argmax, REDUCTION),
     np.argmin: Row(reductions.argmin, REDUCTION),
     np.all: Row(reductions.all, REDUCTION),
     np.any: Row(reductions.any, REDUCTION),
-    np.count_nonzero: Row(_count_nonzero, "a; axis keepdims"),
+    np.count_nonzero: Row(statistics.count_nonzero, "a; axis keepdims"),
+    np.var: Row(statistics.numpy_spread(statistics.var), SPREAD),
+    np.std: Row(statistics.numpy_spread(statistics.std), SPREAD),
+    np.average: Row(statistics.average, "a; axis weights returned keepdims"),
+    np.nansum: Row(statistics.nansum, TYPED_REDUCTION),
+    np.nanmean: Row(statistics.numpy_nanmean, TYPED_REDUCTION),
+    np.nanmax: Row(statistics.nanmax, REDUCTION),
+    np.nanmin: Row(statistics.nanmin, REDUCTION),
+    np.median: Row(
+        statistics.numpy_overwriting(statistics.median),
+        "a; axis out overwrite_input keepdims",
+    ),
+    np.quantile: Row(statistics.numpy_overwriting(statistics.quantile), QUANTILE),
+    np.percentile: Row(statistics.numpy_overwriting(statistics.percentile), QUANTILE),
+    np.bincount: Row(statistics.bincount, "x weights; minlength"),
+    np.histogram: Row(statistics.histogram, "a bins range; density weights"),
+    np.digitize: Row(statistics.digitize, "x bins; right"),
+    # Scans
+    np.cumsum: Row(scans.numpy_cumulative(scans.cumulative_sum), "a; axis dtype out"),
+    np.cumprod: Row(scans.numpy_cumulative(scans.cumulative_prod), "a; axis dtype out"),
+    np.cumulative_sum: Row(scans.cumulative_sum, CUMULATIVE),
+    np.cumulative_prod: Row(scans.cumulative_prod, CUMULATIVE),
+    # Sorting and searching
+    np.sort: Row(sorting.numpy_sorted(sorting.sort), "a; axis kind order stable"),
+    np.argsort: Row(sorting.numpy_sorted(sorting.argsort), "a; axis kind order stable"),
+    np.partition: Row(sorting.numpy_partitioned(sorting.partition), PARTITION),
+    np.argpartition: Row(sorting.numpy_partitioned(sorting.argpartition), PARTITION),
+    np.searchsorted: Row(sorting.searchsorted, "a v; side sorter"),
+    np.isin: Row(
+        sorting.numpy_isin, "element test_elements; assume_unique invert kind"
+    ),
+    np.nonzero: Row(sorting.nonzero, "a"),
+    np.flatnonzero: Row(sorting.numpy_flatnonzero, "a"),
+    np.argwhere: Row(sorting.argwhere, "a"),
+    np.unique: Row(
+        sorting.numpy_unique,
+        "ar; return_index return_inverse return_counts axis equal_nan sorted",
+    ),
+    np.unique_all: Row(sorting.unique_all, "x"),
+    np.unique_counts: Row(sorting.unique_counts, "x"),
+    np.unique_inverse: Row(sorting.unique_inverse, "x"),
+    np.unique_values: Row(sorting.unique_values, "x"),
     # Element by element
     np.where: Row(_where, "condition x y"),
     np.clip: Row(_clip, "a a_min a_max; out min max"),
@@ -351,36 +274,32 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.imag: Row(elementwise.imag, "val"),
     np.angle: Row(_angle, "z deg"),
     np.astype: Row(elementwise.astype, "x dtype"),
-    np.isclose: Row(_isclose, "a b; rtol atol equal_nan"),
+    np.isclose: Row(closeness.isclose, "a b; rtol atol equal_nan"),
+    np.sinc: Row(trigonometry.sinc, "x"),
+    np.nan_to_num: Row(float_bits.nan_to_num, "x; copy nan posinf neginf"),
     # Questions with a Python answer
     np.shape: Row(lambda a: a.shape, "a"),
     np.ndim: Row(lambda a: len(a.shape), "a"),
     np.size: Row(_size, "a axis"),
+    np.can_cast: Row(standard.can_cast, "from_ to"),
+    np.result_type: Row(standard.result_type, "*arrays_and_dtypes"),
     np.iscomplexobj: Row(lambda x: is_complex(x.dtype), "x"),
     np.isrealobj: Row(lambda x: not is_complex(x.dtype), "x"),
-    np.allclose: Row(_allclose, "a b; rtol atol equal_nan"),
-    np.array_equal: Row(_array_equal, "a1 a2; equal_nan"),
+    np.allclose: Row(closeness.allclose, "a b; rtol atol equal_nan"),
+    np.array_equal: Row(closeness.array_equal, "a1 a2; equal_nan"),
     # Shapes
     np.reshape: Row(manipulation.reshape, "a shape; order"),
-    np.ravel: Row(_ravel, "a; order"),
     np.transpose: Row(_transpose, "a axes"),
     np.matrix_transpose: Row(manipulation.matrix_transpose, "x"),
-    np.linalg.matrix_transpose: Row(manipulation.matrix_transpose, "x"),
-    np.swapaxes: Row(_swapaxes, "a axis1 axis2"),
-    np.moveaxis: Row(_moveaxis, "a source destination"),
     np.expand_dims: Row(manipulation.expand_dims, "a; axis"),
     np.squeeze: Row(manipulation.squeeze, "a axis"),
     np.broadcast_to: Row(manipulation.broadcast_to, "array shape; subok"),
-    np.atleast_1d: Row(_atleast(1), "*arys"),
-    np.atleast_2d: Row(_atleast(2), "*arys"),
     np.flip: Row(manipulation.flip, "m; axis"),
     np.flipud: Row(lambda m: manipulation.flip(m, axis=0), "m"),
     np.fliplr: Row(lambda m: manipulation.flip(m, axis=1), "m"),
     np.pad: Row(_pad, "array pad_width; mode constant_values"),
     np.concatenate: Row(_concatenate, "arrays; axis out dtype"),
     np.stack: Row(_stack, "arrays; axis out dtype"),
-    np.vstack: Row(_vstack, "tup; dtype"),
-    np.hstack: Row(_hstack, "tup; dtype"),
     np.take: Row(_take, "a indices; axis out mode"),
     # New tensors like old ones
     np.zeros_like: Row(_zeros_like, "a; dtype order subok shape"),
@@ -388,15 +307,10 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.empty_like: Row(_zeros_like, "prototype; dtype order subok shape"),
     np.full_like: Row(_full_like, "a fill_value; dtype order subok shape"),
     np.copy: Row(_copy, "a; order subok"),
-    # Products; np.matmul is a ufunc
-    np.dot: Row(_dot, "a b; out"),
-    np.inner: Row(_inner, "a b"),
-    np.outer: Row(_outer, "a b; out"),
-    np.vdot: Row(_vdot, "a b"),
-    np.linalg.matmul: Row(linear.matmul, "x1 x2"),
-    np.linalg.norm: Row(_norm, "x; ord axis keepdims"),
-    np.linalg.vector_norm: Row(_norm, "x; axis keepdims ord"),
-    np.linalg.outer: Row(_outer, "x1 x2"),
+    # Products and linear algebra
+    **{name: Row(*row) for name, row in numpy_rows_linalg.ROWS.items()},
+    # Movement, selection, sequences
+    **{name: Row(*row) for name, row in numpy_rows_selection.ROWS.items()},
 }
 
 

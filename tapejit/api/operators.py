@@ -26,6 +26,7 @@ from tapejit.api import (
     standard,
     variable,
 )
+from tapejit.api.at import At
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
 from tapejit.api.recording import mark_left
 from tapejit.api.tensor import Operators as OperatorBase
@@ -244,11 +245,15 @@ class Operators:
     def __getitem__(self, key: Any) -> Tensor:
         return indexing.getitem(self, key)
 
+    @property
+    def at(self) -> At:
+        """Copies with some elements changed: `x.at[i].set(v)`, `x.at[i].add(v)`."""
+        return At(self)
+
     def __setitem__(self, key: Any, value: Any) -> None:
         raise ArgumentTypeError(
             "a tensor cannot be changed in place",
-            help="tj.scatter_add(x, i, v) and tj.where make a changed copy; a Variable "
-            "has v[i].assign(...)",
+            help="x.at[i].set(v) makes a changed copy; a Variable has v[i].assign(...)",
         )
 
     def __delitem__(self, key: Any) -> None:
@@ -272,10 +277,10 @@ class Operators:
         return bool(self._scalar("bool"))
 
     def __int__(self) -> int:
-        return int(self._one("int"))
+        return int(self._real_one("int"))
 
     def __float__(self) -> float:
-        return float(self._one("float"))
+        return float(self._real_one("float"))
 
     def __complex__(self) -> complex:
         return complex(self._one("complex"))
@@ -289,6 +294,15 @@ class Operators:
                 help="index it, or use .item() if it has one element",
             )
         return self._scalar(what)
+
+    def _real_one(self, what: str) -> Any:
+        """The imaginary part is not dropped silently."""
+        if self.dtype.kind == "c":
+            raise ArgumentTypeError(
+                f"{what}() takes a real tensor, this one is {self.dtype}",
+                help="take x.real, x.imag or abs(x) first",
+            )
+        return self._one(what)
 
     def __index__(self) -> int:
         value = self._one("index")

@@ -25,7 +25,7 @@ from tapejit.api.dispatch import TAPES, TRACE
 from tapejit.api.tensor import Tensor, next_id
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, param
-from tapejit.ir.structural import item, read
+from tapejit.ir.structural import read, results
 from tapejit.origin import (
     Origin,
     instruction_start,
@@ -242,7 +242,7 @@ class Recording:
         node = Node(op, operands, dict(attrs), out, origin)
         items: tuple[Node, ...] = ()
         if isinstance(out, TupleType):
-            items = tuple(item(node, index=at) for at in range(len(out.items)))
+            items = results(node)
         wanted = [
             x._id in self.nodes and operand not in self.cut
             for x, operand in zip(inputs, operands, strict=True)

@@ -32,19 +32,25 @@ def _reduce(op: Op, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return apply(op, x, axes=axes, keepdims=bool(keepdims))
 
 
+def _accumulate(op: Op, x: Tensor, axis: Axis, dtype: Any, keepdims: bool) -> Tensor:
+    """A sum or product of elements that are converted first, if a dtype is given."""
+    if dtype is None:
+        return _reduce(op, x, axis, keepdims)
+    target = as_dtype(dtype)
+    # The op widens int8 to int32; arithmetic modulo 2^n allows to come back after it.
+    return cast(_reduce(op, cast(x, target), axis, keepdims), target)
+
+
 def sum(
     x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
 ) -> Tensor:
-    """The sum; small integers add up in 64 bits.
+    """The sum; bools and small integers add up in 32 bits, and overflow wraps.
 
     >>> import tapejit as tj
     >>> print(tj.sum(tj.asarray([[1.0, 2.0], [3.0, 4.0]]), axis=0))
     [4. 6.]
     """
-    x = as_operand(x, "sum")
-    if dtype is not None:
-        x = cast(x, as_dtype(dtype))
-    return _reduce(ops.sum, x, axis, keepdims)
+    return _accumulate(ops.sum, as_operand(x, "sum"), axis, dtype, keepdims)
 
 
 def prod(
@@ -56,10 +62,7 @@ def prod(
     >>> print(tj.prod(tj.asarray([2.0, 3.0, 4.0])))
     24.0
     """
-    x = as_operand(x, "prod")
-    if dtype is not None:
-        x = cast(x, as_dtype(dtype))
-    return _reduce(ops.prod, x, axis, keepdims)
+    return _accumulate(ops.prod, as_operand(x, "prod"), axis, dtype, keepdims)
 
 
 def mean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:

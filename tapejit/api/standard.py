@@ -61,7 +61,8 @@ class IntInfo:
 
 
 def _dtype_of(x: Any) -> DType:
-    return as_dtype(getattr(x, "dtype", x))
+    # np.float64, the class, has a dtype attribute that is not one.
+    return as_dtype(x if isinstance(x, type) else getattr(x, "dtype", x))
 
 
 def finfo(type: Any, /) -> FloatInfo:

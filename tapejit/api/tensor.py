@@ -99,13 +99,21 @@ class Tensor(Operators):
         view.flags.writeable = False
         return view
 
-    def __dlpack__(self, **options: Any) -> Any:
-        version = options.get("max_version")
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         array = self.__array__()
-        if version is None or version < (1, 0):
+        if max_version is None or max_version < (1, 0):
             # Older consumers cannot be told that the data is read-only.
             array = np.array(array)
-        return array.__dlpack__(**options)
+        return array.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return np.asarray(self._value).__dlpack_device__()
@@ -210,7 +218,14 @@ class TracedTensor(Tensor):
     ) -> np.ndarray[Any, Any]:
         raise self._no_value("NumPy")
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         raise self._no_value("DLPack")
 
     def __reduce__(self) -> tuple[Any, ...]:

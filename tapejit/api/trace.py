@@ -21,7 +21,7 @@ from tapejit.errors import ArgumentTypeError
 from tapejit.ir.check import check_graph
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op, literal, origin_of, param
-from tapejit.ir.structural import item
+from tapejit.ir.structural import item, results
 from tapejit.origin import user_origin
 from tapejit.types import TensorType, TupleType
 
@@ -56,8 +56,7 @@ class Trace:
             node = op(*nodes, **attrs)
         made = Made(op.name, origin)
         if isinstance(node.type, TupleType):
-            parts = [item(node, index=at) for at in range(len(node.type.items))]
-            return tuple(TracedTensor(part, self, made) for part in parts)
+            return tuple(TracedTensor(part, self, made) for part in results(node))
         return TracedTensor(node, self, made)
 
 

@@ -13,6 +13,7 @@ Start reading at `read`.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -82,6 +83,26 @@ def _item_eval(whole: tuple[Any, ...], *, index: int) -> Any:
 # The differentiator and the batcher keep tuples of cotangents, tangents and batch
 # flags themselves, so a projection needs no rule of its own.
 item = register(Op("item", type_rule=item_type, eval=_item_eval, differentiable=False))
+
+# By the id of the whole and the index. A projection holds its whole, so an id is not
+# given to another Node while its entry is here.
+_PROJECTIONS: WeakValueDictionary[tuple[int, int], Node] = WeakValueDictionary()
+
+
+def results(whole: Node) -> tuple[Node, ...]:
+    """The results of a Node that has several, as the same Nodes every time.
+
+    A tape keeps values by Node: a derivative rule that looks at a result has to name
+    the projection that was recorded, not another one like it.
+    """
+    assert isinstance(whole.type, TupleType)
+    parts = []
+    for at in range(len(whole.type.items)):
+        part = _PROJECTIONS.get((id(whole), at))
+        if part is None:
+            part = _PROJECTIONS.setdefault((id(whole), at), item(whole, index=at))
+        parts.append(part)
+    return tuple(parts)
 
 
 def call_type(*inputs: Type, graph: Graph) -> TupleType:

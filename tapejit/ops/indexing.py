@@ -111,10 +111,14 @@ def gather_type(x: Type, *indices: Type, axes: Axes) -> TensorType:
 
 
 def check_range(shape: tuple[int, ...], indices: Sequence[Any], axes: Axes) -> None:
-    """Raise for the first index outside its axis, unless nothing is indexed."""
-    if not all(np.broadcast(*indices).shape):
-        return
+    """Raise for the first index outside its axis.
+
+    Where nothing is indexed NumPy looks at single integers only, and so does this.
+    """
+    is_empty = not all(np.broadcast(*indices).shape)
     for axis, index in zip(axes, indices, strict=True):
+        if is_empty and index.ndim:
+            continue
         size = shape[axis]
         is_bad = (index < -size) | (index >= size)
         if np.any(is_bad):

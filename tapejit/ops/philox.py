@@ -43,10 +43,11 @@ KEY_INCREMENTS: Final = (0x9E3779B9, 0xBB67AE85)
 ROUNDS: Final = 10
 
 # Uses of the cipher that must not meet, told apart by what is XORed into the key:
-# the fractional parts of sqrt(2), sqrt(5) and sqrt(7) in 64 bits.
+# the fractional parts of sqrt(2), sqrt(5), sqrt(7) and sqrt(11) in 64 bits.
 SEEDING: Final = (0x6A09E667, 0xF3BCC908)
 SPLITTING: Final = (0x3C6EF372, 0xFE94F82B)
 FOLDING: Final = (0xA54FF53A, 0x5F1D36F1)
+PROPOSING: Final = (0x510E527F, 0xADE682D1)
 
 MASK32: Final = (1 << 32) - 1
 MASK64: Final = (1 << 64) - 1
@@ -89,7 +90,7 @@ def philox4x32(key: State, counter: State, blocks: int) -> State:
     return out
 
 
-def _encrypt(key: int, x0: Word, x1: Word, x2: Word, x3: Word) -> Sequence[Word]:
+def _encrypt(key: Word, x0: Word, x1: Word, x2: Word, x3: Word) -> Sequence[Word]:
     """The cipher of one counter in ints, or of many in arrays of 64 bits.
 
     The words hold 32 bits each and have room for their products.
@@ -224,6 +225,24 @@ def random_bits(
         pairs = words.astype("<u4", copy=False).view("<u8")
         words = pairs.astype(np.uint64, copy=False)
     return advance(state, blocks), words[:size].reshape(sizes)
+
+
+def further_words(words: Words, index: int) -> tuple[Words, Words]:
+    """Two more words of 64 bits for each word, the pair at `index` of its own stream.
+
+    For what needs a number of words that depends on them: a word is the key of a
+    stream that has as many as wanted, whoever drew the word.
+
+    >>> first, second = further_words(np.array([0, 1], np.uint64), 0)
+    >>> first.dtype, len({*first.tolist(), *second.tolist()})
+    (dtype('uint64'), 4)
+    """
+    low, high = PROPOSING
+    key = words.astype(np.uint64) ^ np.uint64(low | high << 32)
+    zero = np.zeros_like(key)
+    digits = (zero + np.uint64(index & MASK32), zero + np.uint64(index >> 32))
+    x0, x1, x2, x3 = _encrypt(key, *digits, zero, zero)
+    return x0 | x1 << 32, x2 | x3 << 32
 
 
 def word_bits(dtype: DTypeLike) -> Literal[32, 64]:

@@ -95,13 +95,20 @@ def batch_reduction(name: str) -> Rule:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype of a sum or product: NumPy's, small integers and bools widen.
+    """The dtype of a sum or product: small integers and bools become 32 bits wide.
+
+    The array API standard asks for the default integer, which is int32 in tapejit, or
+    the operand's own dtype if that is wider. Overflow wraps.
 
     >>> accumulator(np.dtype("bool")), accumulator(np.dtype("uint8"))
-    (dtype('int64'), dtype('uint64'))
+    (dtype('int32'), dtype('uint32'))
+    >>> accumulator(np.dtype("int64"))
+    dtype('int64')
     """
     if dtype.kind == "b" or is_integer(dtype):
-        return np.dtype("uint64" if dtype.kind == "u" else "int64")
+        if dtype.itemsize == 8:
+            return dtype
+        return np.dtype("uint32" if dtype.kind == "u" else "int32")
     return dtype
 
 
@@ -156,7 +163,7 @@ def accumulate(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool) -> Any:
 
 
 def sum_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
-    """int8 to int32 and bool sum to int64, unsigned ones to uint64, as in NumPy."""
+    """Bools and small integers sum to 32 bits, wider ones to their own dtype."""
     x = tensor(x)
     check_kind(x.dtype, ANY)
     return reduced_type(x, accumulator(x.dtype), axes, keepdims)

@@ -6,10 +6,34 @@ op gets a case in the file of its family; `test_every_op_has_a_case` fails until
 Start reading at `case.py`, then `elementwise.py`.
 """
 
-from op_cases import elementwise, fourier, random, structural, tensors
+from op_cases import (
+    activations,
+    decompositions,
+    elementwise,
+    fourier,
+    functions,
+    random,
+    scans,
+    selection,
+    special,
+    structural,
+    tensors,
+)
 from op_cases.case import OpCase, Row
 
-FAMILIES = (structural, fourier, elementwise, tensors, random)
+FAMILIES = (
+    structural,
+    functions,
+    fourier,
+    elementwise,
+    tensors,
+    random,
+    activations,
+    scans,
+    selection,
+    decompositions,
+    special,
+)
 CASES: dict[str, tuple[OpCase, ...]] = {}
 for _case in (case for family in FAMILIES for case in family.CASES):
     CASES[_case.op] = (*CASES.get(_case.op, ()), _case)

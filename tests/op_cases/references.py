@@ -306,8 +306,9 @@ def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def in_python(reduce: Any, flat: Array, shape: Any, dtype: Any) -> Array:
-    """A reduction of integers or bools, kept in 64 bits as NumPy keeps it."""
-    wide_dtype = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    """A reduction of integers or bools, in 32 bits or more, modulo 2^32 or 2^64."""
+    bits = max(8 * dtype.itemsize, 32)
+    wide_dtype = np.dtype(f"{'uint' if dtype.kind == 'u' else 'int'}{bits}")
     values = [wrap(int(reduce(map(int, row))), wide_dtype) for row in flat]
     return np.array(values, wide_dtype).reshape(shape)
 

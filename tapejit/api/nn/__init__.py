@@ -1,0 +1,148 @@
+"""Functions of neural networks: activations, normalization, losses.
+
+They are functions, not layers: parameters are arguments, and a model is whatever holds
+them. Apart from two records (`tapejit/ops/activations.py`) they are compositions of
+tapejit's own functions, and differentiate, batch and trace like these.
+
+`activations.py` has the nonlinearities, `normalization.py` means, variances and what
+is scaled by them, `losses.py` the cross-entropies and errors, `categories.py` lookups
+by integers, `dropout.py` dropout, and `precision.py` what all of them do with
+half-precision operands. Names that other libraries use lead to the ones here.
+
+Start reading at `activations.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tapejit.api.elementwise import sigmoid, tanh
+from tapejit.api.nn.activations import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hard_sigmoid,
+    hard_swish,
+    hard_tanh,
+    leaky_relu,
+    log_sigmoid,
+    log_softmax,
+    mish,
+    relu,
+    relu6,
+    selu,
+    silu,
+    softmax,
+    softplus,
+    softsign,
+    swish,
+)
+from tapejit.api.nn.categories import embedding
+from tapejit.api.nn.dropout import dropout
+from tapejit.api.nn.losses import (
+    absolute_error,
+    huber,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
+    sparse_softmax_cross_entropy,
+    squared_error,
+)
+from tapejit.api.nn.normalization import (
+    batch_norm,
+    layer_norm,
+    moments,
+    normalize,
+    rms_norm,
+    standardize,
+)
+from tapejit.api.reductions import logsumexp
+from tapejit.api.selection import one_hot
+
+# From the name in another library to a line of Python. The tests run every line, with
+# `x` a matrix, `v` a variable of its last size and `i` as many integers as it has rows.
+SPELLINGS: Final[dict[str, str]] = {
+    "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",
+    "bce_with_logits": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
+    "bias_add": "x + v",
+    "binary_cross_entropy_with_logits": (
+        "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))"
+    ),
+    "cross_entropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
+    "embedding_lookup": "tj.nn.embedding(x, i)",
+    "hard_silu": "tj.nn.hard_swish(x)",
+    "hardsigmoid": "tj.nn.hard_sigmoid(x)",
+    "hardswish": "tj.nn.hard_swish(x)",
+    "hardtanh": "tj.nn.hard_tanh(x)",
+    "huber_loss": "tj.nn.huber(x, x + 1)",
+    "l1_loss": "tj.nn.absolute_error(x, x + 1)",
+    "l2_loss": "tj.sum(tj.square(x)) / 2",
+    "l2_normalize": "tj.nn.normalize(x)",
+    "linear": "x @ x + v",
+    "logsigmoid": "tj.nn.log_sigmoid(x)",
+    "mae": "tj.nn.absolute_error(x, x + 1)",
+    "mean_absolute_error": "tj.nn.absolute_error(x, x + 1)",
+    "mean_squared_error": "tj.nn.squared_error(x, x + 1)",
+    "mse": "tj.nn.squared_error(x, x + 1)",
+    "mse_loss": "tj.nn.squared_error(x, x + 1)",
+    "prelu": "tj.nn.leaky_relu(x, v)",
+    "sigmoid_cross_entropy_with_logits": (
+        "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))"
+    ),
+    "smooth_l1_loss": "tj.nn.huber(x, x + 1)",
+    "soft_sign": "tj.nn.softsign(x)",
+    "softmax_cross_entropy_with_logits": (
+        "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))"
+    ),
+    "softmin": "tj.nn.softmax(-x)",
+    "sparse_softmax_cross_entropy_with_logits": (
+        "tj.nn.sparse_softmax_cross_entropy(x, i)"
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    spelling = SPELLINGS.get(name)
+    tail = f"; write {spelling}" if spelling else ""
+    raise AttributeError(f"tapejit.nn has no attribute {name!r}{tail}", name=name)
+
+
+__all__ = [
+    "absolute_error",
+    "batch_norm",
+    "celu",
+    "dropout",
+    "elu",
+    "embedding",
+    "gelu",
+    "glu",
+    "hard_sigmoid",
+    "hard_swish",
+    "hard_tanh",
+    "huber",
+    "layer_norm",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_softmax",
+    "logsumexp",
+    "mish",
+    "moments",
+    "normalize",
+    "one_hot",
+    "relu",
+    "relu6",
+    "rms_norm",
+    "selu",
+    "sigmoid",
+    "sigmoid_cross_entropy",
+    "silu",
+    "softmax",
+    "softmax_cross_entropy",
+    "softplus",
+    "softsign",
+    "sparse_softmax_cross_entropy",
+    "squared_error",
+    "standardize",
+    "swish",
+    "tanh",
+]

@@ -1,0 +1,74 @@
+"""Dropout: random elements become 0, the others grow so that the mean stays.
+
+Start reading at `dropout`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapejit.api import random
+from tapejit.api.dispatch import alias, weak_scalar
+from tapejit.api.elementwise import multiply, where
+from tapejit.api.nn.precision import float_operand
+from tapejit.api.tensor import Tensor
+from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.ops.shapes import broadcast_shapes
+
+
+def dropout(
+    x: Any,
+    /,
+    rate: float = 0.5,
+    *,
+    training: bool = True,
+    noise_shape: Any = None,
+    generator: random.Generator | None = None,
+    key: Any = None,
+) -> Tensor:
+    """x with each element made 0 with probability `rate`, the rest over 1 - rate.
+
+    The draw comes from `generator`, from the default one if none is given, or from
+    `key`, and then the same elements are dropped each time. `noise_shape` is the shape
+    of the draw if elements are to share their fate: `(n, 1)` drops whole rows. Unless
+    `training`, and for a rate of 0, nothing is drawn and x is returned.
+
+    >>> import tapejit as tj
+    >>> x = tj.ones(6)
+    >>> print(tj.nn.dropout(x, 0.5, generator=tj.random.Generator(3)))
+    [2. 2. 0. 0. 2. 0.]
+    >>> print(tj.nn.dropout(x, 0.5, training=False))
+    [1. 1. 1. 1. 1. 1.]
+    """
+    name = "dropout"
+    operand = float_operand(x, name)
+    if generator is not None and key is not None:
+        raise ArgumentError("takes a generator or a key, not both", op=name)
+    if not isinstance(rate, (int, float)):
+        raise ArgumentTypeError(
+            f"rate is a number, got {type(rate).__name__}",
+            op=name,
+            help="for other probabilities use tj.random.bernoulli and tj.where",
+        )
+    if not 0 <= rate <= 1:
+        raise ArgumentError(f"rate is a probability from 0 to 1, got {rate}", op=name)
+    if not training or rate == 0:
+        return alias(operand)
+    shape = operand.shape if noise_shape is None else noise_shape
+    if key is not None:
+        is_kept = random.bernoulli(1 - rate, shape, key=key)
+    else:
+        source = random.default_generator() if generator is None else generator
+        is_kept = source.bernoulli(1 - rate, shape)
+    if broadcast_shapes(operand._type, is_kept._type) != operand.shape:
+        raise ShapeError(
+            f"a draw of shape {is_kept.shape} does not fit {operand._type}",
+            op=name,
+            help="noise_shape has the sizes of x, or 1",
+        )
+    scale = 1 / (1 - rate) if rate < 1 else 0.0
+    zero = weak_scalar(0.0, operand.dtype)
+    return where(is_kept, multiply(operand, scale), zero)
+
+
+__all__ = ["dropout"]
