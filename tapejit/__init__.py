@@ -17,17 +17,14 @@ Start reading at `tapejit.ir`, then `tapejit.ops`, then `tapejit.api`.
 from __future__ import annotations
 
 import math as _math
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 import numpy as _np
 
 from tapejit import tree as tree
-from tapejit.api import fft as fft
-from tapejit.api import linalg as linalg
-from tapejit.api import nn as nn
 from tapejit.api import operators as _operators
-from tapejit.api import random as random
-from tapejit.api import special as special
 from tapejit.api.arrangement import (
     append,
     array_split,
@@ -168,7 +165,6 @@ from tapejit.api.float_bits import (
     nextafter,
     signbit,
 )
-from tapejit.api.foreign_names import hint as _hint
 from tapejit.api.functional import (
     grad,
     hessian,
@@ -622,15 +618,35 @@ __all__ = [
 ]
 
 
+# Namespaces that a program may do without are imported when asked for.
+_MODULES = {
+    "fft": "tapejit.api.fft",
+    "linalg": "tapejit.api.linalg",
+    "nn": "tapejit.api.nn",
+    "random": "tapejit.api.random",
+    "special": "tapejit.api.special",
+    "testing": "tapejit.testing",
+}
+
+if _TYPE_CHECKING:
+    from tapejit import testing as testing
+    from tapejit.api import fft as fft
+    from tapejit.api import linalg as linalg
+    from tapejit.api import nn as nn
+    from tapejit.api import random as random
+    from tapejit.api import special as special
+
+
 def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        module = globals()[name] = _import_module(_MODULES[name])
+        return module
     if name == "bfloat16":  # looked up when asked for: it needs ml_dtypes
         from tapejit.types import dtype_named
 
         return dtype_named("bfloat16")
-    if name == "testing":
-        import tapejit.testing
+    from tapejit.api.foreign_names import hint
 
-        return tapejit.testing
-    suggestion = _hint(name)
+    suggestion = hint(name)
     tail = f"; {suggestion}" if suggestion else ""
     raise AttributeError(f"tapejit has no attribute {name!r}{tail}", name=name)

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
-import difflib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -40,7 +39,6 @@ class ConfigError(ValueError):
     """
 
 
-@dataclasses.dataclass(frozen=True)
 class _Choice:
     """A setting with finitely many values.
 
@@ -48,8 +46,13 @@ class _Choice:
     `simplify` turns other ways of saying a value in Python into the value.
     """
 
-    spellings: Mapping[str, object]
-    simplify: Callable[[object], object] = lambda value: value
+    def __init__(
+        self,
+        spellings: Mapping[str, object],
+        simplify: Callable[[object], object] = lambda value: value,
+    ) -> None:
+        self.spellings = spellings
+        self.simplify = simplify
 
     def values(self) -> list[object]:
         return list(dict.fromkeys(self.spellings.values()))
@@ -156,8 +159,7 @@ class Config:
         return "\n".join(rows)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Override:
+class _Override(NamedTuple):
     """What a context changes, and the snapshot that gives on top of `base`."""
 
     changes: Mapping[str, Any]
@@ -289,6 +291,8 @@ def _check_names(changes: Iterable[str]) -> None:
 
 
 def _known(name: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, _names(), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}the settings are {_listed(_names())}"

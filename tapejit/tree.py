@@ -15,12 +15,11 @@ Start reading at `flatten`.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import sys
 from builtins import map as each  # `map` is ours below
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tapejit.structure import (
     EMPTY,
@@ -315,8 +314,7 @@ def _columns(
 # -------------------------------------------------------------------- what went wrong
 
 
-@dataclasses.dataclass(frozen=True)
-class _Difference:
+class _Difference(NamedTuple):
     path: str
     first: Structure
     second: Structure

@@ -1,8 +1,12 @@
-"""What all tests share: the option `--full`."""
+"""What all tests share: the option `--full`, and a complete registry of ops."""
 
 from __future__ import annotations
 
 import pytest
+
+from tapejit import ops
+
+ops.load_all()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

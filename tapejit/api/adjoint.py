@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tapejit import ir
 from tapejit.api.manipulation import concat, permute_dims, reshape
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Tensor
@@ -25,7 +25,6 @@ from tapejit.api.trace import run_graph
 from tapejit.api.variable import Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentError
-from tapejit.ir.check import check_graph
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import Node, Zero, param
 from tapejit.passes.batch import batch, broadcast_front
@@ -37,14 +36,26 @@ from tapejit.types import TensorType, is_differentiable
 CHUNK_ELEMENTS = 1 << 22
 
 
-@dataclass(frozen=True)
 class Request:
-    """What is asked of a recording, in Nodes."""
+    """What is asked of a recording, in Nodes.
 
-    recording: Recording
-    targets: tuple[Node, ...]
-    sources: tuple[tuple[Node, ...], ...]
-    is_recorded: bool
+    `sources` has the Nodes that stand for each source; `is_recorded` says that none
+    of them was made up for a tensor the tape has not seen.
+    """
+
+    __slots__ = ("is_recorded", "recording", "sources", "targets")
+
+    def __init__(
+        self,
+        recording: Recording,
+        targets: tuple[Node, ...],
+        sources: tuple[tuple[Node, ...], ...],
+        is_recorded: bool,
+    ) -> None:
+        self.recording = recording
+        self.targets = targets
+        self.sources = sources
+        self.is_recorded = is_recorded
 
     @classmethod
     def of(
@@ -73,7 +84,6 @@ class Request:
         return cls(recording, targets_found, tuple(groups), not outside)
 
 
-@dataclass(frozen=True)
 class Plan:
     """A derivative ready to run.
 
@@ -82,9 +92,12 @@ class Plan:
     places   per source, the index of its output, or None
     """
 
-    kept: tuple[Node, ...]
-    graph: Graph
-    places: tuple[int | None, ...]
+    def __init__(
+        self, kept: tuple[Node, ...], graph: Graph, places: tuple[int | None, ...]
+    ) -> None:
+        self.kept = kept
+        self.graph = graph
+        self.places = places
 
     def spread(self, found: Sequence[Tensor]) -> list[Tensor | None]:
         """The results in the order of the sources."""
@@ -131,7 +144,7 @@ def _build(request: Request, seeds: Sequence[Node], inputs: Sequence[Node]) -> P
     kept = recorded_inputs(outputs, recording, inputs)
     graph = Graph("gradient", (*kept, *inputs), outputs)
     if config.current().check:
-        check_graph(graph)
+        ir.check_graph(graph)
     return Plan(kept, graph, tuple(places))
 
 
@@ -166,12 +179,13 @@ def run(plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]) -> list[Tensor 
 # Jacobians: the same adjoint, batched over its seed
 
 
-@dataclass(frozen=True)
 class RowsPlan(Plan):
-    """A Plan whose seed is batched: `chunk` rows of the Jacobian at a time."""
+    """A Plan whose seed is batched: `chunk` of the `rows` of a Jacobian at a time."""
 
-    chunk: int
-    rows: int
+    def __init__(self, single: Plan, graph: Graph, *, chunk: int, rows: int) -> None:
+        super().__init__(single.kept, graph, single.places)
+        self.chunk = chunk
+        self.rows = rows
 
 
 def plan_rows(
@@ -201,8 +215,8 @@ def plan_rows(
         ]
         graph = Graph("jacobian", batched.inputs, outputs)
         if config.current().check:
-            check_graph(graph)
-        plan = RowsPlan(single.kept, graph, single.places, chunk, rows)
+            ir.check_graph(graph)
+        plan = RowsPlan(single, graph, chunk=chunk, rows=rows)
         if request.is_recorded:
             plans[key] = plan
     return plan

@@ -414,6 +414,8 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
         ) from None
     if array.dtype == object or array.dtype.kind in "USMm":
         raise _not_a_tensor(value, name)
+    if array.dtype == np.float64 and all(isinstance(x, int) for x in _flat(value)):
+        array = np.array(value, object)  # beyond int64 NumPy makes floats of integers
     if dtype is None:
         dtype = _list_dtype(array, value)
     return Tensor(_scalar_value(array, dtype), _made("constant"))
@@ -426,7 +428,7 @@ def _list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:
         return as_dtype(array.dtype)
     if not leaves:
         return default_float()
-    if array.dtype.kind in "iu":
+    if array.dtype.kind in "iuO":
         low, high = array.min(), array.max()
         return scalar_dtype(int(low if low < -(2**31) else high))
     return scalar_dtype(array.dtype.type(0).item())

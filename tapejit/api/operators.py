@@ -20,7 +20,6 @@ from tapejit.api import (
     indexing,
     linear,
     manipulation,
-    numpy_protocol,
     reductions,
     representation,
     standard,
@@ -429,11 +428,15 @@ class Operators:
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
     ) -> Any:
+        from tapejit.api import numpy_protocol
+
         return numpy_protocol.apply_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(
         self, function: Any, types: Any, args: Any, kwargs: Any
     ) -> Any:
+        from tapejit.api import numpy_protocol
+
         return numpy_protocol.apply_function(function, args, kwargs)
 
     def __repr__(self) -> str:

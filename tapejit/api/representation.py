@@ -5,7 +5,6 @@ Start reading at `text`.
 
 from __future__ import annotations
 
-import html as html_escape
 from typing import Any
 
 import numpy as np
@@ -51,14 +50,16 @@ def formatted(x: Any, spec: str) -> str:
 
 def html(x: Any) -> str:
     """A small table for notebooks: up to two axes in full, the rest as text."""
+    from html import escape
+
     tensor = getattr(x, "_tensor", x)
     if isinstance(tensor, TracedTensor):
-        return f"<code>{html_escape.escape(text(x))}</code>"
+        return f"<code>{escape(text(x))}</code>"
     array = np.asarray(tensor._value)
-    name = f"<b>{html_escape.escape(x.name)}</b> " if tensor is not x else ""
+    name = f"<b>{escape(x.name)}</b> " if tensor is not x else ""
     caption = f"<div>{name}<code>{tensor._type}</code></div>"
     if array.ndim > 2 or array.size == 0 or max(array.shape, default=0) > 30:
-        return f"{caption}<pre>{html_escape.escape(str(array))}</pre>"
+        return f"{caption}<pre>{escape(str(array))}</pre>"
     rows = "".join(
         "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>"
         for row in np.atleast_2d(array).astype(_shown_dtype(array)).tolist()

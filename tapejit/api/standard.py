@@ -8,8 +8,7 @@ Start reading at `result_type`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +37,7 @@ STANDARD_DTYPES = tuple(
 )
 
 
-@dataclass(frozen=True)
-class FloatInfo:
+class FloatInfo(NamedTuple):
     """The limits of a floating-point dtype."""
 
     bits: int
@@ -50,8 +48,7 @@ class FloatInfo:
     dtype: DType
 
 
-@dataclass(frozen=True)
-class IntInfo:
+class IntInfo(NamedTuple):
     """The limits of an integer dtype."""
 
     bits: int

@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any
 
-from tapejit import tree
+from tapejit import ir, tree
 from tapejit.api.dispatch import TAPES, TRACE, apply, as_operand
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import config
 from tapejit.errors import ArgumentTypeError
-from tapejit.ir.check import check_graph
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op, literal, origin_of, param
 from tapejit.ir.structural import item, results
@@ -82,7 +81,7 @@ def trace(
     inputs = [leaf._value for leaf in leaves] + [node for _, node in captured]
     graph = Graph(under_way.name, inputs, outputs)
     if config.current().check:
-        check_graph(graph)
+        ir.check_graph(graph)
     return graph, [tensor for tensor, _ in captured], structure
 
 

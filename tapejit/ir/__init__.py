@@ -15,13 +15,35 @@ variables, projections, calls and guards.
 Start reading at `node.py`, then `graph.py`, then `interpret.py`.
 """
 
-from tapejit.ir.check import check_graph
-from tapejit.ir.digest import graph_digest
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import Program, interpret
 from tapejit.ir.node import OPS, Node, Op, literal, param, register
-from tapejit.ir.parser import parse_graph
-from tapejit.ir.printer import print_graph
+
+if TYPE_CHECKING:
+    from tapejit.ir.check import check_graph
+    from tapejit.ir.digest import graph_digest
+    from tapejit.ir.parser import parse_graph
+    from tapejit.ir.printer import print_graph
+
+# Text and checks are for people and tests: a training step needs none of them.
+_LAZY = {
+    "check_graph": "check",
+    "graph_digest": "digest",
+    "parse_graph": "parser",
+    "print_graph": "printer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"tapejit.ir has no attribute {name!r}", name=name)
+    return getattr(import_module(f"tapejit.ir.{_LAZY[name]}"), name)
+
 
 __all__ = [
     "OPS",

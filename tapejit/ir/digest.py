@@ -9,8 +9,6 @@ Start reading at `graph_digest`.
 
 from __future__ import annotations
 
-import hashlib
-
 from tapejit.ir.graph import Graph
 from tapejit.ir.printer import canonical_text
 
@@ -26,4 +24,6 @@ def graph_digest(graph: Graph) -> str:
     >>> graph_digest(double("a")) == graph_digest(double("b"))
     True
     """
+    import hashlib
+
     return hashlib.sha256(canonical_text(graph).encode()).hexdigest()

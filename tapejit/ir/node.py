@@ -18,7 +18,6 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -157,7 +156,20 @@ def _imported_when_called(path: str) -> Rule:
     return evaluate
 
 
-OPS: Final[dict[str, Op]] = {}
+class Registry(dict[str, Op]):
+    """Every op by its name; families that are not loaded yet are, on a miss."""
+
+    load_all: Callable[[], None] | None = None
+
+    def __missing__(self, name: str) -> Op:
+        if self.load_all is not None:
+            self.load_all()
+        if name not in self:
+            raise KeyError(name)
+        return self[name]
+
+
+OPS: Final = Registry()
 
 
 def register(op: Op) -> Op:
@@ -178,12 +190,14 @@ def register(op: Op) -> Op:
     return op
 
 
-@dataclass(frozen=True, slots=True)
 class Derived:
     """The origin of a Node that a pass made: which pass, and for which Node."""
 
-    by: str
-    node: Node
+    __slots__ = ("by", "node")
+
+    def __init__(self, by: str, node: Node) -> None:
+        self.by = by
+        self.node = node
 
 
 ORIGIN: Final[ContextVar[Origin | Derived | None]] = ContextVar("origin", default=None)

@@ -3,17 +3,22 @@
 A record says everything about its operation: the type of its result, its meaning in
 NumPy, its derivative, how it batches, and its lane expression for code generation.
 Records know nothing of tensors, tapes or compilers. Importing this package fills the
-registry `tapejit.ir.OPS`.
+registry `tapejit.ir.OPS`, but for the `LAZY_FAMILIES`, which follow when asked for.
 
 Elementwise families are tables of formulas (`arithmetic`, `functions`, `comparison`,
-`complex`); structural ones (`reduction`, `movement`, `indexing`, `linalg`, `random`)
-have their rules as named functions right above the record.
+`complex`); structural ones (`reduction`, `movement`, `indexing`, `linalg`, `solving`,
+`decompositions`, `random`) have their rules as named functions right above the record.
 
 Start reading at `elementwise.py`, then `arithmetic.py`, then `reduction.py`.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from tapejit.ir.node import OPS, Op
 from tapejit.ir.structural import call, guard, item, read
-from tapejit.ops.activations import softplus, softsign
 from tapejit.ops.arithmetic import (
     add,
     cast,
@@ -63,10 +68,6 @@ from tapejit.ops.complex import (
     real,
     sign,
 )
-from tapejit.ops.convolve import (
-    convolve,
-)
-from tapejit.ops.decompositions import cholesky, complement, eigh, qr, svd
 from tapejit.ops.exponentials import (
     cbrt,
     exp2,
@@ -84,7 +85,6 @@ from tapejit.ops.float_bits import (
     nextafter,
     signbit,
 )
-from tapejit.ops.fourier import fourier
 from tapejit.ops.functions import (
     cos,
     erf,
@@ -116,20 +116,6 @@ from tapejit.ops.movement import (
     reshape,
     slice,
 )
-from tapejit.ops.overwriting import (
-    written_from,
-)
-from tapejit.ops.random import (
-    bits_to_integers,
-    bits_to_normal,
-    bits_to_permutation,
-    bits_to_uniform,
-    keyed_bits,
-    random_advance,
-    random_bits,
-    random_fold_in,
-    random_split,
-)
 from tapejit.ops.reduction import (
     all,
     any,
@@ -147,48 +133,11 @@ from tapejit.ops.scan import (
     linear_recurrence,
     logcumsumexp,
 )
-from tapejit.ops.solving import (
-    cofactor,
-    det,
-    expm,
-    pinv,
-    slogdet,
-    solve,
-    solve_triangular,
-)
 from tapejit.ops.sorting import (
     argsort,
     searchsorted,
     sort_by,
     unsort_by,
-)
-from tapejit.ops.special import (
-    bessel_i,
-    beta_density,
-    betainc,
-    betainc_slope,
-    betaln,
-    digamma,
-    entr,
-    erfc,
-    erfcx,
-    erfinv,
-    gamma_density,
-    gammainc,
-    gammainc_slope,
-    gammaincc,
-    gammaln,
-    kl_div,
-    log_ndtr,
-    log_ndtr_slope,
-    logit,
-    ndtr,
-    ndtri,
-    polygamma,
-    rel_entr,
-    xlog1py,
-    zeta,
-    zeta_slope,
 )
 from tapejit.ops.trigonometry import (
     acos,
@@ -205,6 +154,177 @@ from tapejit.ops.trigonometry import (
     sinh,
     tan,
 )
+
+if TYPE_CHECKING:
+    from tapejit.ops.activations import (
+        softplus,
+        softsign,
+    )
+    from tapejit.ops.convolve import (
+        convolve,
+    )
+    from tapejit.ops.decompositions import (
+        cholesky,
+        complement,
+        eigh,
+        qr,
+        svd,
+    )
+    from tapejit.ops.fourier import (
+        fourier,
+    )
+    from tapejit.ops.overwriting import (
+        written_from,
+    )
+    from tapejit.ops.random import (
+        bits_to_integers,
+        bits_to_normal,
+        bits_to_permutation,
+        bits_to_uniform,
+        keyed_bits,
+        random_advance,
+        random_bits,
+        random_fold_in,
+        random_split,
+    )
+    from tapejit.ops.sampling import (
+        beta_transport,
+        bits_to_beta,
+        bits_to_gamma,
+        bits_to_poisson,
+        gamma_transport,
+    )
+    from tapejit.ops.solving import (
+        cofactor,
+        det,
+        expm,
+        pinv,
+        slogdet,
+        solve,
+        solve_triangular,
+    )
+    from tapejit.ops.special import (
+        bessel_i,
+        beta_density,
+        betainc,
+        betainc_slope,
+        betaln,
+        digamma,
+        entr,
+        erfc,
+        erfcx,
+        erfinv,
+        gamma_density,
+        gammainc,
+        gammainc_slope,
+        gammaincc,
+        gammaln,
+        kl_div,
+        log_ndtr,
+        log_ndtr_slope,
+        logit,
+        ndtr,
+        ndtri,
+        polygamma,
+        rel_entr,
+        xlog1py,
+        zeta,
+        zeta_slope,
+    )
+
+# Families that most programs do without are imported when one of their ops is asked
+# for: they would cost a tenth of `import tapejit`.
+LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    "activations": (
+        "softplus",
+        "softsign",
+    ),
+    "convolve": ("convolve",),
+    "decompositions": (
+        "cholesky",
+        "complement",
+        "eigh",
+        "qr",
+        "svd",
+    ),
+    "fourier": ("fourier",),
+    "overwriting": ("written_from",),
+    "random": (
+        "bits_to_integers",
+        "bits_to_normal",
+        "bits_to_permutation",
+        "bits_to_uniform",
+        "keyed_bits",
+        "random_advance",
+        "random_bits",
+        "random_fold_in",
+        "random_split",
+    ),
+    "sampling": (
+        "beta_transport",
+        "bits_to_beta",
+        "bits_to_gamma",
+        "bits_to_poisson",
+        "gamma_transport",
+    ),
+    "solving": (
+        "cofactor",
+        "det",
+        "expm",
+        "pinv",
+        "slogdet",
+        "solve",
+        "solve_triangular",
+    ),
+    "special": (
+        "bessel_i",
+        "beta_density",
+        "betainc",
+        "betainc_slope",
+        "betaln",
+        "digamma",
+        "entr",
+        "erfc",
+        "erfcx",
+        "erfinv",
+        "gamma_density",
+        "gammainc",
+        "gammainc_slope",
+        "gammaincc",
+        "gammaln",
+        "kl_div",
+        "log_ndtr",
+        "log_ndtr_slope",
+        "logit",
+        "ndtr",
+        "ndtri",
+        "polygamma",
+        "rel_entr",
+        "xlog1py",
+        "zeta",
+        "zeta_slope",
+    ),
+}
+_family_of: Final = {
+    name: family for family, names in LAZY_FAMILIES.items() for name in names
+}
+
+
+def __getattr__(name: str) -> Op:
+    if name not in _family_of:
+        raise AttributeError(f"there is no op {name!r}", name=name)
+    op: Op = getattr(import_module(f"tapejit.ops.{_family_of[name]}"), name)
+    globals()[name] = op
+    return op
+
+
+def load_all() -> None:
+    """Import every family, so that the registry is complete."""
+    for family in LAZY_FAMILIES:
+        import_module(f"tapejit.ops.{family}")
+
+
+OPS.load_all = load_all
 
 __all__ = [
     "abs",
@@ -224,12 +344,16 @@ __all__ = [
     "atanh",
     "bessel_i",
     "beta_density",
+    "beta_transport",
     "betainc",
     "betainc_slope",
     "betaln",
+    "bits_to_beta",
+    "bits_to_gamma",
     "bits_to_integers",
     "bits_to_normal",
     "bits_to_permutation",
+    "bits_to_poisson",
     "bits_to_uniform",
     "bitwise_and",
     "bitwise_invert",
@@ -275,6 +399,7 @@ __all__ = [
     "fmod",
     "fourier",
     "gamma_density",
+    "gamma_transport",
     "gammainc",
     "gammainc_slope",
     "gammaincc",

@@ -90,7 +90,7 @@ def philox4x32(key: State, counter: State, blocks: int) -> State:
     return out
 
 
-def _encrypt(key: Word, x0: Word, x1: Word, x2: Word, x3: Word) -> Sequence[Word]:
+def _encrypt(key: Any, x0: Word, x1: Word, x2: Word, x3: Word) -> Sequence[Word]:
     """The cipher of one counter in ints, or of many in arrays of 64 bits.
 
     The words hold 32 bits each and have room for their products.

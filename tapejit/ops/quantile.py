@@ -30,8 +30,7 @@ Start reading at `normal_quantile`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,7 @@ TAIL_LOG2: Final = 7  # the tail begins below p = 2**-7
 CHUNK: Final = 1 << 13
 
 
-@dataclass(frozen=True, eq=False)
-class QuantileTable:
+class QuantileTable(NamedTuple):
     """Formats and coefficients for one width of word; polynomials lowest power first.
 
     A denominator of length one is the constant 1: there is nothing to divide by.

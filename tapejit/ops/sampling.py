@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tapejit.errors import ArgumentTypeError
 from tapejit.ir.node import Node, Op, Rule, register
 from tapejit.ops import philox
 from tapejit.ops.arithmetic import cast_eval
@@ -55,6 +56,7 @@ Words = NDArray[np.uint64]
 TABLE: Final = TABLES[np.dtype(np.uint64)]
 LN2: Final = math.log(2)
 INT64: Final = np.dtype("int64")
+CHUNK: Final = 1 << 13  # the arrays of one chunk fit the second-level cache
 
 
 # Gamma
@@ -115,46 +117,40 @@ def _open_uniform(words: Words) -> Doubles:
     return odd.astype(np.float64) * 2.0**-53
 
 
-def gamma_of(words: Any, shape: Any) -> Any:
-    words, shape = np.broadcast_arrays(words, shape)
-    g, exponent = gamma_numbers(words.reshape(-1), shape.reshape(-1))
-    out = np.where(exponent == 0, g, g * np.exp(exponent))
-    return out.reshape(words.shape)
+def gamma_of(words: Words, shape: Doubles) -> Doubles:
+    g, exponent = gamma_numbers(words, shape)
+    return np.where(exponent == 0, g, g * np.exp(exponent))
 
 
-def beta_of(words: Any, a: Any, b: Any) -> Any:
+def beta_of(words: Words, a: Doubles, b: Doubles) -> Doubles:
     """g₁ / (g₁ + g₂), where powers enter as a difference of exponents."""
-    words, a, b = np.broadcast_arrays(words, a, b)
-    flat = words.reshape(-1)
+    left, low = gamma_numbers(words, a)
     # The second number has a stream of its own, named by the complement.
-    left, low = gamma_numbers(flat, a.reshape(-1))
-    right, high = gamma_numbers(~flat, b.reshape(-1))
-    with np.errstate(all="ignore"):
-        out = left / (left + right * np.exp(high - low))
-    return out.reshape(words.shape)
+    right, high = gamma_numbers(~words, b)
+    is_defined = (a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b)
+    return np.where(is_defined, left / (left + right * np.exp(high - low)), np.nan)
 
 
 # Poisson
 
-# From here on neighbouring numbers are too near to tell their probabilities apart.
-HUGE: Final = 2.0**50
+# From here on the expansion is right to 1e-9 of a step, and its inverse slow to check.
+HUGE: Final = 2.0**30
 TOO_LARGE: Final = 2.0**62
 
 
-def poisson_of(words: Any, rate: Any) -> Any:
+def poisson_of(words: Words, rate: Doubles) -> Doubles:
     """The least k with enough of the distribution at or below it; -1 for no rate."""
-    words, rate = np.broadcast_arrays(words, rate)
-    shape = words.shape
-    words, rate = words.reshape(-1), rate.reshape(-1)
     is_rate = (rate >= 0) & (rate < TOO_LARGE)
     mean = np.where(is_rate, rate, 0.0)
     z = normal_quantile(words)
-    guess = mean + np.sqrt(mean) * z + (z * z - 1) / 6
+    width = np.sqrt(mean)
+    guess = mean + width * z + (z * z - 1) / 6
+    guess = guess + (z - z * z * z) / np.maximum(72 * width, 72.0)
     k = np.maximum(np.floor(guess + 0.5), 0.0)
     (near,) = np.nonzero((mean > 0) & (mean < HUGE))
     k[near] = _corrected(words[near], mean[near], k[near])
     out = np.where(mean == 0, 0.0, k)
-    return np.where(is_rate, out, -1.0).astype(INT64).reshape(shape)
+    return np.where(is_rate, out, -1.0)
 
 
 def _corrected(words: Words, mean: Doubles, k: Doubles) -> Doubles:
@@ -194,7 +190,7 @@ def sampled(name: str, function: Any, arity: int, result: DType | None = None) -
 
     def type_rule(words: Type, *parameters: Type) -> TensorType:
         if len(parameters) != arity:
-            raise TypeError(f"{name} takes {arity} parameters")
+            raise ArgumentTypeError(f"takes {arity} parameters, got {len(parameters)}")
         drawn = words_type(words, 64, "such random numbers are")
         tensors = [tensor(x) for x in parameters]
         dtype = same_dtype(*tensors)
@@ -202,9 +198,15 @@ def sampled(name: str, function: Any, arity: int, result: DType | None = None) -
         return TensorType(result or dtype, broadcast_shapes(drawn, *tensors))
 
     def evaluate(words: Any, *parameters: Any) -> Any:
-        wide = [np.asarray(x).astype(np.float64) for x in parameters]
-        out = function(np.asarray(words), *wide)
-        return cast_eval(out, dtype=result or parameters[0].dtype)
+        wide = [x.astype(np.float64) for x in parameters]
+        arrays = np.broadcast_arrays(words, *wide)
+        flat = [x.reshape(-1) for x in arrays]
+        out = np.empty(flat[0].size)
+        for start in range(0, out.size, CHUNK):
+            rows = slice(start, start + CHUNK)
+            out[rows] = function(*[x[rows] for x in flat])
+        dtype = result or parameters[0].dtype
+        return cast_eval(out.reshape(arrays[0].shape), dtype=dtype)
 
     return register(
         Op(

@@ -13,6 +13,7 @@ from op_cases import (
     fourier,
     functions,
     random,
+    sampling,
     scans,
     selection,
     special,
@@ -20,6 +21,9 @@ from op_cases import (
     tensors,
 )
 from op_cases.case import OpCase, Row
+from tapejit import ops
+
+ops.load_all()  # the table is of every op, also of families loaded when asked for
 
 FAMILIES = (
     structural,
@@ -32,6 +36,7 @@ FAMILIES = (
     scans,
     selection,
     decompositions,
+    sampling,
     special,
 )
 CASES: dict[str, tuple[OpCase, ...]] = {}
