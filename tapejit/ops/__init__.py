@@ -160,7 +160,7 @@ if TYPE_CHECKING:
         softplus,
         softsign,
     )
-    from tapejit.ops.convolve import (
+    from tapejit.ops.convolution import (
         convolve,
     )
     from tapejit.ops.decompositions import (
@@ -169,9 +169,6 @@ if TYPE_CHECKING:
         eigh,
         qr,
         svd,
-    )
-    from tapejit.ops.fourier import (
-        fourier,
     )
     from tapejit.ops.overwriting import (
         written_from,
@@ -231,6 +228,9 @@ if TYPE_CHECKING:
         zeta,
         zeta_slope,
     )
+    from tapejit.ops.transforms import (
+        fourier,
+    )
 
 # Families that most programs do without are imported when one of their ops is asked
 # for: they would cost a tenth of `import tapejit`.
@@ -239,7 +239,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "softplus",
         "softsign",
     ),
-    "convolve": ("convolve",),
+    "convolution": ("convolve",),
     "decompositions": (
         "cholesky",
         "complement",
@@ -247,7 +247,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "qr",
         "svd",
     ),
-    "fourier": ("fourier",),
+    "transforms": ("fourier",),
     "overwriting": ("written_from",),
     "random": (
         "bits_to_integers",
