@@ -81,6 +81,16 @@ not on it are compositions of them. For each operation:
 
 Where the entry depends on attributes (a product over no axes, say), there are several,
 with *or* between them.
+
+```python
+import tapejit as tj
+
+x, y = tj.Variable([1.5]), tj.Variable([2.0])
+with tj.GradientTape(persistent=True) as tape:
+    rounded, compared = tj.floor(x), tj.astype(x < y, tj.float32)
+print(tape.gradient(rounded, x))  # [0.]
+print(tape.gradient(compared, x))  # None
+```
 """
 
 
@@ -187,6 +197,17 @@ NumPy asks its arguments before it computes. For a tensor or a variable tapejit 
 - **refused**: `tapejit.UnsupportedError` names the function and the way out,
   `np.f(x.numpy())`. Nothing turns a tensor into an array silently, because that would
   cut the path of a gradient without a word.
+
+```python
+import numpy as np
+import tapejit as tj
+
+x = tj.Variable([3.0, 4.0])
+with tj.GradientTape() as tape:
+    y = np.linalg.norm(x)
+print(tape.gradient(y, x))  # [0.6 0.8]
+np.packbits(x)  # raises UnsupportedError: np.packbits
+```
 """
 
 ANSWERS = frozenset(
@@ -256,7 +277,7 @@ def numpy_page() -> str:
     ]
     scipy = [
         [f"`scipy.special.{name}`", "recorded", f"`{_name_of(call, names)}`"]
-        for name, call in sorted(numpy_protocol.SCIPY_UFUNCS.items())
+        for name, call in sorted(numpy_protocol.scipy_ufuncs().items())
         if not name.startswith("_")
     ]
     header = ["function", "with tensors", "tapejit"]

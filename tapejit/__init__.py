@@ -319,19 +319,10 @@ nan = _math.nan
 newaxis = None
 
 bool = _np.dtype("bool")
-int8 = _np.dtype("int8")
-int16 = _np.dtype("int16")
-int32 = _np.dtype("int32")
-int64 = _np.dtype("int64")
-uint8 = _np.dtype("uint8")
-uint16 = _np.dtype("uint16")
-uint32 = _np.dtype("uint32")
-uint64 = _np.dtype("uint64")
-float16 = _np.dtype("float16")
-float32 = _np.dtype("float32")
-float64 = _np.dtype("float64")
-complex64 = _np.dtype("complex64")
-complex128 = _np.dtype("complex128")
+int8, int16, int32, int64 = map(_np.dtype, ("i1", "i2", "i4", "i8"))
+uint8, uint16, uint32, uint64 = map(_np.dtype, ("u1", "u2", "u4", "u8"))
+float16, float32, float64 = map(_np.dtype, ("f2", "f4", "f8"))
+complex64, complex128 = map(_np.dtype, ("c8", "c16"))
 
 del _operators
 

@@ -493,3 +493,53 @@ def test_taking() -> None:
     picks = tj.asarray([[0], [1]])
     assert tj.take_along_axis(x, picks).tolist() == [[1], [4]]
     assert tj.take_along_axis(x, tj.asarray([[1, 0]]), axis=0).tolist() == [[3, 2]]
+
+
+# Linear algebra
+
+
+def test_one_cutoff_per_matrix_of_a_stack() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 3, 2))
+    rtol = np.array([0.0, 0.1, 0.5, 0.9])
+    for given in (rtol, tj.asarray(rtol)):
+        out = tj.linalg.pinv(tj.asarray(x), rtol=given)
+        np.testing.assert_allclose(out.numpy(), np.linalg.pinv(x, rtol=rtol))
+        rank = tj.linalg.matrix_rank(tj.asarray(x), rtol=given)
+        assert rank.tolist() == np.linalg.matrix_rank(x, rtol=rtol).tolist()
+    assert tj.linalg.pinv(tj.ones((3, 2)), rtol=rtol).shape == (4, 2, 3)
+    assert tj.linalg.pinv(tj.ones((0, 3, 2)), rtol=np.ones(0)).shape == (0, 2, 3)
+
+
+def test_shapes_and_dtypes_of_linear_algebra() -> None:
+    tall = tj.reshape(tj.arange(6, dtype=tj.float64), (3, 2))
+    assert tj.linalg.qr(tall, mode="complete").Q.shape == (3, 3)
+    assert tj.linalg.svd(tall).U.shape == (3, 3)
+    assert tj.linalg.svd(tall, full_matrices=False).U.shape == (3, 2)
+    hermitian = tj.asarray([[2.0, 1j], [-1j, 2.0]])
+    assert tj.linalg.eigh(hermitian).eigenvalues.dtype == tj.float32
+    assert tj.linalg.matrix_norm(hermitian).dtype == tj.float32
+    assert tj.linalg.vector_norm(hermitian).dtype == tj.float32
+    assert tj.linalg.slogdet(hermitian).logabsdet.dtype == tj.float32
+    assert tj.linalg.trace(tj.ones((2, 2), dtype=tj.int8)).dtype == tj.int32
+    assert tj.linalg.trace(tj.ones((2, 2)), offset=10**20).item() == 0.0
+    assert tj.linalg.diagonal(tj.ones((5, 2, 3)), offset=1).shape == (5, 2)
+    assert tj.linalg.solve(tj.eye(2), tj.ones((5, 2, 3))).shape == (5, 2, 3)
+    assert tj.linalg.det(tj.ones((0, 0))).item() == 1.0
+    assert tj.vecdot(tj.asarray([1j]), tj.asarray([1j])).item() == 1.0
+    assert tj.vecdot(tj.ones((2, 3)), tj.ones((2, 3)), axis=-2).shape == (3,)
+    assert tj.tensordot(tj.ones((2, 3)), tj.ones((3, 2)), axes=1).shape == (2, 2)
+    assert tj.tensordot(tall, tall, axes=((0,), (0,))).shape == (2, 2)
+    assert tj.matmul(tj.ones((2, 0)), tj.ones((0, 2))).tolist() == [[0.0] * 2] * 2
+    assert tj.linalg.cross(tj.asarray([1, 0, 0]), tj.asarray([0, 1, 0])).tolist() == [
+        *(0, 0, 1)
+    ]
+
+
+def test_dtypes_of_fourier_transforms() -> None:
+    for real, complex_ in [("float32", "complex64"), ("float64", "complex128")]:
+        assert tj.fft.rfft(tj.ones(4, dtype=real)).dtype == complex_
+        assert tj.fft.irfft(tj.ones(3, dtype=complex_)).dtype == real
+        assert tj.fft.hfft(tj.ones(3, dtype=complex_)).dtype == real
+        assert tj.fft.fft(tj.ones(4, dtype=complex_)).dtype == complex_
+        assert tj.fft.fftfreq(4, dtype=real).dtype == real
+    assert tj.fft.rfftfreq(5).dtype == tj.float32

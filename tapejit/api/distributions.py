@@ -64,22 +64,22 @@ def draw_normal(
 ) -> Tensor:
     """`mean + stddev * noise`, the noise of mean 0 and standard deviation 1."""
     name = "normal"
-    center, scale = _parameter(mean, "mean", name), _parameter(stddev, "stddev", name)
+    center, scale = parameter(mean, "mean", name), parameter(stddev, "stddev", name)
     if not isinstance(scale, Tensor) and not 0 <= scale < math.inf:
         raise ArgumentError(
             f"stddev is a number from 0 on, got {scale}",
             op=name,
             help="it is the width of the distribution, the root of its variance",
         )
-    kind = _float_dtype(dtype, (center, scale), name)
-    sizes = _sizes(shape, (center, scale), name)
+    kind = as_float_dtype(dtype, (center, scale), name)
+    sizes = sizes_of(shape, (center, scale), name)
 
     def make(drawn: Tensor) -> Tensor:
         if _is_number(center, 0) and _is_number(scale, 1):
             return apply(ops.bits_to_normal, drawn, dtype=kind)
         wide = _wide(kind)
         noise = apply(ops.bits_to_normal, drawn, dtype=wide)
-        return cast(_in_dtype(center, wide) + _in_dtype(scale, wide) * noise, kind)
+        return cast(in_dtype(center, wide) + in_dtype(scale, wide) * noise, kind)
 
     return words(sizes, philox.word_bits(kind), make)
 
@@ -89,9 +89,9 @@ def draw_uniform(
 ) -> Tensor:
     """Numbers spread evenly over [minval, maxval)."""
     name = "uniform"
-    low, high = _parameter(minval, "minval", name), _parameter(maxval, "maxval", name)
-    kind = _float_dtype(dtype, (low, high), name)
-    sizes = _sizes(shape, (low, high), name)
+    low, high = parameter(minval, "minval", name), parameter(maxval, "maxval", name)
+    kind = as_float_dtype(dtype, (low, high), name)
+    sizes = sizes_of(shape, (low, high), name)
     is_unit = _is_number(low, 0) and _is_number(high, 1)
     if not (is_unit or isinstance(low, Tensor) or isinstance(high, Tensor)):
         _check_interval(low, high, kind)
@@ -100,7 +100,7 @@ def draw_uniform(
         if is_unit:
             return apply(ops.bits_to_uniform, drawn, dtype=kind)
         noise = apply(ops.bits_to_uniform, drawn, dtype=_wide(kind))
-        return _between(noise, _in_dtype(low, kind), _in_dtype(high, kind))
+        return _between(noise, in_dtype(low, kind), in_dtype(high, kind))
 
     return words(sizes, philox.word_bits(kind), make)
 
@@ -112,7 +112,7 @@ def _check_interval(low: float, high: float, dtype: DType) -> None:
             op="uniform",
             help="maxval is excluded, so it must be greater than minval",
         )
-    width = _width(_in_dtype(low, dtype), _in_dtype(high, dtype))
+    width = _width(in_dtype(low, dtype), in_dtype(high, dtype))
     if not np.isfinite(width._value):
         raise ArgumentError(
             f"the interval from {low} to {high} is too long for {dtype}",
@@ -133,13 +133,13 @@ def _between(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
     the numbers nearest to `low` half lie outside the interval, and half of those
     nearest to `high` lie inside.
     """
-    start, end = _unrecorded(low), _unrecorded(high)
+    start, end = unrecorded(low), unrecorded(high)
     reaches_end = equal(_stretched(noise, start, end), end)
     noise = where(reaches_end, weak_scalar(0.0, noise.dtype), noise)
     return _stretched(noise, low, high)
 
 
-def _unrecorded(x: Tensor) -> Tensor:
+def unrecorded(x: Tensor) -> Tensor:
     """The same values for a question about them, of which tapes keep nothing."""
     return stop_gradient(x) if isinstance(x, TracedTensor) else Tensor(x._value)
 
@@ -151,15 +151,15 @@ def _stretched(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 def draw_bernoulli(words: Source, p: Any, shape: Any) -> Tensor:
     """True with probability `p`."""
-    chance = _parameter(p, "p", "bernoulli")
+    chance = parameter(p, "p", "bernoulli")
     if not isinstance(chance, Tensor) and not 0 <= chance <= 1:
         raise ArgumentError(f"a probability is from 0 to 1, got {p}", op="bernoulli")
-    sizes = _sizes(shape, (chance,), "bernoulli")
+    sizes = sizes_of(shape, (chance,), "bernoulli")
 
     def make(drawn: Tensor) -> Tensor:
         # In float32 every probability below 2**-24 would be 2**-24.
         noise = apply(ops.bits_to_uniform, drawn, dtype=FLOAT64)
-        return less(noise, _in_dtype(chance, FLOAT64))
+        return less(noise, in_dtype(chance, FLOAT64))
 
     return words(sizes, 64, make)
 
@@ -169,13 +169,13 @@ def draw_integers(words: Source, low: Any, high: Any, shape: Any, dtype: Any) ->
     name = "integers"
     if high is None:
         low, high = 0, low
-    kind = INT64 if dtype is None else _as_dtype(dtype, name)
+    kind = INT64 if dtype is None else dtype_of(dtype, name)
     attrs = {
         "low": integer(low, "low", name),
         "high": integer(high, "high", name),
         "dtype": kind,
     }
-    sizes = _sizes(shape, (), name)
+    sizes = sizes_of(shape, (), name)
     with named(name):
         ops.bits_to_integers.infer_type([TensorType(UINT64, sizes)], attrs)
     return words(sizes, 64, lambda drawn: apply(ops.bits_to_integers, drawn, **attrs))
@@ -208,7 +208,7 @@ def draw_permutation(words: Source, x: Any, axis: Any) -> Tensor:
 # Arguments
 
 
-def _parameter(value: Any, label: str, name: str) -> Parameter:
+def parameter(value: Any, label: str, name: str) -> Parameter:
     """A parameter of a distribution: a number as a float, others as tensors."""
     if isinstance(value, (int, float, np.integer, np.floating)):
         try:
@@ -234,20 +234,20 @@ def _wide(dtype: DType) -> DType:
     return FLOAT32 if dtype.itemsize == 2 else dtype
 
 
-def _in_dtype(parameter: Parameter, dtype: DType) -> Tensor:
+def in_dtype(parameter: Parameter, dtype: DType) -> Tensor:
     if isinstance(parameter, Tensor):
         return cast(parameter, dtype)
     with np.errstate(over="ignore"):  # the largest numbers of a narrow type are inf
         return weak_scalar(parameter, dtype)
 
 
-def _float_dtype(dtype: Any, parameters: Sequence[Parameter], name: str) -> DType:
+def as_float_dtype(dtype: Any, parameters: Sequence[Parameter], name: str) -> DType:
     """The dtype of random floats: as told, as the parameters, or the default."""
     if dtype is None:
         tensors = [x for x in parameters if isinstance(x, Tensor)]
         floats = [x.dtype for x in tensors if is_float(x.dtype)]
         return promote_all(floats) if floats else default_float()
-    kind = _as_dtype(dtype, name)
+    kind = dtype_of(dtype, name)
     if not is_float(kind):
         raise DTypeError(
             f"draws floats, not {kind}",
@@ -257,14 +257,14 @@ def _float_dtype(dtype: Any, parameters: Sequence[Parameter], name: str) -> DTyp
     return kind
 
 
-def _as_dtype(dtype: Any, name: str) -> DType:
+def dtype_of(dtype: Any, name: str) -> DType:
     try:
         return as_dtype(dtype)
     except TypeError as error:
         raise DTypeError(str(error), op=name) from None
 
 
-def _sizes(shape: Any, parameters: Sequence[Parameter], name: str) -> Shape:
+def sizes_of(shape: Any, parameters: Sequence[Parameter], name: str) -> Shape:
     """The shape of a result: the one asked for, broadcast with the parameters'."""
     sizes = () if shape is None else as_shape(shape, name)
     if TRACE.get() is None and any(isinstance(size, Dim) for size in sizes):

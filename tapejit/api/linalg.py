@@ -39,6 +39,7 @@ from tapejit.api.factorisations import (
 )
 from tapejit.api.linear import matmul
 from tapejit.api.manipulation import broadcast_to, matrix_transpose, reshape
+from tapejit.api.manipulation import stack as stack_tensors
 from tapejit.api.naming import named
 from tapejit.api.norms import matrix_norm, norm, norm_of_matrices, vector_norm
 from tapejit.api.tensor import Tensor, TracedTensor
@@ -154,11 +155,12 @@ def inv(x: Any, /) -> Tensor:
 
 
 @named
-def pinv(x: Any, /, *, rtol: float | None = None) -> Tensor:
+def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     """The pseudo-inverse; its gradient takes the rank to be constant.
 
     Singular values up to `rtol` times the largest count as zero; by default that is
-    the larger side of the matrix times the epsilon of its dtype.
+    the larger side of the matrix times the epsilon of its dtype. A stack of matrices
+    may have one `rtol` each.
 
     >>> import tapejit as tj
     >>> print(tj.linalg.pinv(tj.asarray([[2.0, 0.0], [0.0, 0.0]])))
@@ -166,21 +168,32 @@ def pinv(x: Any, /, *, rtol: float | None = None) -> Tensor:
      [0.  0. ]]
     """
     x = as_matrix(x, "pinv")
-    return apply(ops.pinv, x, rtol=_cutoff(x, rtol))
+    cutoff = _cutoff(x, rtol)
+    if isinstance(cutoff, float):
+        return apply(ops.pinv, x, rtol=cutoff)
+    stack = np.broadcast_shapes(x.shape[:-2], cutoff.shape)
+    rows, columns = x.shape[-2:]
+    matrices = reshape(broadcast_to(x, (*stack, rows, columns)), (-1, rows, columns))
+    each = np.broadcast_to(cutoff, stack).ravel()
+    if not each.size:
+        return zeros((*stack, columns, rows), dtype=x.dtype)
+    inverses = [
+        apply(ops.pinv, matrices[at], rtol=float(part)) for at, part in enumerate(each)
+    ]
+    return reshape(stack_tensors(inverses), (*stack, columns, rows))
 
 
-def _cutoff(x: Tensor, rtol: Any) -> float:
-    """The part of the largest singular value that counts as zero."""
+def _cutoff(x: Tensor, rtol: Any) -> Any:
+    """The part of the largest singular value that counts as zero.
+
+    It is a float, or an array with one number per matrix of a stack.
+    """
     if rtol is None:
-        return max(x.shape[-2:]) * _epsilon(x.dtype)
+        return float(max(x.shape[-2:]) * _epsilon(x.dtype))
     if isinstance(rtol, TracedTensor):
         raise rtol._no_value("rtol")
-    if np.ndim(rtol):
-        raise ArgumentTypeError(
-            f"rtol is one number, got {rtol!r}",
-            help="map the function over matrices and numbers with a Python loop",
-        )
-    return float(rtol)
+    parts = np.asarray(rtol, np.float64)
+    return parts if parts.ndim else float(parts)
 
 
 def _epsilon(dtype: DType) -> float:
@@ -208,6 +221,8 @@ def lstsq(a: Any, b: Any, /, *, rcond: float | None = None) -> LstsqResult:
             help="for a stack of matrices write tj.linalg.pinv(a) @ b",
         )
     cutoff = _cutoff(a, rcond)
+    if not isinstance(cutoff, float):
+        raise ArgumentTypeError(f"rcond is one number, got {rcond!r}")
     x = matmul(apply(ops.pinv, a, rtol=cutoff), b)
     s = svdvals(a)
     rank = _count_above(s, cutoff)
@@ -223,16 +238,18 @@ def lstsq(a: Any, b: Any, /, *, rcond: float | None = None) -> LstsqResult:
     return LstsqResult(x, reshape(squares, (-1,)), rank, s)
 
 
-def _count_above(s: Tensor, cutoff: float) -> Tensor:
+def _count_above(s: Tensor, cutoff: Any) -> Tensor:
     """How many singular values are not zero."""
     largest: Any = 0.0
     if s.shape[-1]:
         largest = reductions.max(s, axis=-1, keepdims=True)
+    if not isinstance(cutoff, float):
+        cutoff = cutoff[..., None].astype(s.dtype)
     return reductions.sum(elementwise.greater(s, largest * cutoff), axis=-1)
 
 
 @named
-def matrix_rank(x: Any, /, *, rtol: float | None = None) -> Tensor:
+def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     """How many singular values exceed `rtol` times the largest.
 
     >>> import tapejit as tj

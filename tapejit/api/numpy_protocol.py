@@ -28,7 +28,6 @@ from tapejit.api import (
     float_bits,
     linear,
     reductions,
-    special,
     trigonometry,
 )
 from tapejit.api.dispatch import as_operand
@@ -96,8 +95,6 @@ SCIPY_UFUNCS: Final[dict[str, Callable[..., Any]]] = {
     "expm1": elementwise.expm1,
     "log1p": elementwise.log1p,
     "xlogy": exponentials.xlogy,
-    **{name: getattr(special, name) for name in special.__all__},
-    "_zeta": special.zeta,  # what scipy.special.zeta calls
 }
 
 COMPARISONS: Final = frozenset(
@@ -243,8 +240,22 @@ def _check_options(name: str, inputs: Sequence[Any], options: dict[str, Any]) ->
 
 def _scipy_meaning(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """tapejit's function for a ufunc of `scipy.special`."""
-    known = SCIPY_UFUNCS.get(ufunc.__name__)
-    return known if _is_from_scipy(ufunc) else None
+    if not _is_from_scipy(ufunc):
+        return None
+    name = ufunc.__name__.removeprefix("_")  # scipy.special.zeta calls `_zeta`
+    return SCIPY_UFUNCS.get(name) or scipy_ufuncs().get(name)
+
+
+def scipy_ufuncs() -> dict[str, Callable[..., Any]]:
+    """tapejit's functions by the names of all of `scipy.special`'s ufuncs.
+
+    >>> "gammaln" in scipy_ufuncs()
+    True
+    """
+    from tapejit.api import special  # which most programs do without
+
+    names = set(special.__all__) - special.PLAIN_FUNCTIONS
+    return SCIPY_UFUNCS | {name: getattr(special, name) for name in names}
 
 
 def _is_from_scipy(ufunc: np.ufunc) -> bool:

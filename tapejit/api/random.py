@@ -1,30 +1,22 @@
-"""Random numbers: generators that remember where they are, and keys that do not.
+"""Random numbers: functions that draw from a default generator, and keys.
 
 The data structure is the state of `tapejit/ops/philox.py`, six words that name a stream
-and a place in it. A `Generator` holds one in a Variable and moves it on with every
-draw; the functions of this module draw from a default one. A key is a state given by
-hand: `uniform((3,), key=k)` is a function of `k` and changes nothing.
+and a place in it. A `Generator` (in `generator.py`) holds one and moves it on with
+every draw; the functions of this module draw from a default one. A key is a state
+given by hand: `uniform((3,), key=k)` is a function of `k` and changes nothing.
 
-What the words become is in `distributions.py`, whose functions take a source of words.
-For a generator that is `Generator._draw`: under the generator's lock it reads the
-state, draws, makes of the words what is wanted, and then moves the state on; so
-threads never get the same words, and a call that fails has drawn nothing.
-
-Start reading at `Generator`, then `Generator._draw`.
+Start reading at `key`, then `uniform`.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tapejit import ops
-from tapejit.api.dispatch import TRACE, apply, as_operand
+from tapejit.api.dispatch import apply, as_operand
 from tapejit.api.distributions import (
-    Make,
-    Source,
     draw_bernoulli,
     draw_integers,
     draw_normal,
@@ -33,208 +25,22 @@ from tapejit.api.distributions import (
     named,
     natural,
 )
+from tapejit.api.generator import DEFAULT, Generator, as_key, source_of
+from tapejit.api.random_distributions import (
+    draw_beta,
+    draw_categorical,
+    draw_choice,
+    draw_exponential,
+    draw_gamma,
+    draw_gumbel,
+    draw_laplace,
+    draw_poisson,
+    draw_shuffle,
+    draw_truncated_normal,
+)
 from tapejit.api.tensor import Tensor
-from tapejit.api.variable import Variable
-from tapejit.dims import Shape, Size
-from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops import philox
-from tapejit.ops.random import STATE_SIZE, block_count
-
-
-class Generator:
-    """A source of random numbers that goes on from draw to draw.
-
-    The numbers depend on the seed, any integer from 0 on, and on the draws so far,
-    and are the same on every machine. Without a seed it takes one from the operating
-    system, which `seed` tells. Threads may share a generator: no two of their draws
-    overlap. A call that raises has drawn nothing.
-
-    Under `tj.vmap` each row gets numbers of its own. Pickles and deep copies go on
-    from the same place, independently; so does the child of a fork, which therefore
-    draws what its parent draws unless one of them is `reset`.
-
-    >>> import tapejit as tj
-    >>> generator = tj.random.Generator(7)
-    >>> print(generator.integers(10, shape=5), generator.integers(10, shape=5))
-    [8 9 6 3 4] [8 1 5 4 2]
-    >>> print(tj.random.Generator(7).integers(10, shape=5))
-    [8 9 6 3 4]
-    """
-
-    __slots__ = ("__weakref__", "_seed", "_variable")
-
-    def __init__(self, seed: Any = None) -> None:
-        number = _seed_or_fresh(seed)
-        self._hold(philox.seed_state(number), number)
-
-    def _hold(self, state: Any, seed: int | None) -> None:
-        self._seed = seed
-        # Its lock is the generator's: whoever writes a variable holds it.
-        self._variable = Variable(state, trainable=False, name="random state")
-
-    @property
-    def seed(self) -> int | None:
-        """The seed it started from; None if it was split off or given a state.
-
-        >>> import tapejit as tj
-        >>> tj.random.Generator(7).seed
-        7
-        """
-        return self._seed
-
-    @property
-    def state(self) -> Tensor:
-        """Where it is, as a tensor; assign it to go back there.
-
-        The state is also a key: what `key=generator.state` draws is what the
-        generator draws next.
-
-        >>> import tapejit as tj
-        >>> generator = tj.random.Generator(7)
-        >>> before = generator.state
-        >>> first = generator.normal()
-        >>> generator.state = before
-        >>> bool(generator.normal() == first)
-        True
-        """
-        return self._variable.value()
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        new = _as_key(state, "state")
-        with self._variable._lock:
-            old = self._variable._tensor._value
-            self._variable.assign(new)
-            if not _is_same_stream(old, new._value):
-                self._seed = None
-
-    def reset(self, seed: Any = None) -> None:
-        """Start again from a seed; without one, from one of the operating system.
-
-        >>> import tapejit as tj
-        >>> generator = tj.random.Generator(7)
-        >>> first = generator.uniform()
-        >>> generator.reset(7)
-        >>> bool(generator.uniform() == first)
-        True
-        """
-        number = _seed_or_fresh(seed)
-        with self._variable._lock:
-            self._variable.assign(philox.seed_state(number))
-            self._seed = number
-
-    def split(self, n: int = 2) -> list[Generator]:
-        """New generators, independent of this one and of each other.
-
-        This one moves on, so that the next split gives others.
-
-        >>> import tapejit as tj
-        >>> first, second = tj.random.Generator(7).split(2)
-        >>> print(first.integers(10, shape=5), second.integers(10, shape=5))
-        [6 4 6 4 9] [3 4 1 1 5]
-        """
-        count = natural(n, "n", "split")
-        with self._variable._lock:
-            state = self._variable._operand()
-            states = apply(ops.random_split, state, count=count)._value
-            self._advance(state, 1)
-        return [_restored(row, None) for row in states]
-
-    def uniform(
-        self, shape: Any = (), minval: Any = 0, maxval: Any = 1, dtype: Any = None
-    ) -> Tensor:
-        """Numbers spread evenly over [minval, maxval): see `tj.random.uniform`.
-
-        >>> import tapejit as tj
-        >>> print(tj.random.Generator(7).uniform(2, -1, 1))
-        [-0.46014977  0.6631247 ]
-        """
-        return draw_uniform(self._draw, shape, minval, maxval, dtype)
-
-    def normal(
-        self, shape: Any = (), mean: Any = 0, stddev: Any = 1, dtype: Any = None
-    ) -> Tensor:
-        """Numbers of a normal distribution: see `tj.random.normal`.
-
-        >>> import tapejit as tj
-        >>> print(tj.random.Generator(7).normal(2, mean=100))
-        [ 99.38696 100.96036]
-        """
-        return draw_normal(self._draw, shape, mean, stddev, dtype)
-
-    def bernoulli(self, p: Any = 0.5, shape: Any = ()) -> Tensor:
-        """True with probability `p`: see `tj.random.bernoulli`.
-
-        >>> import tapejit as tj
-        >>> print(tj.random.Generator(7).bernoulli(0.5, shape=4))
-        [False False False  True]
-        """
-        return draw_bernoulli(self._draw, p, shape)
-
-    def integers(
-        self, low: Any, high: Any = None, shape: Any = (), dtype: Any = None
-    ) -> Tensor:
-        """Integers from `low` up to but not including `high`: see `tj.random.integers`.
-
-        >>> import tapejit as tj
-        >>> print(tj.random.Generator(7).integers(1, 7, shape=6))
-        [5 6 4 2 3 3]
-        """
-        return draw_integers(self._draw, low, high, shape, dtype)
-
-    def permutation(self, x: Any, axis: int = 0) -> Tensor:
-        """The elements of `x` in a random order: see `tj.random.permutation`.
-
-        >>> import tapejit as tj
-        >>> print(tj.random.Generator(7).permutation(6))
-        [3 5 4 2 0 1]
-        """
-        return draw_permutation(self._draw, x, axis)
-
-    def _draw(self, shape: Shape, bits: int, make: Make) -> Tensor:
-        """What `make` makes of random words, which are used up if it succeeds.
-
-        While a function is mapped, how many rows will be drawn is not known yet: the
-        draw gets a stream of its own, long enough for any number.
-        """
-        with self._variable._lock:
-            state = source = self._variable._operand()
-            if TRACE.get() is None:
-                blocks = block_count(shape, bits)
-            else:
-                blocks = 1
-                source = Tensor(apply(ops.random_split, state, count=1)._value[0])
-            made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
-            self._advance(state, blocks)
-        return made
-
-    def _advance(self, state: Tensor, blocks: Size) -> None:
-        self._variable.assign(apply(ops.random_advance, state, blocks=blocks))
-
-    def __repr__(self) -> str:
-        low, high = self._variable._tensor._value[2:4].tolist()
-        seed = "" if self._seed is None else f"seed {self._seed}, "
-        return f"<tj.random.Generator {seed}{low + (high << 32)} blocks drawn>"
-
-    def __copy__(self) -> Generator:
-        return self  # as a Variable: the state is all there is, and it is shared
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        with self._variable._lock:
-            return (_restored, (np.array(self._variable._tensor._value), self._seed))
-
-
-def _restored(state: Any, seed: int | None) -> Generator:
-    """A generator at a state."""
-    generator = Generator.__new__(Generator)
-    generator._hold(state, seed)
-    return generator
-
-
-def _is_same_stream(one: Any, other: Any) -> bool:
-    """Whether two states differ at most in the low half of their counters."""
-    stream = [0, 1, 4, 5]
-    return np.array_equal(one[stream], other[stream])
 
 
 def default_generator() -> Generator:
@@ -247,7 +53,7 @@ def default_generator() -> Generator:
     >>> tj.random.default_generator()
     <tj.random.Generator seed 7, 0 blocks drawn>
     """
-    return _DEFAULT
+    return DEFAULT
 
 
 def set_seed(seed: Any) -> None:
@@ -266,7 +72,7 @@ def set_seed(seed: Any) -> None:
             op="set_seed",
             help="for a fresh one write tj.random.default_generator().reset()",
         )
-    _DEFAULT.reset(seed)
+    DEFAULT.reset(seed)
 
 
 # Keys
@@ -299,7 +105,7 @@ def split(key: Any, n: int = 2) -> Tensor:
     [0.8194337  0.07728678]
     """
     count = natural(n, "n", "split")
-    return apply(ops.random_split, _as_key(key, "split"), count=count)
+    return apply(ops.random_split, as_key(key, "split"), count=count)
 
 
 def fold_in(key: Any, data: Any) -> Tensor:
@@ -313,7 +119,7 @@ def fold_in(key: Any, data: Any) -> Tensor:
     6
     5
     """
-    state = _as_key(key, "fold_in")
+    state = as_key(key, "fold_in")
     if isinstance(data, int):
         number = natural(data, "data", "fold_in")
         if number > philox.MASK64:
@@ -328,34 +134,6 @@ def fold_in(key: Any, data: Any) -> Tensor:
         )
     with named("fold_in"):
         return apply(ops.random_fold_in, state, numbers)
-
-
-def _as_key(key: Any, name: str) -> Tensor:
-    """A key that is one, or an error that says how to make one."""
-    hint = "make one with tj.random.key(seed)"
-    if isinstance(key, (int, Generator)):
-        raise ArgumentTypeError(
-            f"a key is a tensor, got {type(key).__name__}", op=name, help=hint
-        )
-    tensor = as_operand(key, name)
-    if tensor.dtype != np.uint32 or tensor.shape != (STATE_SIZE,):
-        is_many = tensor.dtype == np.uint32 and tensor.shape[-1:] == (STATE_SIZE,)
-        raise DTypeError(
-            f"a key is u32[{STATE_SIZE}], got {tensor._type}",
-            op=name,
-            help="for several keys use tj.vmap" if is_many else hint,
-        )
-    return tensor
-
-
-def _source(key: Any, name: str) -> Source:
-    """Where a function of this module takes its words from."""
-    if key is None:
-        return _DEFAULT._draw
-    state = _as_key(key, name)
-    return lambda shape, bits, make: make(
-        apply(ops.keyed_bits, state, shape=shape, bits=bits)
-    )
 
 
 # Distributions
@@ -384,7 +162,7 @@ def uniform(
     >>> tj.random.uniform((2, 1), maxval=tj.asarray([1.0, 10.0, 100.0])).shape
     (2, 3)
     """
-    return draw_uniform(_source(key, "uniform"), shape, minval, maxval, dtype)
+    return draw_uniform(source_of(key, "uniform"), shape, minval, maxval, dtype)
 
 
 def normal(
@@ -410,7 +188,7 @@ def normal(
     >>> print(x, *tape.gradient(x, [mean, stddev]))
     [ 9.938696 20.096035] [1. 1.] 0.34731823
     """
-    return draw_normal(_source(key, "normal"), shape, mean, stddev, dtype)
+    return draw_normal(source_of(key, "normal"), shape, mean, stddev, dtype)
 
 
 def bernoulli(p: Any = 0.5, shape: Any = (), *, key: Any = None) -> Tensor:
@@ -427,7 +205,7 @@ def bernoulli(p: Any = 0.5, shape: Any = (), *, key: Any = None) -> Tensor:
      [False False  True  True]
      [False False  True  True]]
     """
-    return draw_bernoulli(_source(key, "bernoulli"), p, shape)
+    return draw_bernoulli(source_of(key, "bernoulli"), p, shape)
 
 
 def integers(
@@ -443,7 +221,7 @@ def integers(
     >>> print(tj.random.integers(6, shape=5), tj.random.integers(-1, 2, shape=5))
     [4 5 3 1 2] [ 1 -1  0  0 -1]
     """
-    return draw_integers(_source(key, "integers"), low, high, shape, dtype)
+    return draw_integers(source_of(key, "integers"), low, high, shape, dtype)
 
 
 def permutation(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
@@ -456,28 +234,234 @@ def permutation(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
     >>> print(tj.random.permutation(5), tj.random.permutation([1.5, 2.5, 3.5]))
     [3 4 2 0 1] [2.5 3.5 1.5]
     """
-    return draw_permutation(_source(key, "permutation"), x, axis)
+    return draw_permutation(source_of(key, "permutation"), x, axis)
 
 
-def _seed_or_fresh(seed: Any) -> int:
-    """A seed as an int, or one of 128 bits from the operating system."""
-    if seed is None:
-        return int.from_bytes(os.urandom(16), "little")
-    return natural(seed, "a seed", "Generator")
+def truncated_normal(
+    lower: Any = -2,
+    upper: Any = 2,
+    shape: Any = (),
+    mean: Any = 0,
+    stddev: Any = 1,
+    dtype: Any = None,
+    *,
+    key: Any = None,
+) -> Tensor:
+    """Numbers of a normal distribution that lie between two bounds.
+
+    The bounds are in standard deviations from the mean: what is drawn is
+    `mean + stddev * z` with lower <= z <= upper, and the bounds may be infinite. All
+    four may be tensors or variables, to which gradients flow, and broadcast with
+    `shape`. More than 37 standard deviations from the mean it is the nearer bound.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.truncated_normal(0, tj.inf, shape=3))
+    [0.2126982  0.00497754 0.46759102]
+    """
+    source = source_of(key, "truncated_normal")
+    return draw_truncated_normal(source, lower, upper, shape, mean, stddev, dtype)
 
 
-_DEFAULT: Final = Generator()
+def exponential(
+    shape: Any = (), scale: Any = 1, dtype: Any = None, *, key: Any = None
+) -> Tensor:
+    """Positive numbers with P(x > t) = exp(-t / scale); `scale` is their mean.
+
+    `scale` may be a tensor or a variable, to which gradients flow.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.exponential(3))
+    [1.7811898 5.528616  1.0218654]
+    """
+    return draw_exponential(source_of(key, "exponential"), shape, scale, dtype)
+
+
+def gamma(
+    alpha: Any,
+    shape: Any = (),
+    scale: Any = 1,
+    dtype: Any = None,
+    *,
+    key: Any = None,
+) -> Tensor:
+    """Numbers of a gamma distribution: of density z^(alpha-1) e^-z / Γ(alpha), scaled.
+
+    `alpha` and `scale` may be tensors or variables; they broadcast with `shape`.
+    Gradients flow to both, to `alpha` by implicit reparametrisation: the number moves
+    so that the probability of a smaller one stays the same. The mean is alpha · scale.
+    For a small `alpha` many numbers are too small for a float and become 0.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> alpha = tj.Variable([0.5, 3.0])
+    >>> with tj.GradientTape() as tape:
+    ...     x = tj.random.gamma(alpha)
+    >>> print(x, tape.gradient(x, alpha))
+    [0.52886647 4.937157  ] [1.3771343 1.3420982]
+    """
+    return draw_gamma(source_of(key, "gamma"), alpha, shape, scale, dtype)
+
+
+def beta(
+    a: Any, b: Any, shape: Any = (), dtype: Any = None, *, key: Any = None
+) -> Tensor:
+    """Numbers in [0, 1] of a beta distribution: density x^(a-1) (1-x)^(b-1) / B(a, b).
+
+    `a` and `b` may be tensors or variables, to which gradients flow as in `gamma`.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.beta(2.0, tj.asarray([1.0, 10.0])))
+    [0.88542044 0.348863  ]
+    """
+    return draw_beta(source_of(key, "beta"), a, b, shape, dtype)
+
+
+def laplace(
+    shape: Any = (),
+    loc: Any = 0,
+    scale: Any = 1,
+    dtype: Any = None,
+    *,
+    key: Any = None,
+) -> Tensor:
+    """Numbers of a Laplace distribution: density exp(-|x - loc| / scale) / (2 scale).
+
+    `loc` and `scale` may be tensors or variables, to which gradients flow.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.laplace(3))
+    [1.0880426  4.835469   0.32871822]
+    """
+    return draw_laplace(source_of(key, "laplace"), shape, loc, scale, dtype)
+
+
+def gumbel(
+    shape: Any = (),
+    loc: Any = 0,
+    scale: Any = 1,
+    dtype: Any = None,
+    *,
+    key: Any = None,
+) -> Tensor:
+    """Numbers of a Gumbel distribution: P(x < t) = exp(-exp(-(t - loc) / scale)).
+
+    `loc` and `scale` may be tensors or variables, to which gradients flow. Where the
+    largest of `logits + gumbel(...)` is, is distributed as `softmax(logits)`.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.gumbel(3))
+    [-0.57728153 -1.7099375  -0.02162979]
+    """
+    return draw_gumbel(source_of(key, "gumbel"), shape, loc, scale, dtype)
+
+
+def poisson(
+    rate: Any = 1, shape: Any = (), dtype: Any = None, *, key: Any = None
+) -> Tensor:
+    """Counts k from 0 on with probability e^-rate rate^k / k!.
+
+    `rate` may be a tensor or a variable; it broadcasts with `shape`. The dtype is int64
+    unless told otherwise. A rate that is negative, NaN or above 2**62 gives -1. Counts
+    have no gradient.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.poisson([0.1, 1.0, 10.0], shape=(2, 1)))
+    [[ 0  4 11]
+     [ 0  1  9]]
+    """
+    return draw_poisson(source_of(key, "poisson"), rate, shape, dtype)
+
+
+def categorical(
+    logits: Any,
+    shape: Any = (),
+    axis: int = -1,
+    dtype: Any = None,
+    *,
+    key: Any = None,
+) -> Tensor:
+    """Positions along an axis of `logits`, with probabilities `softmax(logits)`.
+
+    The other axes of `logits` broadcast with `shape`, and each element of the result
+    has its own draw: for 100 from each row of a matrix, `shape=(100, 1)`. A logit of
+    -inf is never chosen. A choice has no gradient; for one that has, add `gumbel` noise
+    and take a softmax.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.categorical(tj.log(tj.asarray([0.4, 0.0, 0.6])), 10))
+    [2 2 2 0 2 0 2 0 2 2]
+    """
+    source = source_of(key, "categorical")
+    return draw_categorical(source, logits, shape, axis, dtype)
+
+
+def choice(
+    a: Any,
+    shape: Any = (),
+    replace: bool = True,
+    p: Any = None,
+    axis: int = 0,
+    *,
+    key: Any = None,
+) -> Tensor:
+    """Elements of `a` along an axis; an integer n stands for 0, 1, ..., n - 1.
+
+    With `replace=False` no element is chosen twice. `p` are their probabilities, equal
+    if not given; they need not add up to 1. Gradients flow to `a`, not to `p`.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.choice(5, 3, replace=False))
+    [3 4 2]
+    >>> print(tj.random.choice([1.5, 2.5], (2, 3), p=[0.2, 0.8]))
+    [[2.5 1.5 2.5]
+     [2.5 2.5 2.5]]
+    """
+    return draw_choice(source_of(key, "choice"), a, shape, replace, p, axis)
+
+
+def shuffle(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
+    """The elements of a tensor in a random order along an axis.
+
+    The tensor itself stays as it is. Gradients flow to `x`.
+
+    >>> import tapejit as tj
+    >>> tj.random.set_seed(7)
+    >>> print(tj.random.shuffle([[1, 2], [3, 4], [5, 6]]))
+    [[5 6]
+     [1 2]
+     [3 4]]
+    """
+    return draw_shuffle(source_of(key, "shuffle"), x, axis)
+
 
 __all__ = [
     "Generator",
     "bernoulli",
+    "beta",
+    "categorical",
+    "choice",
     "default_generator",
+    "exponential",
     "fold_in",
+    "gamma",
+    "gumbel",
     "integers",
     "key",
+    "laplace",
     "normal",
     "permutation",
+    "poisson",
     "set_seed",
+    "shuffle",
     "split",
+    "truncated_normal",
     "uniform",
 ]

@@ -295,13 +295,17 @@ def _on_line(x: Tensor, xp: Tensor, fp: Tensor, at: Tensor) -> Tensor:
     """
     segment = where(at < xp.size - 1, at, xp.size - 2)
     after = segment + 1
-    rise = take(fp, after, axis=0) - take(fp, segment, axis=0)
+    first, second = take(fp, segment, axis=0), take(fp, after, axis=0)
+    rise = second - first
     slope = rise / (take(xp, after, axis=0) - take(xp, segment, axis=0))
     start = take(fp, at, axis=0)
     step = x - take(xp, at, axis=0)
     near = slope * step + start
-    far = slope * (x - take(xp, after, axis=0)) + take(fp, after, axis=0)
+    far = slope * (x - take(xp, after, axis=0)) + second
     line = where(isnan(near), far, near)
+    # Between two equal infinities the line is infinite, though its slope is NaN.
+    is_level = logical_and(first == second, logical_not(isnan(x)))
+    line = where(logical_and(isnan(line), is_level), first, line)
     is_point = logical_and(step == 0, logical_not(isfinite(slope)))
     return where(is_point, start, line)
 

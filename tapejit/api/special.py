@@ -14,7 +14,7 @@ Start reading at `erfc`, then `gammainc`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tapejit import ops
 from tapejit.api.dispatch import (
@@ -65,6 +65,9 @@ __all__ = [
     "xlogy",
     "zeta",
 ]
+
+# What SciPy has as functions and not as ufuncs: they do not ask their arguments.
+PLAIN_FUNCTIONS: Final = frozenset({"log_softmax", "logsumexp", "polygamma", "softmax"})
 
 
 # The error function and the normal distribution

@@ -13,6 +13,7 @@ Start reading at `zeta`, then `zeta_slope`.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -90,12 +91,18 @@ def zeta_slope(s: Any, q: Any, *, order: int) -> Any:
         inverse = (-1) ** i * math.factorial(i) / (s - 1) ** (i + 1)
         out = out + math.comb(order, i) * inverse * _power(start, 1 - s, order - i)
     for j, coefficient in enumerate(CORRECTION, 1):
-        rising = np.polynomial.Polynomial.fromroots(-np.arange(2.0 * j - 1))
+        end = 1 - 2 * j - s
         for i in range(min(order, 2 * j - 1) + 1):
-            factor = coefficient * math.comb(order, i) * rising.deriv(i)(s)
-            out = out + factor * _power(start, 1 - 2 * j - s, order - i)
+            factor = coefficient * math.comb(order, i) * _rising(2 * j - 1, i)(s)
+            out = out + factor * _power(start, end, order - i)
     out = np.where(np.isinf(q), 0.0, out)
     return np.where(is_defined, out, np.nan)
+
+
+@cache
+def _rising(count: int, order: int) -> np.polynomial.Polynomial:
+    """s (s + 1) ··· of so many factors, differentiated so many times."""
+    return np.polynomial.Polynomial.fromroots(-np.arange(float(count))).deriv(order)
 
 
 def _power(base: Any, exponent: Any, order: int) -> Any:

@@ -56,6 +56,7 @@ Words = NDArray[np.uint64]
 TABLE: Final = TABLES[np.dtype(np.uint64)]
 LN2: Final = math.log(2)
 INT64: Final = np.dtype("int64")
+LARGEST: Final = 1e300  # sums of gamma numbers of larger parameters overflow
 CHUNK: Final = 1 << 13  # the arrays of one chunk fit the second-level cache
 
 
@@ -127,7 +128,7 @@ def beta_of(words: Words, a: Doubles, b: Doubles) -> Doubles:
     left, low = gamma_numbers(words, a)
     # The second number has a stream of its own, named by the complement.
     right, high = gamma_numbers(~words, b)
-    is_defined = (a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b)
+    is_defined = (a > 0) & (b > 0) & (np.maximum(a, b) < LARGEST)
     return np.where(is_defined, left / (left + right * np.exp(high - low)), np.nan)
 
 

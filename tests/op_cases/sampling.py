@@ -81,13 +81,13 @@ def gamma(word: int, shape: float) -> tuple[float, float]:
 
 
 def beta(word: int, a: float, b: float) -> tuple[float, float]:
-    if not (0 < a < math.inf and 0 < b < math.inf):
+    if not (0 < a < 1e300 and 0 < b < 1e300):  # they would overflow
         return math.nan, 0.0
     left, first = log_gamma_number(word, a)
     right, second = log_gamma_number(~word % 2**64, b)
     gap = right - left
     value = 1 / (1 + math.exp(gap)) if gap < 709 else math.exp(-min(gap, 800))
-    return value, value * (first + second)
+    return value, value * min(first + second, 1e300)
 
 
 def poisson(words: Array, rate: Array) -> Array:

@@ -107,7 +107,8 @@ def zeta_slope(x: Array, q: Array, *, order: int) -> Truth:
     is_defined = (x > 1) & (q > 0) & np.isfinite(x)
     x, q = np.where(is_defined, x, 2), np.where(is_defined, q, 1)
     count = 2500
-    value = sum((q + k) ** -x * (-np.log(q + k)) ** order for k in range(count))
+    steps = q[..., None] + np.arange(count)
+    value = (steps ** -x[..., None] * (-np.log(steps)) ** order).sum(axis=-1)
     end = q + count
     power, size = end**-x, np.log(end)
     if order == 1:
@@ -217,14 +218,18 @@ BESSEL = [
 
 
 def wide_gammaln(x: Array) -> Array:
-    """By Stirling's series, 24 to the right of x."""
+    """By Stirling's series, from 24 to the right of x if that is small."""
     pi = 4 * np.arctan(np.longdouble(1))
-    shifted = x + 24
+    is_small = x < 100
+    product = np.ones(x.shape, np.longdouble)
+    for k in range(24):
+        product = product * np.where(is_small, x + k, 1)
+    shifted = np.where(is_small, x + 24, x)
     series = 1 / (12 * shifted) - 1 / (360 * shifted**3) + 1 / (1260 * shifted**5)
     series = series - 1 / (1680 * shifted**7) + 1 / (1188 * shifted**9)
     series = series - np.longdouble(691) / (360360 * shifted**11)
     out = (shifted - 0.5) * np.log(shifted) - shifted + np.log(2 * pi) / 2 + series
-    return out - sum(np.log(x + k) for k in range(24))
+    return out - np.log(product)
 
 
 def gamma_density(a: Array, x: Array) -> Truth:
@@ -319,9 +324,7 @@ def betainc_slope(a: Array, b: Array, x: Array, *, orders: tuple[int, int]) -> T
         by_b = psi(0, a + b + k) - psi(0, b) + np.log1p(-x)
         factor = {
             (1, 0): by_a,
-            (0, 1): by_b,
             (1, 1): by_a * by_b + psi(1, a + b + k),
-            (2, 0): by_a * by_a + psi(1, a + b + k) - psi(1, a + k + 1),
         }[orders]
         value, scale = value + term * factor, scale + term * (np.abs(factor) + 1)
     value = np.where(is_inside, value, np.where(is_defined, 0, np.nan))
@@ -372,7 +375,7 @@ INTEGRALS = [
         agreement=SUM,
         variants=tuple(
             Variant(shapes, {"orders": pair}, note="by".join(map(str, pair)))
-            for pair in ((1, 0), (0, 1), (1, 1), (2, 0))
+            for pair in ((1, 0), (1, 1))
             for shapes in SHAPES[3][: 2 if pair == (1, 0) else 1]
         ),
         refused=(Variant(((3,), (4,), (3,)), {"orders": (1, 0)}),),
