@@ -16,13 +16,19 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api import (
+    arrangement,
+    contraction,
     elementwise,
     indexing,
     linear,
     manipulation,
     reductions,
     representation,
+    scans,
+    selection,
+    sorting,
     standard,
+    statistics,
     variable,
 )
 from tapejit.api.at import At
@@ -392,6 +398,60 @@ class Operators:
     def any(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
         """Whether some element is true."""
         return reductions.any(self, axis=axis, keepdims=keepdims)
+
+    def var(
+        self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False
+    ) -> Tensor:
+        """The variance over `axis`."""
+        return statistics.var(self, axis=axis, correction=ddof, keepdims=keepdims)
+
+    def std(
+        self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False
+    ) -> Tensor:
+        """The standard deviation over `axis`."""
+        return statistics.std(self, axis=axis, correction=ddof, keepdims=keepdims)
+
+    def cumsum(self, axis: int | None = None) -> Tensor:
+        """The sums of all elements so far, of the flattened tensor without an axis."""
+        flat = self.flatten() if axis is None else self
+        return scans.cumulative_sum(flat, axis=0 if axis is None else axis)
+
+    def cumprod(self, axis: int | None = None) -> Tensor:
+        """The products of all elements so far."""
+        flat = self.flatten() if axis is None else self
+        return scans.cumulative_prod(flat, axis=0 if axis is None else axis)
+
+    def argsort(self, axis: int = -1) -> Tensor:
+        """The positions that put the elements in order."""
+        return sorting.argsort(self, axis=axis)
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        """The positions of the elements that are not zero, one tensor per axis."""
+        return sorting.nonzero(self)
+
+    def take(self, indices: Any, axis: int | None = None) -> Tensor:
+        """The elements at integer positions along an axis."""
+        return indexing.take(self, indices, axis=axis)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
+        """Each element several times."""
+        return arrangement.repeat(self, repeats, axis=axis)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Two axes exchanged."""
+        return arrangement.swapaxes(self, axis1, axis2)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The elements of a diagonal."""
+        return selection.diagonal(self, offset, axis1, axis2)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The sum of a diagonal."""
+        return contraction.trace(self, offset, axis1, axis2)
+
+    def copy(self) -> Tensor:
+        """The same values; tensors being immutable, they are shared."""
+        return elementwise.positive(self)
 
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
         """The elements held between two bounds."""
