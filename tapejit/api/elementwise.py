@@ -21,7 +21,6 @@ from tapejit.api.dispatch import (
     cast,
     operands,
     unary,
-    unary_float,
 )
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError
@@ -245,7 +244,7 @@ def sqrt(x: Any, /) -> Tensor:
     >>> print(tj.sqrt(tj.asarray([4.0, 9.0])))
     [2. 3.]
     """
-    return unary_float(ops.sqrt, x)
+    return unary(ops.sqrt, x, True)
 
 
 def exp(x: Any, /) -> Tensor:
@@ -255,7 +254,7 @@ def exp(x: Any, /) -> Tensor:
     >>> print(tj.exp(tj.asarray([0.0, 1.0])))
     [1.        2.7182817]
     """
-    return unary_float(ops.exp, x)
+    return unary(ops.exp, x, True)
 
 
 def expm1(x: Any, /) -> Tensor:
@@ -265,7 +264,7 @@ def expm1(x: Any, /) -> Tensor:
     >>> print(tj.expm1(tj.asarray([0.0])))
     [0.]
     """
-    return unary_float(ops.expm1, x)
+    return unary(ops.expm1, x, True)
 
 
 def log(x: Any, /) -> Tensor:
@@ -275,7 +274,7 @@ def log(x: Any, /) -> Tensor:
     >>> print(tj.log(tj.asarray([1.0])))
     [0.]
     """
-    return unary_float(ops.log, x)
+    return unary(ops.log, x, True)
 
 
 def log1p(x: Any, /) -> Tensor:
@@ -285,7 +284,7 @@ def log1p(x: Any, /) -> Tensor:
     >>> print(tj.log1p(tj.asarray([0.0])))
     [0.]
     """
-    return unary_float(ops.log1p, x)
+    return unary(ops.log1p, x, True)
 
 
 def sin(x: Any, /) -> Tensor:
@@ -295,7 +294,7 @@ def sin(x: Any, /) -> Tensor:
     >>> print(tj.sin(tj.asarray([0.0])))
     [0.]
     """
-    return unary_float(ops.sin, x)
+    return unary(ops.sin, x, True)
 
 
 def cos(x: Any, /) -> Tensor:
@@ -305,7 +304,7 @@ def cos(x: Any, /) -> Tensor:
     >>> print(tj.cos(tj.asarray([0.0])))
     [1.]
     """
-    return unary_float(ops.cos, x)
+    return unary(ops.cos, x, True)
 
 
 def tanh(x: Any, /) -> Tensor:
@@ -315,7 +314,7 @@ def tanh(x: Any, /) -> Tensor:
     >>> print(tj.tanh(tj.asarray([0.0])))
     [0.]
     """
-    return unary_float(ops.tanh, x)
+    return unary(ops.tanh, x, True)
 
 
 def sigmoid(x: Any, /) -> Tensor:
@@ -325,7 +324,7 @@ def sigmoid(x: Any, /) -> Tensor:
     >>> print(tj.sigmoid(tj.asarray([0.0])))
     [0.5]
     """
-    return unary_float(ops.sigmoid, x)
+    return unary(ops.sigmoid, x, True)
 
 
 def erf(x: Any, /) -> Tensor:
@@ -335,7 +334,7 @@ def erf(x: Any, /) -> Tensor:
     >>> print(tj.erf(tj.asarray([0.0])))
     [0.]
     """
-    return unary_float(ops.erf, x)
+    return unary(ops.erf, x, True)
 
 
 def pow(x: Any, y: Any, /) -> Tensor:

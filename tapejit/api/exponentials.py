@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapejit import ops
-from tapejit.api.dispatch import binary_float, unary_float
+from tapejit.api.dispatch import binary_float, unary
 from tapejit.api.tensor import Tensor
 
 __all__ = [
@@ -31,7 +31,7 @@ def exp2(x: Any, /) -> Tensor:
     >>> print(tj.exp2(tj.asarray([0.0, 3.0])))
     [1. 8.]
     """
-    return unary_float(ops.exp2, x)
+    return unary(ops.exp2, x, True)
 
 
 def log2(x: Any, /) -> Tensor:
@@ -41,7 +41,7 @@ def log2(x: Any, /) -> Tensor:
     >>> print(tj.log2(tj.asarray([1.0, 8.0])))
     [0. 3.]
     """
-    return unary_float(ops.log2, x)
+    return unary(ops.log2, x, True)
 
 
 def log10(x: Any, /) -> Tensor:
@@ -51,7 +51,7 @@ def log10(x: Any, /) -> Tensor:
     >>> print(tj.log10(tj.asarray([1.0, 1000.0])))
     [0. 3.]
     """
-    return unary_float(ops.log10, x)
+    return unary(ops.log10, x, True)
 
 
 def logaddexp(x: Any, y: Any, /) -> Tensor:
@@ -81,7 +81,7 @@ def cbrt(x: Any, /) -> Tensor:
     >>> print(tj.cbrt(tj.asarray([8.0, -27.0])))
     [ 2. -3.]
     """
-    return unary_float(ops.cbrt, x)
+    return unary(ops.cbrt, x, True)
 
 
 def rsqrt(x: Any, /) -> Tensor:
@@ -91,7 +91,7 @@ def rsqrt(x: Any, /) -> Tensor:
     >>> print(tj.rsqrt(tj.asarray([4.0, 16.0])))
     [0.5  0.25]
     """
-    return reciprocal(unary_float(ops.sqrt, x))
+    return reciprocal(unary(ops.sqrt, x, True))
 
 
 def reciprocal(x: Any, /) -> Tensor:

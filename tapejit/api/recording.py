@@ -15,8 +15,8 @@ Start reading at `Recording.record`, then `State`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from sys import _getframe
 from threading import Lock, get_ident
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
@@ -45,22 +45,36 @@ class State:
     """A point in the trie: the program recorded so far.
 
     `node` is what the last step recorded, `items` its projections if it has several
-    results. `saves` says which Tensors to keep: pairs of a Node and where its Tensor
-    is (an operand's position, or ~position of a result); `is_cut` that no gradient
-    can pass. `plans` holds the adjoint Graphs asked for at this point.
+    results. `saves` says which operands to keep, as pairs of a Node and a position;
+    `keeps_result` whether the result; `is_cut` that no gradient can pass. `is_plain`
+    is the usual case: one result, not cut. `plans` holds the adjoint Graphs asked
+    for at this point.
     """
 
-    __slots__ = ("is_cut", "items", "next", "node", "plans", "saves")
+    __slots__ = (
+        "is_cut",
+        "is_plain",
+        "items",
+        "keeps_result",
+        "next",
+        "node",
+        "plans",
+        "saves",
+    )
 
     def __init__(
         self,
         node: Node | None = None,
         items: tuple[Node, ...] = (),
         saves: tuple[tuple[Node, int], ...] = (),
+        *,
+        keeps_result: bool = False,
         is_cut: bool = False,
     ) -> None:
         self.node = node
+        self.keeps_result = keeps_result
         self.is_cut = is_cut
+        self.is_plain = not items and not is_cut
         self.items = items
         self.saves = saves
         self.next: dict[Any, State] = {}
@@ -152,28 +166,35 @@ class Recording:
         """Record an operation if one of its operands is recorded."""
         if self.thread != get_ident():
             return
+        if self.pending:
+            for x in inputs:
+                self.node_of(x)
         nodes = self.nodes
-        if len(inputs) == 2:  # written out: most operations have two operands
+        if len(inputs) == 1:  # one and two operands are written out: most ops have so
+            key: Any = nodes.get(inputs[0]._id)
+            if key is None:
+                return
+        elif len(inputs) == 2:
             x, y = inputs
             left, right = nodes.get(x._id), nodes.get(y._id)
-            if self.pending:
-                left, right = self.node_of(x), self.node_of(y)
-            if left is None and right is None:
-                return
-            key: Any = (
-                leaf_key(x) if left is None else left,
-                leaf_key(y) if right is None else right,
-            )
+            if left is None:
+                if right is None:
+                    return
+                value = x._value
+                key = (value.dtype.num, value.shape, right)
+            elif right is None:
+                value = y._value
+                key = (left, value.dtype.num, value.shape)
+            else:
+                key = (left, right)
         else:
             found = [nodes.get(x._id) for x in inputs]
-            if self.pending:
-                found = [self.node_of(x) for x in inputs]
             if not any(found):
                 return
             pairs = zip(found, inputs, strict=True)
             key = tuple([leaf_key(x) if n is None else n for n, x in pairs])
-        # Never nearer than: record, binary or apply, operator or function, user.
-        frame: Any = sys._getframe(3)
+        # Never nearer than: record, unary or apply, operator or function, user.
+        frame: Any = _getframe(3)
         while frame is not None and is_internal[frame.f_globals.get("__name__", "")]:
             frame = frame.f_back
         code, offset = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
@@ -185,27 +206,35 @@ class Recording:
         self.state = state
         node: Any = state.node
         self.order.append(node)
-        if state.items:
-            for part, projection in zip(result, state.items, strict=True):
-                if not part._id:
-                    part._id = next_id()
-                nodes[part._id] = projection
-            self.order.extend(state.items)
-        else:
+        if state.is_plain and not self.keeps_all:
             known = result._id  # another tape may have named it already
             if not known:
                 known = result._id = next_id()
             nodes[known] = node
-        if state.is_cut:
-            self.cut.add(node)
-            self.cut.update(state.items)
-        if self.keeps_all:
-            self._keep_all(node, state, inputs, result)
-        else:
+            if state.keeps_result:
+                self.values[node] = result
             for kept, at in state.saves:
-                self.values[kept] = (
-                    inputs[at] if at >= 0 else (result[~at] if state.items else result)
-                )
+                self.values[kept] = inputs[at]
+        else:
+            self._enter(state, inputs, result)
+
+    def _enter(self, state: State, inputs: Sequence[Tensor], result: Any) -> None:
+        """What `record` does for several results, cut paths, and when all is kept."""
+        node: Any = state.node
+        results = result if state.items else (result,)
+        outputs = state.items or (node,)
+        self.order.extend(state.items)
+        if state.is_cut:
+            self.cut.update((node, *state.items))
+        for part, out in zip(results, outputs, strict=True):
+            part._id = part._id or next_id()
+            self.nodes[part._id] = out
+            if state.keeps_result or self.keeps_all:
+                self.values[out] = part
+        for kept, at in state.saves:
+            self.values[kept] = inputs[at]
+        if self.keeps_all:
+            self.values.update(zip(node.inputs, inputs, strict=True))
 
     def _missed(
         self,
@@ -248,23 +277,10 @@ class Recording:
             for x, operand in zip(inputs, operands, strict=True)
         ]
         is_cut = not any(wanted) or not passes_gradient(node)
-        saves: list[tuple[Node, int]] = []
-        if not is_cut:
-            looked_at, at_result = needed_values(node, wanted)
-            saves = [(operands[at], at) for at in looked_at]
-            if at_result:
-                saves += [(part, ~at) for at, part in enumerate(items or (node,))]
-        return TRIE.grow(self.state, path, State(node, items, tuple(saves), is_cut))
-
-    def _keep_all(
-        self, node: Node, state: State, inputs: Sequence[Tensor], result: Any
-    ) -> None:
-        for x, operand in zip(inputs, node.inputs, strict=True):
-            self.values[operand] = x
-        for part, out in zip(
-            result if state.items else (result,), state.items or (node,), strict=True
-        ):
-            self.values[out] = part
+        looked_at, at_result = ((), False) if is_cut else needed_values(node, wanted)
+        saves = tuple((operands[at], at) for at in looked_at)
+        made = State(node, items, saves, keeps_result=at_result, is_cut=is_cut)
+        return TRIE.grow(self.state, path, made)
 
     def watch(self, tensor: Tensor) -> None:
         """From here on, what depends on `tensor` is recorded."""

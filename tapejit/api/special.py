@@ -17,14 +17,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tapejit import ops
-from tapejit.api.dispatch import (
-    apply,
-    as_operand,
-    binary_float,
-    cast,
-    operands,
-    unary_float,
-)
+from tapejit.api.dispatch import apply, as_operand, binary_float, cast, operands, unary
 from tapejit.api.elementwise import erf, sigmoid
 from tapejit.api.exponentials import xlogy
 from tapejit.api.nn import activations
@@ -80,7 +73,7 @@ def erfc(x: Any, /) -> Tensor:
     >>> print(tj.special.erfc(tj.asarray([0.0, 5.0])))
     [1.0000000e+00 1.5374598e-12]
     """
-    return unary_float(ops.erfc, x)
+    return unary(ops.erfc, x, True)
 
 
 def erfcx(x: Any, /) -> Tensor:
@@ -90,7 +83,7 @@ def erfcx(x: Any, /) -> Tensor:
     >>> print(tj.special.erfcx(tj.asarray([0.0, 100.0])))
     [1.         0.00564161]
     """
-    return unary_float(ops.erfcx, x)
+    return unary(ops.erfcx, x, True)
 
 
 def erfinv(x: Any, /) -> Tensor:
@@ -100,7 +93,7 @@ def erfinv(x: Any, /) -> Tensor:
     >>> print(tj.special.erfinv(tj.asarray([0.0, 0.5, 1.0])))
     [0.         0.47693628        inf]
     """
-    return unary_float(ops.erfinv, x)
+    return unary(ops.erfinv, x, True)
 
 
 def ndtr(x: Any, /) -> Tensor:
@@ -110,7 +103,7 @@ def ndtr(x: Any, /) -> Tensor:
     >>> print(tj.special.ndtr(tj.asarray([-1.0, 0.0, 1.0])))
     [0.15865526 0.5        0.8413448 ]
     """
-    return unary_float(ops.ndtr, x)
+    return unary(ops.ndtr, x, True)
 
 
 def log_ndtr(x: Any, /) -> Tensor:
@@ -120,7 +113,7 @@ def log_ndtr(x: Any, /) -> Tensor:
     >>> print(tj.special.log_ndtr(tj.asarray([-100.0, 0.0])))
     [-5.0055244e+03 -6.9314718e-01]
     """
-    return unary_float(ops.log_ndtr, x)
+    return unary(ops.log_ndtr, x, True)
 
 
 def ndtri(p: Any, /) -> Tensor:
@@ -130,7 +123,7 @@ def ndtri(p: Any, /) -> Tensor:
     >>> print(tj.special.ndtri(tj.asarray([0.0, 0.5, 0.975])))
     [     -inf 0.        1.9599644]
     """
-    return unary_float(ops.ndtri, p)
+    return unary(ops.ndtri, p, True)
 
 
 # Gamma and beta
@@ -143,7 +136,7 @@ def gammaln(x: Any, /) -> Tensor:
     >>> print(tj.special.gammaln(tj.asarray([1.0, 5.0])))
     [0.        3.1780539]
     """
-    return unary_float(ops.gammaln, x)
+    return unary(ops.gammaln, x, True)
 
 
 def digamma(x: Any, /) -> Tensor:
@@ -153,7 +146,7 @@ def digamma(x: Any, /) -> Tensor:
     >>> print(tj.special.digamma(tj.asarray([1.0, 2.0])))
     [-0.5772157   0.42278433]
     """
-    return unary_float(ops.digamma, x)
+    return unary(ops.digamma, x, True)
 
 
 psi = digamma
@@ -303,7 +296,7 @@ def logit(p: Any, /) -> Tensor:
     >>> print(tj.special.logit(tj.asarray([0.0, 0.5, 0.75])))
     [     -inf 0.        1.0986123]
     """
-    return unary_float(ops.logit, p)
+    return unary(ops.logit, p, True)
 
 
 def entr(x: Any, /) -> Tensor:
@@ -313,7 +306,7 @@ def entr(x: Any, /) -> Tensor:
     >>> print(tj.special.entr(tj.asarray([0.0, 0.5, 1.0])))
     [ 0.         0.3465736 -0.       ]
     """
-    return unary_float(ops.entr, x)
+    return unary(ops.entr, x, True)
 
 
 def rel_entr(x: Any, y: Any, /) -> Tensor:

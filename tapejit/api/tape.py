@@ -106,7 +106,7 @@ class GradientTape:
         """
         assert self._recording is not None
         self._recording.thread = None
-        TAPES.set(tuple(tape for tape in TAPES.get() if tape.thread is not None))
+        TAPES.set(tuple([tape for tape in TAPES.get() if tape.thread is not None]))
 
     def _entered(self, what: str) -> Recording:
         if self._recording is None:

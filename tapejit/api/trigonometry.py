@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from tapejit import ops
-from tapejit.api.dispatch import binary_float, unary_float
+from tapejit.api.dispatch import binary_float, unary
 from tapejit.api.tensor import Tensor
 
 __all__ = [
@@ -37,7 +37,7 @@ def tan(x: Any, /) -> Tensor:
     >>> print(tj.tan(tj.asarray([0.0, 1.0])))
     [0.        1.5574077]
     """
-    return unary_float(ops.tan, x)
+    return unary(ops.tan, x, True)
 
 
 def asin(x: Any, /) -> Tensor:
@@ -47,7 +47,7 @@ def asin(x: Any, /) -> Tensor:
     >>> print(tj.asin(tj.asarray([0.0, 1.0])))
     [0.        1.5707964]
     """
-    return unary_float(ops.asin, x)
+    return unary(ops.asin, x, True)
 
 
 def acos(x: Any, /) -> Tensor:
@@ -57,7 +57,7 @@ def acos(x: Any, /) -> Tensor:
     >>> print(tj.acos(tj.asarray([1.0, 0.0])))
     [0.        1.5707964]
     """
-    return unary_float(ops.acos, x)
+    return unary(ops.acos, x, True)
 
 
 def atan(x: Any, /) -> Tensor:
@@ -67,7 +67,7 @@ def atan(x: Any, /) -> Tensor:
     >>> print(tj.atan(tj.asarray([0.0, 1.0])))
     [0.        0.7853982]
     """
-    return unary_float(ops.atan, x)
+    return unary(ops.atan, x, True)
 
 
 def atan2(y: Any, x: Any, /) -> Tensor:
@@ -97,7 +97,7 @@ def sinh(x: Any, /) -> Tensor:
     >>> print(tj.sinh(tj.asarray([0.0, 1.0])))
     [0.        1.1752012]
     """
-    return unary_float(ops.sinh, x)
+    return unary(ops.sinh, x, True)
 
 
 def cosh(x: Any, /) -> Tensor:
@@ -107,7 +107,7 @@ def cosh(x: Any, /) -> Tensor:
     >>> print(tj.cosh(tj.asarray([0.0, 1.0])))
     [1.        1.5430807]
     """
-    return unary_float(ops.cosh, x)
+    return unary(ops.cosh, x, True)
 
 
 def asinh(x: Any, /) -> Tensor:
@@ -117,7 +117,7 @@ def asinh(x: Any, /) -> Tensor:
     >>> print(tj.asinh(tj.asarray([0.0, 1.0])))
     [0.        0.8813736]
     """
-    return unary_float(ops.asinh, x)
+    return unary(ops.asinh, x, True)
 
 
 def acosh(x: Any, /) -> Tensor:
@@ -127,7 +127,7 @@ def acosh(x: Any, /) -> Tensor:
     >>> print(tj.acosh(tj.asarray([1.0, 2.0])))
     [0.       1.316958]
     """
-    return unary_float(ops.acosh, x)
+    return unary(ops.acosh, x, True)
 
 
 def atanh(x: Any, /) -> Tensor:
@@ -137,7 +137,7 @@ def atanh(x: Any, /) -> Tensor:
     >>> print(tj.atanh(tj.asarray([0.0, 0.5])))
     [0.         0.54930615]
     """
-    return unary_float(ops.atanh, x)
+    return unary(ops.atanh, x, True)
 
 
 def sinc(x: Any, /) -> Tensor:
@@ -147,7 +147,7 @@ def sinc(x: Any, /) -> Tensor:
     >>> print(tj.sinc(tj.asarray([0.0, 0.5, 1.0])))
     [1.         0.63661975 0.        ]
     """
-    return unary_float(ops.sinc, x)
+    return unary(ops.sinc, x, True)
 
 
 def deg2rad(x: Any, /) -> Tensor:
