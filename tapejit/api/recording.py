@@ -199,7 +199,7 @@ class Recording:
             frame = frame.f_back
         code, offset = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
         # The code object by identity: the Node's origin keeps it alive.
-        path = (op, key, id(code), offset, tuple(attrs.items()) if attrs else ())
+        path = (op, key, id(code), offset, tuple(attrs.items()) if attrs else None)
         state = self.state.next.get(path)
         if state is None:
             state = self._missed(path, op, inputs, attrs, code)

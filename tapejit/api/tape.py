@@ -178,6 +178,9 @@ class GradientTape:
         6.0
         """
         recording = self._active("watch")
+        if type(tensor) is Tensor and tensor._value.dtype.kind in "fc":
+            recording.watch(tensor)  # the usual case
+            return
         found, spec = tree.flatten(tensor, none_is_leaf=True)
         for at, x in enumerate(found):
             if not isinstance(x, (Tensor, Variable)):
