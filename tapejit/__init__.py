@@ -25,49 +25,6 @@ import numpy as _np
 
 from tapejit import tree as tree
 from tapejit.api import operators as _operators
-from tapejit.api.arrangement import (
-    append,
-    array_split,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    broadcast_arrays,
-    broadcast_shapes,
-    column_stack,
-    dsplit,
-    dstack,
-    hsplit,
-    hstack,
-    meshgrid,
-    moveaxis,
-    ravel,
-    repeat,
-    roll,
-    rot90,
-    split,
-    swapaxes,
-    tile,
-    unstack,
-    vsplit,
-    vstack,
-)
-from tapejit.api.closeness import (
-    allclose,
-    array_equal,
-    isclose,
-)
-from tapejit.api.contraction import (
-    cross,
-    einsum,
-    inner,
-    matvec,
-    outer,
-    tensordot,
-    trace,
-    vdot,
-    vecdot,
-    vecmat,
-)
 from tapejit.api.creation import (
     TensorSpec,
     arange,
@@ -142,29 +99,6 @@ from tapejit.api.elementwise import (
     trunc,
     where,
 )
-from tapejit.api.exponentials import (
-    cbrt,
-    exp2,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
-    reciprocal,
-    rsqrt,
-    xlogy,
-)
-from tapejit.api.float_bits import (
-    copysign,
-    divmod,
-    fmod,
-    frexp,
-    heaviside,
-    ldexp,
-    modf,
-    nan_to_num,
-    nextafter,
-    signbit,
-)
 from tapejit.api.functional import (
     grad,
     hessian,
@@ -201,49 +135,6 @@ from tapejit.api.reductions import (
     prod,
     sum,
 )
-from tapejit.api.scans import (
-    cumulative_prod,
-    cumulative_sum,
-    logcumsumexp,
-)
-from tapejit.api.selection import (
-    compress,
-    delete,
-    diag,
-    diagflat,
-    diagonal,
-    insert,
-    one_hot,
-    put_along_axis,
-    select,
-    take_along_axis,
-    tril,
-    triu,
-)
-from tapejit.api.sequences import (
-    convolve,
-    correlate,
-    diff,
-    ediff1d,
-    interp,
-    kron,
-    trapezoid,
-)
-from tapejit.api.sorting import (
-    argpartition,
-    argsort,
-    argwhere,
-    isin,
-    nonzero,
-    partition,
-    searchsorted,
-    sort,
-    top_k,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
 from tapejit.api.standard import (
     __array_api_version__,
     __array_namespace_info__,
@@ -253,41 +144,8 @@ from tapejit.api.standard import (
     isdtype,
     result_type,
 )
-from tapejit.api.statistics import (
-    average,
-    bincount,
-    count_nonzero,
-    digitize,
-    histogram,
-    median,
-    nanmax,
-    nanmean,
-    nanmin,
-    nansum,
-    percentile,
-    ptp,
-    quantile,
-    std,
-    var,
-)
 from tapejit.api.tape import GradientTape, UnconnectedGradients
 from tapejit.api.tensor import Tensor
-from tapejit.api.trigonometry import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cosh,
-    deg2rad,
-    hypot,
-    rad2deg,
-    sinc,
-    sinh,
-    tan,
-)
 from tapejit.api.variable import Variable
 from tapejit.config import Config, ConfigError, config
 from tapejit.errors import (
@@ -619,6 +477,21 @@ _MODULES = {
     "testing": "tapejit.testing",
 }
 
+# So are the modules of functions that a training step seldom needs.
+_FUNCTIONS = (
+    "tapejit.api.arrangement",
+    "tapejit.api.closeness",
+    "tapejit.api.contraction",
+    "tapejit.api.exponentials",
+    "tapejit.api.float_bits",
+    "tapejit.api.scans",
+    "tapejit.api.selection",
+    "tapejit.api.sequences",
+    "tapejit.api.sorting",
+    "tapejit.api.statistics",
+    "tapejit.api.trigonometry",
+)
+
 if _TYPE_CHECKING:
     from tapejit import testing as testing
     from tapejit.api import fft as fft
@@ -626,6 +499,17 @@ if _TYPE_CHECKING:
     from tapejit.api import nn as nn
     from tapejit.api import random as random
     from tapejit.api import special as special
+    from tapejit.api.arrangement import *
+    from tapejit.api.closeness import *
+    from tapejit.api.contraction import *
+    from tapejit.api.exponentials import *
+    from tapejit.api.float_bits import *
+    from tapejit.api.scans import *
+    from tapejit.api.selection import *
+    from tapejit.api.sequences import *
+    from tapejit.api.sorting import *
+    from tapejit.api.statistics import *
+    from tapejit.api.trigonometry import *
 
 
 def __getattr__(name: str) -> _Any:
@@ -636,6 +520,12 @@ def __getattr__(name: str) -> _Any:
         from tapejit.types import dtype_named
 
         return dtype_named("bfloat16")
+    if name in __all__:
+        for path in _FUNCTIONS:
+            found = _import_module(path)
+            if name in found.__all__:
+                globals().update({each: getattr(found, each) for each in found.__all__})
+                return globals()[name]
     from tapejit.api.foreign_names import hint
 
     suggestion = hint(name)

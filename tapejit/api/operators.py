@@ -16,19 +16,13 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api import (
-    arrangement,
-    contraction,
     elementwise,
     indexing,
     linear,
     manipulation,
     reductions,
     representation,
-    scans,
-    selection,
-    sorting,
     standard,
-    statistics,
     variable,
 )
 from tapejit.api.at import At
@@ -403,30 +397,42 @@ class Operators:
         self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False
     ) -> Tensor:
         """The variance over `axis`."""
+        from tapejit.api import statistics
+
         return statistics.var(self, axis=axis, correction=ddof, keepdims=keepdims)
 
     def std(
         self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False
     ) -> Tensor:
         """The standard deviation over `axis`."""
+        from tapejit.api import statistics
+
         return statistics.std(self, axis=axis, correction=ddof, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
         """The sums of all elements so far, of the flattened tensor without an axis."""
+        from tapejit.api import scans
+
         flat = self.flatten() if axis is None else self
         return scans.cumulative_sum(flat, axis=0 if axis is None else axis)
 
     def cumprod(self, axis: int | None = None) -> Tensor:
         """The products of all elements so far."""
+        from tapejit.api import scans
+
         flat = self.flatten() if axis is None else self
         return scans.cumulative_prod(flat, axis=0 if axis is None else axis)
 
     def argsort(self, axis: int = -1) -> Tensor:
         """The positions that put the elements in order."""
+        from tapejit.api import sorting
+
         return sorting.argsort(self, axis=axis)
 
     def nonzero(self) -> tuple[Tensor, ...]:
         """The positions of the elements that are not zero, one tensor per axis."""
+        from tapejit.api import sorting
+
         return sorting.nonzero(self)
 
     def take(self, indices: Any, axis: int | None = None) -> Tensor:
@@ -435,18 +441,26 @@ class Operators:
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
         """Each element several times."""
+        from tapejit.api import arrangement
+
         return arrangement.repeat(self, repeats, axis=axis)
 
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """Two axes exchanged."""
+        from tapejit.api import arrangement
+
         return arrangement.swapaxes(self, axis1, axis2)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
         """The elements of a diagonal."""
+        from tapejit.api import selection
+
         return selection.diagonal(self, offset, axis1, axis2)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
         """The sum of a diagonal."""
+        from tapejit.api import contraction
+
         return contraction.trace(self, offset, axis1, axis2)
 
     def copy(self) -> Tensor:

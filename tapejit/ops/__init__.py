@@ -68,23 +68,6 @@ from tapejit.ops.complex import (
     real,
     sign,
 )
-from tapejit.ops.exponentials import (
-    cbrt,
-    exp2,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
-    xlogy,
-)
-from tapejit.ops.float_bits import (
-    copysign,
-    exponent,
-    fmod,
-    ldexp,
-    nextafter,
-    signbit,
-)
 from tapejit.ops.functions import (
     cos,
     erf,
@@ -127,33 +110,6 @@ from tapejit.ops.reduction import (
     prod,
     sum,
 )
-from tapejit.ops.scan import (
-    cumulative_prod,
-    cumulative_sum,
-    linear_recurrence,
-    logcumsumexp,
-)
-from tapejit.ops.sorting import (
-    argsort,
-    searchsorted,
-    sort_by,
-    unsort_by,
-)
-from tapejit.ops.trigonometry import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cosh,
-    hypot,
-    sinc,
-    sinc_slope,
-    sinh,
-    tan,
-)
 
 if TYPE_CHECKING:
     from tapejit.ops.activations import (
@@ -169,6 +125,23 @@ if TYPE_CHECKING:
         eigh,
         qr,
         svd,
+    )
+    from tapejit.ops.exponentials import (
+        cbrt,
+        exp2,
+        log2,
+        log10,
+        logaddexp,
+        logaddexp2,
+        xlogy,
+    )
+    from tapejit.ops.float_bits import (
+        copysign,
+        exponent,
+        fmod,
+        ldexp,
+        nextafter,
+        signbit,
     )
     from tapejit.ops.overwriting import (
         written_from,
@@ -191,6 +164,12 @@ if TYPE_CHECKING:
         bits_to_poisson,
         gamma_transport,
     )
+    from tapejit.ops.scan import (
+        cumulative_prod,
+        cumulative_sum,
+        linear_recurrence,
+        logcumsumexp,
+    )
     from tapejit.ops.solving import (
         cofactor,
         det,
@@ -199,6 +178,12 @@ if TYPE_CHECKING:
         slogdet,
         solve,
         solve_triangular,
+    )
+    from tapejit.ops.sorting import (
+        argsort,
+        searchsorted,
+        sort_by,
+        unsort_by,
     )
     from tapejit.ops.special import (
         bessel_i,
@@ -231,10 +216,69 @@ if TYPE_CHECKING:
     from tapejit.ops.transforms import (
         fourier,
     )
+    from tapejit.ops.trigonometry import (
+        acos,
+        acosh,
+        asin,
+        asinh,
+        atan,
+        atan2,
+        atanh,
+        cosh,
+        hypot,
+        sinc,
+        sinc_slope,
+        sinh,
+        tan,
+    )
 
 # Families that most programs do without are imported when one of their ops is asked
 # for: they would cost a tenth of `import tapejit`.
 LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    "exponentials": (
+        "cbrt",
+        "exp2",
+        "log2",
+        "log10",
+        "logaddexp",
+        "logaddexp2",
+        "xlogy",
+    ),
+    "float_bits": (
+        "copysign",
+        "exponent",
+        "fmod",
+        "ldexp",
+        "nextafter",
+        "signbit",
+    ),
+    "scan": (
+        "cumulative_prod",
+        "cumulative_sum",
+        "linear_recurrence",
+        "logcumsumexp",
+    ),
+    "sorting": (
+        "argsort",
+        "searchsorted",
+        "sort_by",
+        "unsort_by",
+    ),
+    "trigonometry": (
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cosh",
+        "hypot",
+        "sinc",
+        "sinc_slope",
+        "sinh",
+        "tan",
+    ),
     "activations": (
         "softplus",
         "softsign",
