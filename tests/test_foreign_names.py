@@ -11,7 +11,7 @@ from tapejit.api.foreign_names import SPELLINGS, hint
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_the_name_is_not_tapejits_own(name: str) -> None:
-    assert name not in vars(tj), "tapejit has this name: drop it from SPELLINGS"
+    assert name not in tj.__all__, "tapejit has this name: drop it from SPELLINGS"
 
 
 @pytest.mark.parametrize(("name", "spelling"), SPELLINGS.items(), ids=SPELLINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -325,8 +326,11 @@ def test_what_is_refused_names_the_function(message: str, call: Any) -> None:
 
 def test_no_warning_escapes() -> None:
     x = tj.asarray([np.inf, 1.0, -np.inf], dtype="float64")
-    tj.diff(x)
-    tj.trapezoid(x)
-    tj.interp(x, [0.0, 0.0, 1.0], x)
-    tj.convolve(x, x * 0)
-    tj.kron(x, x * 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tj.diff(x)
+        tj.trapezoid(x)
+        tj.interp(x, [0.0, 0.0, 1.0], x)
+        tj.convolve(x, x * 0)
+        tj.kron(x, x * 0)
+    assert [str(warning.message) for warning in caught] == []

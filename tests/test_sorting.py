@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -400,11 +401,13 @@ def test_refusals_name_the_function(call: Function, error: Any, text: str) -> No
 
 
 def test_nothing_warns_about_special_values() -> None:
-    with np.errstate(all="raise"):
+    with warnings.catch_warnings(record=True) as caught, np.errstate(all="raise"):
+        warnings.simplefilter("always")
         for function in (tj.sort, tj.argsort, tj.unique_all, tj.nonzero):
             function(SPECIAL)
         tj.isin(SPECIAL, SPECIAL)
         tj.searchsorted(np.sort(SPECIAL), SPECIAL)
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_operands_stay_as_they_are() -> None:
