@@ -152,6 +152,7 @@ from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
     AxisError,
+    CheckFailed,
     DTypeError,
     GradientMismatch,
     GraphError,
@@ -188,9 +189,12 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "AxisError",
+    "CheckFailed",
     "Config",
     "ConfigError",
     "DTypeError",
+    "ForwardAccumulator",
+    "Function",
     "GradientMismatch",
     "GradientTape",
     "GraphError",
@@ -271,6 +275,8 @@ __all__ = [
     "cross",
     "cumulative_prod",
     "cumulative_sum",
+    "custom_gradient",
+    "debug",
     "deg2rad",
     "delete",
     "diag",
@@ -307,7 +313,10 @@ __all__ = [
     "from_dlpack",
     "full",
     "full_like",
+    "function",
+    "functions_run_eagerly",
     "grad",
+    "grad_pass_through",
     "greater",
     "greater_equal",
     "heaviside",
@@ -389,6 +398,7 @@ __all__ = [
     "pi",
     "positive",
     "pow",
+    "print",
     "prod",
     "ptp",
     "put_along_axis",
@@ -398,6 +408,7 @@ __all__ = [
     "ravel",
     "real",
     "reciprocal",
+    "recompute_grad",
     "register_structure",
     "remainder",
     "repeat",
@@ -407,6 +418,7 @@ __all__ = [
     "rot90",
     "round",
     "rsqrt",
+    "run_functions_eagerly",
     "scatter_add",
     "searchsorted",
     "select",
@@ -469,6 +481,7 @@ __all__ = [
 
 # Namespaces that a program may do without are imported when asked for.
 _MODULES = {
+    "debug": "tapejit.debug",
     "fft": "tapejit.api.fft",
     "linalg": "tapejit.api.linalg",
     "nn": "tapejit.api.nn",
@@ -479,11 +492,17 @@ _MODULES = {
 
 # So are the modules of functions that a training step seldom needs.
 _FUNCTIONS = (
+    "tapejit.api.function",
+    "tapejit.api.accumulator",
     "tapejit.api.arrangement",
     "tapejit.api.closeness",
     "tapejit.api.contraction",
+    "tapejit.api.custom_gradient",
+    "tapejit.api.eager_mode",
+    "tapejit.api.effects",
     "tapejit.api.exponentials",
     "tapejit.api.float_bits",
+    "tapejit.api.recompute",
     "tapejit.api.scans",
     "tapejit.api.selection",
     "tapejit.api.sequences",
@@ -493,17 +512,24 @@ _FUNCTIONS = (
 )
 
 if _TYPE_CHECKING:
+    from tapejit import debug as debug
     from tapejit import testing as testing
     from tapejit.api import fft as fft
     from tapejit.api import linalg as linalg
     from tapejit.api import nn as nn
     from tapejit.api import random as random
     from tapejit.api import special as special
+    from tapejit.api.accumulator import *
     from tapejit.api.arrangement import *
     from tapejit.api.closeness import *
     from tapejit.api.contraction import *
+    from tapejit.api.custom_gradient import *
+    from tapejit.api.eager_mode import *
+    from tapejit.api.effects import *
     from tapejit.api.exponentials import *
     from tapejit.api.float_bits import *
+    from tapejit.api.function import *
+    from tapejit.api.recompute import *
     from tapejit.api.scans import *
     from tapejit.api.selection import *
     from tapejit.api.sequences import *

@@ -88,6 +88,7 @@ _FLOATS = _Choice(
     simplify=_dtype_name,
 )
 _SWITCH = _Choice({"0": False, "1": True, "false": False, "true": True})
+_LEVELS = _Choice({str(level): level for level in range(6)})
 
 
 def _setting(default: Any, env: str, values: _Choice, meaning: str) -> Any:
@@ -110,6 +111,16 @@ class Config:
     )
     check: bool = _setting(
         False, "TAPEJIT_CHECK", _SWITCH, "check each graph that is made for consistency"
+    )
+    eager: bool = _setting(
+        False, "TAPEJIT_EAGER", _SWITCH, "run decorated functions as plain Python"
+    )
+    debug: int = _setting(
+        0,
+        "TAPEJIT_DEBUG",
+        _LEVELS,
+        "what to report: 1 cache misses and compile times, 2 also final graphs, "
+        "3 each pass's changes, 4 kernels, 5 LLVM",
     )
 
     def __post_init__(self) -> None:

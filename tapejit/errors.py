@@ -270,6 +270,24 @@ class GradientMismatch(TapejitError, AssertionError):
     """
 
 
+class CheckFailed(TapejitError, AssertionError):
+    """A check of `tj.debug` that does not hold.
+
+    `index` is the first place where it does not, `values` are the numbers there; a
+    check of shapes or dtypes has neither.
+
+    >>> import tapejit as tj
+    >>> try:
+    ...     tj.debug.assert_less(tj.asarray([1.0, 4.0]), 3.0, "too big")
+    ... except tj.CheckFailed as error:
+    ...     print(error.op, "|", error.message)
+    assert_less | too big: 4.0 is not less than 3.0 at index (1,); 1 of 2 elements fail
+    """
+
+    index: tuple[int, ...] | None = None
+    values: tuple[Any, ...] = ()
+
+
 class UnsupportedError(TapejitError, TypeError):
     """Something tapejit does not do; the message names the way out.
 
@@ -292,6 +310,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "AxisError",
+    "CheckFailed",
     "DTypeError",
     "GradientMismatch",
     "GraphError",

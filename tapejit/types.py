@@ -93,7 +93,7 @@ def short_name(dtype: DType) -> str:
     >>> short_name(np.dtype("float32"))
     'f32'
     """
-    return SHORT_NAMES[dtype.name]
+    return "opaque" if dtype.kind == "O" else SHORT_NAMES[dtype.name]
 
 
 def default_float() -> DType:
@@ -243,6 +243,8 @@ class TensorType:
     def parse(cls, text: str) -> TensorType:
         """Read what `str` prints."""
         match = re.fullmatch(r"(\w+)\[(.*)\]", text.strip())
+        if text.strip() == "opaque[]":
+            return OPAQUE
         if match is None or match[1] not in LONG_NAMES:
             raise ValueError(f"not a tensor type: {text!r} (expected e.g. f32[64,8])")
         return cls(dtype_named(match[1]), tuple(map(parse_dim, split_sizes(match[2]))))
@@ -284,6 +286,11 @@ class TensorType:
 
     def __repr__(self) -> str:
         return f"{short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+# A value that only one operation understands, such as a function to call. It is no
+# array and users never meet it, but it is kept and passed on like one.
+OPAQUE: Final = TensorType(np.dtype(object), ())
 
 
 def split_sizes(text: str) -> list[str]:

@@ -58,6 +58,7 @@ TITLES = {
     37: "batch_jacobian",
     38: "nested tapes",
     39: "Hessians, products with them, functions of functions",
+    40: "ForwardAccumulator",
 }
 
 

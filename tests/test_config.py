@@ -115,6 +115,15 @@ def test_a_switch_is_a_bool(value: object) -> None:
         config.update(check=value)
 
 
+@pytest.mark.parametrize("value", [-1, 6, True, "1", 1.0, None])
+def test_a_level_is_an_int_from_0_to_5(value: object) -> None:
+    match = r"^debug=.*: allowed are 0, 1, 2, 3, 4, 5$"
+    for change in (config.update, config.override, Config):
+        with pytest.raises(ConfigError, match=match):
+            change(debug=value)
+    assert config.debug == 0
+
+
 def test_unknown_names_list_the_known_ones() -> None:
     listed = "the settings are " + ", ".join(map(repr, NAMES))
     with pytest.raises(ConfigError, match=r"'chek'; did you mean 'check'\?") as error:
@@ -301,11 +310,18 @@ def run_with(**environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_process_reads_its_environment() -> None:
-    done = run_with(TAPEJIT_DEFAULT_FLOAT="float64", TAPEJIT_CHECK="1")
+    done = run_with(
+        TAPEJIT_DEFAULT_FLOAT="float64",
+        TAPEJIT_CHECK="1",
+        TAPEJIT_EAGER="1",
+        TAPEJIT_DEBUG="3",
+    )
 
     assert done.returncode == 0, done.stderr
     assert "default_float='float64' (default 'float32')" in done.stdout
     assert "check=True (default False)" in done.stdout
+    assert "eager=True (default False)" in done.stdout
+    assert "debug=3 (default 0)" in done.stdout
 
 
 def test_a_bad_environment_fails_the_import_by_name() -> None:

@@ -232,13 +232,13 @@ def test_any_graph_name_is_read_back(name: str, head: str) -> None:
 def test_effects_have_a_line() -> None:
     assert text_of(guarded()) == unindented("""
         graph guarded(x: f32[3], flag: bool[]) {
-          %0: f32[3] = mul x, x
-          %1: bool[] = bitwise_invert flag
-          %2: token  = start
-          %3: token  = guard flag, %2, expected=True
-          %4: token  = guard %1, %3, expected=False
-          return %0
-          effects %4
+          %0: token  = start
+          %1: token  = guard flag, %0, expected=True
+          %2: bool[] = bitwise_invert flag
+          %3: token  = guard %2, %1, expected=False
+          %4: f32[3] = mul x, x
+          return %4
+          effects %3
         }
     """)
 
@@ -550,11 +550,11 @@ def test_spaces_and_comments_mean_nothing() -> None:
         # nothing more""")
     assert text_of(parse_graph(text)) == unindented("""
         graph f(x: f32[3], flag: bool[]) {
-          %0: f32[3] = mul x, f32(2.0)
-          %1: token  = start
-          %2: token  = guard flag, %1, expected=True
-          return %0
-          effects %2
+          %0: token  = start
+          %1: token  = guard flag, %0, expected=True
+          %2: f32[3] = mul x, f32(2.0)
+          return %2
+          effects %1
         }
     """)
 
@@ -694,7 +694,7 @@ def test_both_projections_of_a_token_are_the_same_link(emit: Op) -> None:
     second = emit(x, item(first, index=1))
     third = guard(flag, item(first, index=1), expected=True)
     graph = Graph("f", (x, flag), (item(second, index=0),), third)
-    with pytest.raises(GraphError, match="7: emit and guard follow the same link"):
+    with pytest.raises(GraphError, match="7: guard and emit follow the same link"):
         check_graph(graph)
 
 

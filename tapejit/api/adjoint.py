@@ -12,12 +12,13 @@ Start reading at `plan_for`, then `run`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapejit import ir
+from tapejit.api.callbacks import calls_back, run_settled
 from tapejit.api.manipulation import concat, permute_dims, reshape
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Tensor
@@ -65,7 +66,7 @@ class Request:
         outside: dict[int, Node] = {}
 
         def node_of(x: Any) -> Node:
-            tensor = x._tensor if isinstance(x, Variable) else x
+            tensor = x._held() if isinstance(x, Variable) else x
             found = recording.node_of(tensor)
             if found is None:
                 found = outside.setdefault(id(x), param("outside", tensor._type))
@@ -90,6 +91,7 @@ class Plan:
     kept     the recorded Nodes whose values are the Graph's first inputs
     graph    inputs: kept values, then seeds; outputs: one per connected source
     places   per source, the index of its output, or None
+    calls_back  whether it runs a user's `grad_fn`, which may raise
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Plan:
         self.kept = kept
         self.graph = graph
         self.places = places
+        self.calls_back = calls_back(graph)
 
     def spread(self, found: Sequence[Tensor]) -> list[Tensor | None]:
         """The results in the order of the sources."""
@@ -174,6 +177,28 @@ def run(plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]) -> list[Tensor 
     inputs = [*kept, *seeds]
     kept.clear()
     return plan.spread(run_graph(plan.graph, inputs))
+
+
+def run_calling(
+    recording: Recording,
+    build: Callable[[], list[Plan]],
+    run: Callable[[list[Plan], list[list[Tensor]]], Any],
+) -> Any:
+    """Run Plans that call a user's `grad_fn`; nothing is released before the end."""
+    values = recording.values
+
+    def run_built(plans: list[Plan]) -> Any:
+        return run(plans, [[values[node] for node in plan.kept] for plan in plans])
+
+    def nodes_of(rule: Any) -> list[Node]:
+        return [node for node, tensor in values.items() if tensor._value is rule]
+
+    def forget(plans: list[Plan]) -> None:
+        kept = recording.state.plans
+        for key in [key for key, plan in kept.items() if plan in plans]:
+            del kept[key]
+
+    return run_settled(build, run_built, nodes_of, forget)
 
 
 # Jacobians: the same adjoint, batched over its seed

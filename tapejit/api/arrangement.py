@@ -71,7 +71,7 @@ def concrete(value: Any, name: str, what: str) -> Any:
     """A value that decides a shape, as an array; one that is traced has none yet."""
     x = as_operand(value, name)
     if isinstance(x, TracedTensor):
-        raise x._no_value(f"{name}: {what}")
+        return x._needed(f"{name}: {what}")
     return np.asarray(x._value)
 
 

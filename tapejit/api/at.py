@@ -234,7 +234,9 @@ class Selected:
             return _written(x, positions, values)
         if isinstance(positions, TracedTensor):
             if self._may_repeat():
-                raise positions._no_value(f"at.{name}: which positions are repeated")
+                known = positions._needed(f"at.{name}: which positions are repeated")
+                positions = Tensor(known)
+        if isinstance(positions, TracedTensor):
             cells: Tensor = positions
             rounds: list[Array | None] = [None]
         else:
@@ -402,7 +404,8 @@ def _where_masked(
     try:
         there = broadcast_to(values, x.shape[mask.ndim :])
     except ShapeError:
-        raise mask._no_value(f"at.{name}: one value per True element") from None
+        mask._needed(f"at.{name}: one value per True element")
+        raise
     return with_axes(mask, x.ndim), broadcast_to(there, x.shape)
 
 

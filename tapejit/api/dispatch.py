@@ -24,11 +24,12 @@ import numpy as np
 from tapejit import ops
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
-from tapejit.ir.node import Op
+from tapejit.ir.node import Derived, Node, Op
 from tapejit.numpy_adapter import restore, silence
-from tapejit.origin import is_internal, short_location, user_origin
+from tapejit.origin import describe, is_internal, short_location, user_origin
 from tapejit.types import (
     DType,
+    TensorType,
     as_dtype,
     default_float,
     is_differentiable,
@@ -46,6 +47,9 @@ TRACE: Final[ContextVar[Trace | None]] = ContextVar("trace", default=None)
 
 # The classes, Variable first of all, whose value is read with `_operand()`.
 HANDLES: Final[set[type]] = set()
+
+# The class that stands for a Python float in a trace, once it is loaded.
+TRACED_FLOATS: Final[set[type]] = set()
 
 Scalar = (bool, int, float, complex)
 Operand = Any
@@ -181,16 +185,23 @@ def apply_many(op: Op, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
     return apply(op, *inputs, **attrs)  # type: ignore[return-value]
 
 
+def effect(op: Op, *inputs: Tensor, **attrs: Any) -> None:
+    """Perform an op for its effect: now, or in order when the traced function runs."""
+    trace = TRACE.get()
+    if trace is not None:
+        trace.effect(op, inputs, attrs)
+        return
+    try:
+        op.eval(*[x._value for x in inputs], None, **attrs)
+    except TapejitError as error:
+        raise described(error, op, inputs) from None
+
+
 def _apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
     """Make a Node in the current trace and offer it to the tapes of that trace."""
     trace = TRACE.get()
     if trace is None:
-        leaked = next(x for x in inputs if isinstance(x, TracedTensor))
-        raise ArgumentError(
-            f"a tensor made while {leaked._trace.name} was traced is used after it",
-            op=op.name,
-            help="return it from the function instead of storing it",
-        )
+        raise leaked(next(x for x in inputs if isinstance(x, TracedTensor)), op.name)
     nodes = [trace.node_of(x) for x in inputs]
     try:
         result = trace.record(op, nodes, attrs)
@@ -200,6 +211,17 @@ def _apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> An
         if tape.trace is trace:
             tape.record(op, inputs, attrs, result)
     return result
+
+
+def leaked(x: TracedTensor, name: str | None = None) -> ArgumentError:
+    """The error for a traced tensor that outlived its trace."""
+    made = "an argument" if x._made is None or x._made.origin is None else None
+    return ArgumentError(
+        f"a tensor made while {x._trace.name} was traced is used after it: "
+        f"{made or describe(x._made.origin)}",  # type: ignore[union-attr]
+        op=name,
+        help="return it from the function instead of storing it",
+    )
 
 
 def explained(
@@ -224,6 +246,27 @@ def described(error: TapejitError, op: Op, inputs: Sequence[Tensor]) -> TapejitE
     error.op = error.op or op.name
     error.origin = user_origin(2)
     error.operands = tuple(describe_operand(x) for x in inputs)
+    return error
+
+
+def described_node(error: Exception, node: Node) -> Exception:
+    """The error of a Node that failed, as the eager operation would have raised it."""
+    if not isinstance(error, TapejitError):
+        if node.op.is_effect:
+            return error
+        if isinstance(error, MemoryError):
+            sizes = ", ".join(str(x.type) for x in node.inputs)
+            return MemoryError(f"{node.op.name} of {sizes}: {error}")
+        kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
+        error = kind(str(error))
+    origin = node.origin
+    while isinstance(origin, Derived):
+        origin = origin.node.origin
+    error.op = error.op or node.op.name
+    error.origin = origin
+    error.operands = tuple(
+        str(x.type) for x in node.inputs if isinstance(x.type, TensorType)
+    )
     return error
 
 
@@ -284,7 +327,7 @@ def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]
         dtype = x.dtype if dtype is None else promote(dtype, x.dtype)
     for value in tensors:
         if not isinstance(value, Tensor):
-            scalar = python_scalar(value)
+            scalar = 1.0 if type(value) in TRACED_FLOATS else python_scalar(value)
             dtype = scalar_dtype(scalar) if dtype is None else weak_dtype(scalar, dtype)
     assert dtype is not None
     if len(strong) > 1:
@@ -297,13 +340,17 @@ def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]
 
 def is_weak(value: Any) -> bool:
     """Whether a value takes the dtype of what it meets."""
-    return isinstance(value, (*Scalar, np.floating)) and not isinstance(value, Tensor)
+    if isinstance(value, (*Scalar, np.floating)):
+        return True
+    return type(value) in TRACED_FLOATS
 
 
 def python_scalar(value: Any) -> bool | int | float | complex:
     """A weak value as a Python scalar."""
     return value if isinstance(value, Scalar) else float(value)
 
+
+SCALAR: Final = Made("scalar", None)  # what made a number that stands in an expression
 
 # By value, the number of the dtype (it hashes faster than the dtype), and form.
 _SCALARS: Final[dict[tuple[float, int, bool], Tensor]] = {}
@@ -315,13 +362,15 @@ def weak_scalar(value: Any, dtype: DType, for_array: bool = False) -> Tensor:
     NumPy combines an array faster with an array without axes than with a scalar
     (0.45 µs against 0.68), so `for_array` gives one.
     """
+    if type(value) in TRACED_FLOATS:
+        return value.in_dtype(dtype)  # type: ignore[no-any-return]
     if type(value) is not float or value == 0.0:  # 0.0 and -0.0 would share an entry
-        return Tensor(_scalar_value(value, dtype))
+        return Tensor(_scalar_value(value, dtype), SCALAR)
     key = (value, dtype.num, for_array)
     found = _SCALARS.get(key)
     if found is None:
         number = _scalar_value(value, dtype)
-        found = Tensor(np.asarray(number) if for_array else number)
+        found = Tensor(np.asarray(number) if for_array else number, SCALAR)
         if len(_SCALARS) < 4096:
             _SCALARS[key] = found
     return found
@@ -375,6 +424,8 @@ def convert(
         made = Made("array", user_origin(2))
         if as_dtype(value.dtype) is value.dtype:
             return Tensor(np.array(value) if copy else value, made)
+    if type(value) in TRACED_FLOATS:
+        return weak_scalar(value, default_float() if dtype is None else dtype)
     if isinstance(value, Scalar):
         kind = scalar_dtype(value) if dtype is None else dtype
         return Tensor(_scalar_value(value, kind), _made("constant"))

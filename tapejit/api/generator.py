@@ -339,11 +339,12 @@ class Generator:
         """
         with self._variable._lock:
             state = source = self._variable._operand()
-            if TRACE.get() is None:
+            trace = TRACE.get()
+            if trace is None or trace is trace.state:
                 blocks = block_count(shape, bits)
             else:
                 blocks = 1
-                source = Tensor(apply(ops.random_split, state, count=1)._value[0])
+                source = apply(ops.random_split, state, count=1)[0]
             made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
             self._advance(state, blocks)
         return made

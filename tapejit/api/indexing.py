@@ -139,7 +139,7 @@ def _index_arrays(entry: Any) -> list[Any]:
     index = as_operand(entry, "getitem")
     if index.dtype.kind == "b":
         if isinstance(index, TracedTensor):
-            raise index._no_value("a boolean mask")
+            index = Tensor(index._needed("a boolean mask"))
         mask = np.asarray(index._value)
         if not mask.ndim:
             return [_MaskPart(np.zeros(int(mask), np.intp), None)]
@@ -252,14 +252,6 @@ def flat_positions(x: Any, key: Any) -> Tensor:
     ):
         raise ArgumentTypeError("an assignment takes no None in its index")
     return getitem(Tensor(np.arange(x.size).reshape(x.shape)), key)
-
-
-def positions_of(x: Any, key: Any) -> Any:
-    """`flat_positions` as an array: for assigning to part of a variable."""
-    selected = flat_positions(x, key)
-    if isinstance(selected, TracedTensor):
-        raise selected._no_value("an assignment to part of a variable")
-    return np.asarray(selected._value)
 
 
 __all__ = ["scatter_add", "take"]

@@ -191,7 +191,7 @@ def _cutoff(x: Tensor, rtol: Any) -> Any:
     if rtol is None:
         return float(max(x.shape[-2:]) * _epsilon(x.dtype))
     if isinstance(rtol, TracedTensor):
-        raise rtol._no_value("rtol")
+        rtol = rtol._needed("rtol")
     parts = np.asarray(rtol, np.float64)
     return parts if parts.ndim else float(parts)
 
@@ -229,9 +229,7 @@ def lstsq(a: Any, b: Any, /, *, rcond: float | None = None) -> LstsqResult:
     rows, columns = a.shape
     if rows <= columns:
         return LstsqResult(x, zeros(0, dtype=real_dtype(a.dtype)), rank, s)
-    if isinstance(rank, TracedTensor):
-        raise rank._no_value("the number of residuals of lstsq")
-    if int(rank._value) < columns:
+    if int(rank) < columns:
         return LstsqResult(x, zeros(0, dtype=real_dtype(a.dtype)), rank, s)
     off = elementwise.abs(matmul(a, x) - b)
     squares = reductions.sum(off * off, axis=0)

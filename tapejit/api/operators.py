@@ -262,14 +262,14 @@ class Operators:
 
     def _scalar(self, what: str) -> Any:
         tensor = as_operand(self)
-        if isinstance(tensor, TracedTensor):
-            raise tensor._no_value(f"{what}()")
-        mark_left(tensor)
         if self.size != 1:
             raise ArgumentError(
                 f"{what}() of a tensor with {self.size} elements",
                 help="take one element, or reduce with tj.any, tj.all or tj.sum",
             )
+        if isinstance(tensor, TracedTensor):
+            return tensor._answer(what)
+        mark_left(tensor)
         return np.asarray(tensor._value).reshape(())[()]
 
     def __bool__(self) -> bool:
@@ -322,7 +322,7 @@ class Operators:
         """The values as nested lists of Python scalars."""
         tensor = as_operand(self)
         if isinstance(tensor, TracedTensor):
-            raise tensor._no_value("tolist()")
+            return tensor._needed("tolist()").tolist()
         mark_left(tensor)
         return np.asarray(tensor._value).tolist()
 

@@ -327,10 +327,7 @@ class Recording:
         self.state = state
         node = state.node
         assert node is not None
-        if not tensor._id:
-            with _id_lock:  # two threads may meet a leaf for the first time at once
-                tensor._id = tensor._id or next_id()
-        self.nodes[tensor._id] = node
+        self.nodes[tensor._id or identify(tensor)] = node
         self.order.append(node)
         if self.keeps_all:
             self.values[node] = tensor
@@ -338,13 +335,21 @@ class Recording:
 
     def graph(self, targets: Sequence[Any], name: str = "recording") -> Graph:
         """What was recorded, as a Graph of the recorded `targets`."""
-        found = [self.node_of(getattr(x, "_tensor", x)) for x in targets]
+        held = [x if isinstance(x, Tensor) else x._held() for x in targets]
+        found = [self.node_of(x) for x in held]
         outputs = [node for node in found if node is not None]
         whole = Graph(name, (), outputs)
         leaves = [
             node for node in whole.nodes if not node.inputs and "name" in node.attrs
         ]
         return Graph(name, leaves, outputs)
+
+
+def identify(tensor: Tensor) -> int:
+    """The id of a leaf: two threads may meet it for the first time at once."""
+    with _id_lock:
+        tensor._id = tensor._id or next_id()
+    return tensor._id
 
 
 def leaf_key(x: Tensor) -> Any:

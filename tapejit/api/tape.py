@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import get_ident
 from typing import Any
 
@@ -34,7 +35,11 @@ from tapejit.errors import (
     TapeNotRecording,
 )
 from tapejit.ir.graph import Graph
+from tapejit.origin import Origin, describe, user_origin
 from tapejit.types import is_complex, is_differentiable
+
+# The function whose body is running, None outside: set anew for every call.
+SCOPE: ContextVar[object | None] = ContextVar("scope", default=None)
 
 
 class UnconnectedGradients(enum.Enum):
@@ -71,6 +76,8 @@ class GradientTape:
         self._recording: Recording | None = None
         self._is_used_up = False
         self._warned_inside = False
+        self._scope: Any = None
+        self._origin: Origin | None = None
 
     # Life
 
@@ -80,6 +87,8 @@ class GradientTape:
                 "this tape is recording already",
                 help="a tape can be entered again after its block has ended",
             )
+        self._scope = SCOPE.get()
+        self._origin = user_origin(2)
         if self._recording is None or self._is_used_up:
             self._recording = Recording(watches_variables=self._watch_accessed)
             self._is_used_up = False
@@ -114,7 +123,20 @@ class GradientTape:
                 f"{what} on a tape that has never recorded",
                 help="compute the target inside `with tj.GradientTape() as tape:`",
             )
+        self._check_scope(what)
         return self._recording
+
+    def _check_scope(self, what: str) -> None:
+        """A tape belongs to the body of the function it was opened in."""
+        if SCOPE.get() == self._scope:
+            return
+        opened = "outside any function" if self._scope is None else "in a function"
+        raise TapeError(
+            f"{what} on a tape that was opened {opened}, at {describe(self._origin)}, "
+            "and does not belong to the function that is running",
+            help="open the tape in the body that uses it, or return the tensors and "
+            "ask the tape outside",
+        )
 
     def _active(self, what: str) -> Recording:
         recording = self._entered(what)
@@ -161,6 +183,7 @@ class GradientTape:
         """
         if not self._is_recording:
             raise TapeNotRecording("reset() on a tape that is not recording")
+        self._check_scope("reset")
         assert self._recording is not None
         self._recording.clear()
 
@@ -228,7 +251,10 @@ class GradientTape:
         """
         if self._recording is None:
             return 0
-        kept = {id(x._value): x for x in self._recording.values.values()}
+        kept: dict[int, Any] = {}
+        for x in self._recording.values.values():
+            held = x._value.kept if x.dtype.kind == "O" else (x,)
+            kept.update((id(y._value), y) for y in held)
         return sum(x.nbytes for x in kept.values())
 
     # Derivatives
@@ -259,6 +285,12 @@ class GradientTape:
         seeds = _seeds(output_gradients, targets, target_spec)
         request = adjoint.Request.of(recording, targets, wanted)
         plan = adjoint.plan_for(request, seeded=seeds is not None)
+        if plan.calls_back:
+            found = self._run_calling(
+                lambda: [adjoint.plan_for(request, seeded=seeds is not None)],
+                lambda plans, kept: adjoint.run(plans[0], kept[0], seeds or []),
+            )
+            return tree.unflatten(source_spec, fill(found, wanted))
         self._before_running()
         inputs = [recording.values[node] for node in plan.kept]
         if not self._persistent:
@@ -292,17 +324,17 @@ class GradientTape:
         wanted, source_spec = _checked(sources, "source")
         if chunk_size is not None and chunk_size < 1:
             raise ArgumentError(f"chunk_size is at least 1, got {chunk_size}")
-        plans = [
-            adjoint.plan_rows(adjoint.Request.of(recording, [x], wanted), chunk_size)
-            for x in targets
-        ]
-        kept = [[recording.values[node] for node in plan.kept] for plan in plans]
-        self._before_running()
-        if not self._persistent:
-            self._use_up()
+        requests = [adjoint.Request.of(recording, [x], wanted) for x in targets]
+
+        def build() -> list[adjoint.RowsPlan]:
+            return [adjoint.plan_rows(request, chunk_size) for request in requests]
+
+        def run(plans: Any, kept: Any) -> list[Any]:
+            parts = zip(plans, kept, targets, strict=True)
+            return [adjoint.run_rows(*part) for part in parts]
+
         results = []
-        for x, plan, inputs in zip(targets, plans, kept, strict=True):
-            found = adjoint.run_rows(plan, inputs, x)
+        for x, found in zip(targets, self._run_rows(build, run), strict=True):
             shaped = fill(found, wanted, prefix=x.shape)
             results.append(tree.unflatten(source_spec, shaped))
         return tree.unflatten(target_spec, results)
@@ -336,14 +368,17 @@ class GradientTape:
                 f"equal first sizes, got shapes {x.shape} and {wanted[0].shape}"
             )
         request = adjoint.Request.of(recording, [x], wanted)
-        plan = adjoint.plan_rows(request, chunk_size, per_row=True)
-        inputs = [recording.values[node] for node in plan.kept]
+
+        def build() -> list[adjoint.RowsPlan]:
+            return [adjoint.plan_rows(request, chunk_size, per_row=True)]
+
+        def run(plans: Any, kept: Any) -> Any:
+            return adjoint.run_batch_rows(plans[0], kept[0], x, wanted[0])
+
         if config.current().check:
-            adjoint.check_rows(plan, inputs, x)
-        self._before_running()
-        if not self._persistent:
-            self._use_up()
-        found = adjoint.run_batch_rows(plan, inputs, x, wanted[0])
+            (plan,) = build()
+            adjoint.check_rows(plan, [recording.values[node] for node in plan.kept], x)
+        found = self._run_rows(build, run)
         shape = (x.shape[0], *x.shape[1:])
         return fill([found], [_Row(wanted[0])], prefix=shape)[0]
 
@@ -390,6 +425,34 @@ class GradientTape:
                 help="make it with tj.GradientTape(persistent=True) to ask again",
             )
         return recording
+
+    def _run_rows(self, build: Any, run: Any) -> Any:
+        """Build the Plans of Jacobians and run them, which uses up this tape."""
+        plans = build()
+        if any(plan.calls_back for plan in plans):
+            return self._run_calling(build, run)
+        assert self._recording is not None
+        values = self._recording.values
+        kept = [[values[node] for node in plan.kept] for plan in plans]
+        self._before_running()
+        if not self._persistent:
+            self._use_up()
+        return run(plans, kept)
+
+    def _run_calling(self, build: Any, run: Any) -> Any:
+        """Run Plans that call a `grad_fn`; if it raises, this tape is as it was."""
+        assert self._recording is not None
+        was_recording = self._is_recording
+        self._before_running()
+        try:
+            found = adjoint.run_calling(self._recording, build, run)
+        except BaseException:
+            if was_recording and not self._is_recording:
+                self._start()
+            raise
+        if not self._persistent:
+            self._use_up()
+        return found
 
     def _before_running(self) -> None:
         """What a tape does when asked inside its own block."""

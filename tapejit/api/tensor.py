@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapejit.errors import ArgumentTypeError
 from tapejit.origin import Origin
 from tapejit.types import DType, TensorType
 
@@ -202,21 +201,28 @@ class TracedTensor(Tensor):
     def _type(self) -> TensorType:
         return self._value.tensor_type
 
-    def _no_value(self, what: str) -> ArgumentTypeError:
-        return ArgumentTypeError(
-            f"{what} needs the value of a tensor that is being traced by "
-            f"{self._trace.name}",
-            help="values are not known while a function is traced: use tj.where for "
-            "a choice per element, or take this step outside the function",
-        )
+    def _needed(self, what: str) -> np.ndarray[Any, Any]:
+        """The value, where the trace can tell it."""
+        if self._trace.is_over:
+            from tapejit.api.dispatch import leaked
+
+            raise leaked(self)
+        value: np.ndarray[Any, Any] = self._trace.needs_value(self, what)
+        return value
+
+    def _answer(self, what: str) -> Any:
+        """What Python's `bool`, `int`, `index`, ... of this one element is based on."""
+        if what in ("bool", "int", "index") and not self._trace.is_over:
+            return self._trace.ask(self, what)
+        return self._needed(f"{what}()").reshape(())[()]
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        raise self._no_value("numpy()")
+        return np.array(self._needed("numpy()"))
 
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
-        raise self._no_value("NumPy")
+        return Tensor(self._needed("NumPy")).__array__(dtype, copy)
 
     def __dlpack__(
         self,
@@ -226,7 +232,9 @@ class TracedTensor(Tensor):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        raise self._no_value("DLPack")
+        return Tensor(self._needed("DLPack")).__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise self._no_value("pickle")
+        return Tensor(self._needed("pickle")).__reduce__()

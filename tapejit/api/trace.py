@@ -2,7 +2,11 @@
 
 While a function is traced its arguments are TracedTensors, whose value is a Node.
 Operations on them make Nodes; concrete Tensors that meet them are captured as further
-inputs of the Graph, so tapes outside still see them when the Graph is run.
+inputs of the Graph, so tapes outside still see them when the Graph is run. Effects are
+noted in their order and become Nodes when the trace ends.
+
+This is the trace of `vmap`: one row, whose values do not exist. That of a decorated
+function, which has state and values beside it, is in `function_trace.py`.
 
 Start reading at `trace`, then `run_graph`.
 """
@@ -11,26 +15,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapejit import ir, tree
-from tapejit.api.dispatch import TAPES, TRACE, apply, as_operand
+from tapejit.api.dispatch import (
+    TAPES,
+    TRACE,
+    apply,
+    as_operand,
+    described_node,
+    effect,
+    leaked,
+)
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import config
-from tapejit.errors import ArgumentTypeError
+from tapejit.errors import ArgumentTypeError, TapejitError
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, Node, Op, literal, origin_of, param
-from tapejit.ir.structural import item, results
-from tapejit.origin import user_origin
-from tapejit.types import TensorType, TupleType
+from tapejit.ir.node import (
+    LITERAL,
+    ORIGIN,
+    Derived,
+    Node,
+    Op,
+    literal,
+    origin_of,
+    param,
+)
+from tapejit.ir.structural import first_token, item, results
+from tapejit.ops.custom_rules import CALLING
+from tapejit.origin import Origin, user_origin
+from tapejit.types import TOKEN, TensorType, TupleType
+
+if TYPE_CHECKING:
+    from tapejit.api.function_trace import FunctionTrace
 
 
 class Trace:
-    """The Nodes of one function under way, and the tensors it captured."""
+    """The Nodes of one function under way, and the tensors it captured.
+
+    outer     the trace around this one, if any
+    captures  id -> the concrete Tensors used, with the Nodes that stand for them
+    effects   what happens beside the results, in order
+    is_over   set at the end: a tensor of this trace used later has leaked
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.outer: Trace | None = TRACE.get()
         self.captures: dict[int, tuple[Tensor, Node]] = {}
+        self.effects: list[tuple[Op, tuple[Node, ...], dict[str, Any], Any]] = []
+        self.is_over = False
+
+    holds_state = False  # whether variables can be given this trace's tensors
+
+    @property
+    def state(self) -> FunctionTrace | None:
+        """The trace that variables are read from and written to."""
+        return None if self.outer is None else self.outer.state
 
     def parameter(self, name: str, type: TensorType) -> TracedTensor:
         """A new argument of the function."""
@@ -38,8 +79,11 @@ class Trace:
 
     def node_of(self, x: Tensor) -> Node:
         """The Node that stands for a tensor in this trace."""
-        if isinstance(x, TracedTensor) and x._trace is self:
-            return x._value
+        if isinstance(x, TracedTensor):
+            if x._trace is self:
+                return x._value
+            if x._trace.is_over:
+                raise leaked(x)
         if not isinstance(x, TracedTensor) and not x._id and not x.shape:
             return literal(x._value, x.dtype)  # no tape knows it: a plain number
         found = self.captures.get(id(x))
@@ -48,12 +92,43 @@ class Trace:
             self.captures[id(x)] = found  # holds x, so that its id stays its own
         return found[1]
 
-    def record(self, op: Op, nodes: Sequence[Node], attrs: dict[str, Any]) -> Any:
+    def effect(self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> None:
+        """Note an effect, to happen when the Graph runs."""
+        nodes = tuple(self.node_of(x) for x in inputs)
+        self.effects.append((op, nodes, attrs, user_origin(3)))
+
+    def chain(self, token: Node | None = None) -> Node | None:
+        """The effects as Nodes, each after the one before; the last of them."""
+        for op, nodes, attrs, origin in self.effects:
+            with origin_of(origin):
+                token = op(*nodes, token or first_token(), **attrs)
+        return token
+
+    def needs_value(self, x: TracedTensor, what: str) -> Any:
+        """A value that Python asks for: a row of a batch has none of its own."""
+        raise ArgumentTypeError(
+            f"{what} needs the value of a tensor that is being traced by {self.name}",
+            help="values are not known while a function is mapped: use tj.where for "
+            "a choice per element, or take this step outside the function",
+        )
+
+    def ask(self, x: TracedTensor, kind: str) -> Any:
+        """A value that Python decides on: `bool`, `int` or `index`."""
+        return self.needs_value(x, f"{kind}()")
+
+    def record(
+        self,
+        op: Op,
+        nodes: Sequence[Node],
+        attrs: dict[str, Any],
+        origin: Origin | Derived | None = None,
+    ) -> Any:
         """Perform an op symbolically."""
-        origin = user_origin(3)
+        if origin is None:
+            origin = ORIGIN.get() or user_origin(3)
         with origin_of(origin):
             node = op(*nodes, **attrs)
-        made = Made(op.name, origin)
+        made = Made(op.name, origin if isinstance(origin, tuple) else None)
         if isinstance(node.type, TupleType):
             return tuple(TracedTensor(part, self, made) for part in results(node))
         return TracedTensor(node, self, made)
@@ -74,18 +149,20 @@ def trace(
     try:
         args, kwargs = rebuild(leaves)
         results, structure = tree.flatten(function(*args, **kwargs))
-        outputs = [under_way.node_of(_result(x, under_way)) for x in results]
+        outputs = [under_way.node_of(result_tensor(x, under_way)) for x in results]
     finally:
         TRACE.reset(token)
+        under_way.is_over = True
     captured = list(under_way.captures.values())
     inputs = [leaf._value for leaf in leaves] + [node for _, node in captured]
-    graph = Graph(under_way.name, inputs, outputs)
+    graph = Graph(under_way.name, inputs, outputs, under_way.chain())
     if config.current().check:
         ir.check_graph(graph)
     return graph, [tensor for tensor, _ in captured], structure
 
 
-def _result(x: Any, under_way: Trace) -> Tensor:
+def result_tensor(x: Any, under_way: Trace) -> Tensor:
+    """What a traced function returned, as a tensor."""
     try:
         return as_operand(x, under_way.name)
     except ArgumentTypeError:
@@ -105,7 +182,15 @@ def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
         return _run_observed(graph, inputs)
     values = [x._value for x in inputs]
     inputs.clear()  # so that the program can let go of each value after its last use
-    return [Tensor(value) for value in graph.program.run(values)]
+    program = graph.program
+    try:
+        found = program.run(values)
+    except TapejitError as error:
+        at = program.failed_step(error)
+        if at is None:
+            raise
+        raise described_node(error, program.nodes[at]) from None
+    return [Tensor(value) for value in found]
 
 
 def is_observed(inputs: Sequence[Tensor]) -> bool:
@@ -123,7 +208,19 @@ def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
             values[node] = Tensor(node.attrs["value"][()])
         elif node.op is item:
             values[node] = values[node.inputs[0]][node.attrs["index"]]
+        elif node.type is TOKEN:
+            values[node] = None
+            if node.inputs:
+                operands = [values[x] for x in node.inputs[:-1]]
+                try:
+                    effect(node.op, *operands, **node.attrs)
+                except TapejitError as error:
+                    raise described_node(error, node) from None
+        elif node.op in CALLING:
+            rule, *operands = [values[x] for x in node.inputs]
+            values[node] = rule._value.perform(node.op.name, operands, node.attrs)
         else:
             operands = [values[x] for x in node.inputs]
-            values[node] = apply(node.op, *operands, **node.attrs)
+            with origin_of(node.origin):
+                values[node] = apply(node.op, *operands, **node.attrs)
     return [values[node] for node in graph.outputs]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextvars import ContextVar
 from itertools import count
 from threading import RLock
 from typing import Any, NoReturn
@@ -22,8 +23,16 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api.creation import asarray
-from tapejit.api.dispatch import HANDLES, TAPES, apply, cast, convert, warn_user
-from tapejit.api.indexing import getitem, positions_of
+from tapejit.api.dispatch import (
+    HANDLES,
+    TAPES,
+    TRACE,
+    apply,
+    cast,
+    convert,
+    warn_user,
+)
+from tapejit.api.indexing import flat_positions, getitem
 from tapejit.api.recording import mark_left
 from tapejit.api.tensor import (
     Made,
@@ -33,6 +42,7 @@ from tapejit.api.tensor import (
     TracedTensor,
     next_id,
 )
+from tapejit.dims import Shape
 from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -41,8 +51,9 @@ from tapejit.errors import (
     UnsupportedError,
     VariableError,
 )
+from tapejit.ir.node import Op
 from tapejit.numpy_adapter import aligned_copy, restore, silence
-from tapejit.types import DType, as_dtype
+from tapejit.types import DType, as_dtype, is_differentiable
 
 _MISSING: Any = object()
 _next_serial = count().__next__
@@ -92,11 +103,15 @@ class Variable(Operators):
             raise ArgumentTypeError("the constraint of a Variable is a function")
         kind = None if dtype is None else as_dtype(dtype)
         value = asarray(initial_value, dtype=kind)
+        trace = TRACE.get()
         if isinstance(value, TracedTensor):
-            raise UnsupportedError(
-                "a Variable cannot be made of a tensor that is being traced",
-                help="create it outside the function",
-            )
+            state = None if trace is None else trace.state
+            if state is None or state is not trace:
+                raise UnsupportedError(
+                    "a Variable cannot be made of a tensor that is being traced",
+                    help="create it outside the function",
+                )
+            value = Tensor(state.value_of(value._value))
         self._name = "Variable" if name is None else str(name)
         self._trainable = bool(trainable)
         self._constraint = constraint
@@ -104,6 +119,8 @@ class Variable(Operators):
         self._serial = _next_serial()
         self._tensor = self._holding(aligned_copy(value._value))
         _alive[self._serial] = self
+        if trace is not None and trace.state is not None:
+            trace.state.note_created(self)
 
     def _holding(self, array: Any) -> Tensor:
         return Tensor(array[()], Made("variable", None, self._name))
@@ -137,9 +154,20 @@ class Variable(Operators):
 
     # Reading
 
+    def _held(self) -> Tensor:
+        """The Tensor that stands for the current value; nobody hears of it."""
+        trace = TRACE.get()
+        if trace is None or trace.state is None:
+            return self._tensor
+        return trace.state.slot_of(self).tensor
+
     def _operand(self) -> Tensor:
         """The value for use in an operation; the tapes hear of it."""
-        tensor = self._tensor
+        trace = TRACE.get()
+        if trace is None or trace.state is None:
+            tensor = self._tensor
+        else:
+            tensor = trace.state.read(self)
         for tape in TAPES.get():
             if tensor._id not in tape.nodes:
                 tape.note_read(self, tensor)
@@ -182,6 +210,9 @@ class Variable(Operators):
 
     def ref(self) -> TensorRef:
         """A hashable key for this very variable."""
+        trace = TRACE.get()
+        if trace is not None and trace.state is not None:
+            trace.state.pin(self)  # what follows may depend on which variable it is
         return TensorRef(self)
 
     # Writing
@@ -198,12 +229,28 @@ class Variable(Operators):
         """
         new = self._accepted(value, "assign")
         with self._lock:
-            self._tensor = self._holding(new)
+            self._put(new)
         return self._assigned()
+
+    def _put(self, new: Tensor) -> None:
+        """Make `new` the value: at once, or at the end of the traced function."""
+        trace = TRACE.get()
+        if trace is not None and trace.state is not None:
+            trace.state.write(self, new)
+            return
+        journal = JOURNAL.get()
+        if journal is not None:
+            journal.setdefault(id(self), (self, self._tensor))
+        self._tensor = self._holding(new._value)
 
     def _assigned(self) -> Tensor:
         """A read of the new value, which counts as read once it is used."""
-        result = Tensor(self._tensor._value, Made("assign", None, self._name))
+        made = Made("assign", None, self._name)
+        trace = TRACE.get()
+        if trace is None or trace.state is None:
+            result = Tensor(self._tensor._value, made)
+        else:
+            result = trace.state.assigned(self, made)
         tapes = TAPES.get()
         if tapes:
             result._id = next_id()
@@ -232,19 +279,26 @@ class Variable(Operators):
     def _update(self, op: Any, delta: Any, name: str) -> Tensor:
         change = self._accepted(delta, name)
         with self._lock:
-            token = silence()
-            try:
-                new = op.eval(self._tensor._value, change)
-            finally:
-                restore(token)
-            self._tensor = self._holding(new)
+            self._put(self._changed(op, self._held(), change))
         return self._assigned()
 
-    def _accepted(self, value: Any, name: str) -> Any:
-        """An array that fits this variable exactly, or an error that says why not."""
+    def _changed(self, op: Op, value: Tensor, change: Tensor) -> Tensor:
+        """The result of an op that no tape hears of."""
+        trace = TRACE.get()
+        if trace is not None and trace.state is not None:
+            traced: Tensor = trace.state.unrecorded(apply, op, value, change)
+            return traced
+        token = silence()
+        try:
+            return Tensor(op.eval(value._value, change._value))
+        finally:
+            restore(token)
+
+    def _accepted(self, value: Any, name: str) -> Tensor:
+        """A value that fits this variable exactly, or an error that says why not."""
         if isinstance(value, (Tensor, Variable)):
             tensor = asarray(value)
-            if isinstance(tensor, TracedTensor):
+            if isinstance(tensor, TracedTensor) and not tensor._trace.holds_state:
                 raise UnsupportedError(
                     f"{self._name} cannot be assigned while a function is mapped",
                     op=name,
@@ -267,7 +321,7 @@ class Variable(Operators):
                 op=name,
                 help="assigning does not broadcast; use tj.broadcast_to",
             )
-        return tensor._value
+        return tensor
 
     def _converted(self, value: Any, name: str) -> Tensor:
         given = convert(value, None, name=name)
@@ -325,31 +379,50 @@ class Variable(Operators):
     def _write_part(
         self, name: str, key: Any, updates: Any, write: Callable[..., None]
     ) -> Tensor:
-        """Write into selected elements of a copy, then put it in place."""
-        positions = positions_of(self, key)
+        """Write into selected elements of a copy, then put it in place.
+
+        In a trace: read, scatter, write.
+        """
+        selected = flat_positions(self, key)
         source = asarray(updates)
-        if isinstance(source, TracedTensor):
+        if any(_is_mapped(x) for x in (selected, source)):
             raise UnsupportedError(
-                f"{self._name} cannot be assigned while a function is mapped", op=name
+                f"{self._name} cannot be assigned while a function is mapped",
+                op=name,
+                help="return the value and assign it outside",
             )
         self._warn_if_tracked(source, name)
-        try:
-            values = np.broadcast_to(source._value, positions.shape)
-        except ValueError:
+        if not _broadcasts(source.shape, selected.shape):
             raise ShapeError(
-                f"{source._type} does not fit the selected shape {positions.shape}",
-                op=name,
-            ) from None
-        if not np.can_cast(values.dtype, self.dtype, "same_kind"):
-            raise DTypeError(
-                f"variable {self._name!r} is {self.dtype}, the value {values.dtype}",
+                f"{source._type} does not fit the selected shape {selected.shape}",
                 op=name,
             )
+        if not np.can_cast(source.dtype, self.dtype, "same_kind"):
+            raise DTypeError(
+                f"variable {self._name!r} is {self.dtype}, the value {source.dtype}",
+                op=name,
+            )
+        trace = TRACE.get()
         with self._lock:
-            new = aligned_copy(self._tensor._value)
-            write(new.reshape(-1), positions, values.astype(self.dtype))
-            self._tensor = self._holding(new)
+            if trace is None or trace.state is None:
+                new = self._with_part(selected, source, write)
+            else:
+                changed = getattr(self._held().at[key], _METHODS[write])
+                new = trace.state.unrecorded(changed, source)
+            self._put(new)
         return self._assigned()
+
+    def _with_part(
+        self, selected: Tensor, source: Tensor, write: Callable[..., None]
+    ) -> Tensor:
+        """The value with another part; halves add up in float32, rounded once."""
+        positions = np.asarray(selected._value)
+        is_half = write is not _set_at and self.dtype.itemsize == 2
+        wide = np.float32 if is_half and is_differentiable(self.dtype) else self.dtype
+        new = aligned_copy(self._tensor._value.astype(wide, copy=False))
+        values = np.broadcast_to(source._value, positions.shape)
+        write(new.reshape(-1), positions, values.astype(self.dtype).astype(wide))
+        return Tensor(new.astype(self.dtype, copy=False))
 
     def _refuse_inplace(self, other: Any) -> NoReturn:
         raise VariableError(
@@ -388,6 +461,12 @@ class Variable(Operators):
 
 HANDLES.add(Variable)
 
+# While a function runs as plain Python: id -> the variables it has written and what
+# they held before, so that a call that fails can put everything back.
+JOURNAL: ContextVar[dict[int, tuple[Variable, Tensor]] | None] = ContextVar(
+    "journal", default=None
+)
+
 
 def _renew_locks() -> None:
     """In a forked child: no thread is left that could release a lock held before."""
@@ -425,5 +504,23 @@ def assign_part(part: Tensor, value: Any, name: str, op: Any = None) -> Tensor:
     return made.owner._write_part(name, made.key, value, write)
 
 
+def _is_mapped(x: Tensor) -> bool:
+    """Whether a tensor is a row of a batch, which no variable can hold."""
+    return isinstance(x, TracedTensor) and not x._trace.holds_state
+
+
+def _broadcasts(shape: Shape, wanted: Shape) -> bool:
+    """Whether an array of `shape` can stand where `wanted` elements are selected."""
+    if any(not isinstance(size, int) for size in wanted):
+        return True  # how many a mask selects is known when the function runs
+    try:
+        return np.broadcast_shapes(shape, wanted) == wanted
+    except ValueError:
+        return False
+
+
 def _set_at(flat: Any, positions: Any, values: Any) -> None:
     flat[positions] = values
+
+
+_METHODS = {_set_at: "set", np.add.at: "add", np.subtract.at: "subtract"}

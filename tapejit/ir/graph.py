@@ -47,8 +47,18 @@ class Graph:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """What has to run, each Node after the ones it needs; inputs excluded."""
-        ends = self.outputs if self.effects is None else (*self.outputs, self.effects)
+        """What has to run, each Node after the ones it needs; inputs excluded.
+
+        Effects come first, each with what it needs before the next: a guard has to
+        fail before anything else can, because what follows it, the question of the
+        next guard too, may only make sense if it holds.
+        """
+        chain: list[Node] = []
+        link = self.effects
+        while link is not None and link not in self.inputs:
+            chain.append(link)
+            link = link.inputs[-1] if link.inputs else None
+        ends = (*reversed(chain), *self.outputs)
         return topological_order(ends, stop=frozenset(self.inputs))
 
     @cached_property

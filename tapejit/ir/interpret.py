@@ -76,6 +76,7 @@ class Program:
         "has_run",
         "input_types",
         "is_symbolic",
+        "nodes",
         "outputs",
         "registers",
         "steps",
@@ -104,6 +105,7 @@ class Program:
             self.registers[at] = value
         self.outputs = tuple(index[node] for node in graph.outputs)
         self.is_symbolic = any(has_dims(node) for node in (*graph.inputs, *running))
+        self.nodes = tuple(running)
         self.steps = _steps(running, index, kept={*self.outputs, *constants})
 
     def run(self, arguments: list[Any]) -> list[Any]:
@@ -127,11 +129,26 @@ class Program:
         registers[: len(arguments)] = arguments
         steps = self._bound(arguments) if self.is_symbolic else self.steps
         arguments.clear()
-        for function, reads, writes, last in steps:
-            registers[writes] = function(*[registers[at] for at in reads])
-            for at in last:
-                registers[at] = None
-        return [registers[at] for at in self.outputs]
+        for at, (function, reads, writes, last) in enumerate(steps):  # noqa: B007
+            registers[writes] = function(*[registers[x] for x in reads])
+            for x in last:
+                registers[x] = None
+        return [registers[x] for x in self.outputs]
+
+    def failed_step(self, error: BaseException) -> int | None:
+        """Which step raised `error`, None if it came from elsewhere."""
+        traceback = error.__traceback__
+        while traceback is not None:
+            frame = traceback.tb_frame
+            found: Any = None
+            if frame.f_code is Program._run_steps.__code__:
+                found = frame.f_locals.get("at")
+            elif frame.f_code.co_filename == COMPILED:
+                found = frame.f_globals["STEP_OF_LINE"].get(traceback.tb_lineno)
+            if found is not None:
+                return int(found)  # the outermost: calls have programs of their own
+            traceback = traceback.tb_next
+        return None
 
     def _bound(self, arguments: Sequence[Any]) -> list[Step]:
         """The steps with every symbolic size replaced by the actual one."""
@@ -149,6 +166,8 @@ class Program:
             bound.append((function, reads, writes, last))
         return bound
 
+
+COMPILED: Final = "<tapejit program>"
 
 INFIX: Final[dict[Any, str]] = {
     operator.add: "+",
@@ -174,6 +193,7 @@ def compile_steps(
     arguments = "".join(f"r{at}, " for at in range(inputs))
     lines = [f"({arguments}) = arguments"] if inputs else []
     lines.append("arguments.clear()")
+    step_of_line: dict[int, int] = {}
     for at, (function, reads, writes, last) in enumerate(steps):
         sources = [f"r{x}" for x in reads]
         if function in INFIX:
@@ -184,11 +204,13 @@ def compile_steps(
             names[f"f{at}"] = function
             value = f"f{at}({', '.join(sources)})"
         lines.append(f"r{writes} = {value}")
+        step_of_line[len(lines) + 1] = at
         if last:
             lines.append("del " + ", ".join(f"r{x}" for x in last))
     lines.append(f"return [{', '.join(f'r{x}' for x in outputs)}]")
     source = "def program(arguments):\n" + "".join(f"    {line}\n" for line in lines)
-    exec(compile(source, "<tapejit program>", "exec"), names)
+    names["STEP_OF_LINE"] = step_of_line
+    exec(compile(source, COMPILED, "exec"), names)
     # Taken out of its own globals, or the two would keep each other alive.
     return names.pop("program")  # type: ignore[no-any-return]
 

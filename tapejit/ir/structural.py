@@ -1,8 +1,9 @@
 """The operations every graph has, whatever it computes.
 
-`read` marks the value of a variable at one point of the program, `item` projects one
-result of several, `call` runs a Graph, `guard` is an effect that stops a run whose
-value differs from the one the graph was specialised for.
+`read` marks the value of a variable at one point of the program, `reread` its value
+after an assignment, `item` projects one result of several, `call` runs a Graph,
+`guard` is an effect that stops a run whose value differs from the one the graph was
+specialised for.
 
 Effects form one chain: an effect takes the previous link as its last input and
 results in the next one, so nothing can be pruned or reordered without breaking it.
@@ -19,7 +20,7 @@ import numpy as np
 
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import OPS, Node, Op, register
 from tapejit.types import TOKEN, TensorType, TokenType, TupleType, Type
 
 
@@ -62,6 +63,52 @@ read = register(
         jvp=read_jvp,
         batch=_batch_read,
         scalar=lambda m, x: x,
+        conj_linear=True,
+        is_cheap=True,
+    )
+)
+
+
+def reread_type(assigned: Type, entry: Type) -> Type:
+    if assigned != entry:
+        raise ArgumentTypeError(f"{assigned} was assigned to a variable of {entry}")
+    return assigned
+
+
+def _reread_eval(assigned: Any, entry: Any) -> Any:
+    return assigned
+
+
+def reread_vjp(g: Node, out: Node, assigned: Node, entry: Node) -> tuple[None, Node]:
+    """A read belongs to the variable: nothing flows into what was assigned."""
+    return None, g
+
+
+def reread_jvp(
+    tangents: tuple[Node | None, ...], out: Node, assigned: Node, entry: Node
+) -> Node | None:
+    return tangents[1]
+
+
+def _batch_reread(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
+    parts = [
+        x if flag else OPS["broadcast_to"](x, shape=(size, *x.shape))
+        for x, flag in zip(inputs, batched, strict=True)
+    ]
+    return reread(*parts)
+
+
+# The value of a variable after an assignment: the number is what was assigned, the
+# gradient is the variable's, whose value at entry stands for it.
+reread = register(
+    Op(
+        "reread",
+        type_rule=reread_type,
+        eval=_reread_eval,
+        vjp=reread_vjp,
+        jvp=reread_jvp,
+        batch=_batch_reread,
+        scalar=lambda m, assigned, entry: assigned,
         conj_linear=True,
         is_cheap=True,
     )

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from tapejit.ir.node import OPS, Op
-from tapejit.ir.structural import call, guard, item, read
+from tapejit.ir.structural import call, guard, item, read, reread
 from tapejit.ops.arithmetic import (
     add,
     cast,
@@ -119,12 +119,22 @@ if TYPE_CHECKING:
     from tapejit.ops.convolution import (
         convolve,
     )
+    from tapejit.ops.custom_rules import (
+        custom,
+        custom_call,
+        custom_jvp,
+        custom_vjp,
+    )
     from tapejit.ops.decompositions import (
         cholesky,
         complement,
         eigh,
         qr,
         svd,
+    )
+    from tapejit.ops.effects import (
+        check,
+        print_values,
     )
     from tapejit.ops.exponentials import (
         cbrt,
@@ -142,6 +152,10 @@ if TYPE_CHECKING:
         ldexp,
         nextafter,
         signbit,
+    )
+    from tapejit.ops.masks import (
+        checked_categories,
+        true_positions,
     )
     from tapejit.ops.overwriting import (
         written_from,
@@ -291,7 +305,10 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "qr",
         "svd",
     ),
+    "custom_rules": ("custom", "custom_call", "custom_jvp", "custom_vjp"),
+    "effects": ("check", "print_values"),
     "transforms": ("fourier",),
+    "masks": ("checked_categories", "true_positions"),
     "overwriting": ("written_from",),
     "random": (
         "bits_to_integers",
@@ -410,6 +427,8 @@ __all__ = [
     "cast",
     "cbrt",
     "ceil",
+    "check",
+    "checked_categories",
     "cholesky",
     "cofactor",
     "complement",
@@ -421,6 +440,10 @@ __all__ = [
     "cosh",
     "cumulative_prod",
     "cumulative_sum",
+    "custom",
+    "custom_call",
+    "custom_jvp",
+    "custom_vjp",
     "det",
     "digamma",
     "div",
@@ -498,6 +521,7 @@ __all__ = [
     "place",
     "polygamma",
     "pow",
+    "print_values",
     "prod",
     "qr",
     "random_advance",
@@ -508,6 +532,7 @@ __all__ = [
     "real",
     "rel_entr",
     "remainder",
+    "reread",
     "reshape",
     "round",
     "searchsorted",
@@ -533,6 +558,7 @@ __all__ = [
     "svd",
     "tan",
     "tanh",
+    "true_positions",
     "trunc",
     "unsort_by",
     "where",

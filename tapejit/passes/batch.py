@@ -17,6 +17,7 @@ from tapejit.errors import UnsupportedError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Derived, Node, origin_of, param
 from tapejit.ir.structural import call, item
+from tapejit.ops.custom_rules import custom_call
 from tapejit.types import TensorType
 
 
@@ -37,9 +38,17 @@ def batch(
         inputs.append(made[x])
     for node in graph.nodes:
         flags = [has_axis[x] for x in node.inputs]
-        has_axis[node] = any(flags) or node.op.draws
+        # A link of the effects has no rows, also after an effect that had.
+        tensors = flags[:-1] if node.op.is_effect else flags
+        has_axis[node] = any(tensors) or node.op.draws
         if not has_axis[node]:
-            made[node] = node
+            inputs_now = tuple(made[x] for x in node.inputs)
+            if inputs_now == node.inputs:
+                made[node] = node
+            else:
+                made[node] = Node(
+                    node.op, inputs_now, node.attrs, node.type, node.origin
+                )
             continue
         with origin_of(Derived("batch", node)):
             made[node] = batch_node(node, size, [made[x] for x in node.inputs], flags)
@@ -64,6 +73,8 @@ def batch_node(
         return item(*inputs, index=node.attrs["index"])
     if node.op is call:
         return _batch_call(node, size, inputs, flags)
+    if node.op is custom_call:
+        return _batch_custom_call(node, size, inputs, flags)
     if node.op.batch is None:
         what = "effect" if node.op.is_effect else "operation"
         raise UnsupportedError(
@@ -85,6 +96,30 @@ def _batch_call(
         for out, flag in zip(body.outputs, has_axis, strict=True)
     ]
     return call(*inputs, graph=Graph(body.name, body.inputs, outputs, body.effects))
+
+
+def _batch_custom_call(
+    node: Node, size: Size, inputs: Sequence[Node], flags: Sequence[bool]
+) -> Node:
+    """Arguments and results get the axis, residuals only if they have it."""
+    arguments, results = len(node.attrs["connected"]), node.attrs["results"]
+    middle = range(arguments, len(inputs) - results)
+    operands = [
+        x if flag or at in middle else broadcast_front(x, size)
+        for at, (x, flag) in enumerate(zip(inputs, flags, strict=True))
+    ]
+    attrs = dict(node.attrs)
+    for name in ("backward", "forward"):
+        graph: Graph = attrs[name]
+        batched = [flags[at] for at in middle]
+        batched += [True] * (len(graph.inputs) - len(batched))
+        body, has_axis = batch(graph, size=size, batched=batched)
+        outputs = [
+            out if flag else broadcast_front(out, size)
+            for out, flag in zip(body.outputs, has_axis, strict=True)
+        ]
+        attrs[name] = Graph(body.name, body.inputs, outputs)
+    return custom_call(*operands, **attrs)
 
 
 def broadcast_front(x: Node, size: Size) -> Node:

@@ -17,6 +17,7 @@ from tapejit.ir.node import ZERO, Derived, Node, Zero, origin_of, param
 from tapejit.ir.structural import call, item
 from tapejit.passes.vjp import (
     Cotangent,
+    call_beside,
     carries_gradient,
     materialize,
     passes_gradient,
@@ -86,11 +87,9 @@ def _push_forward_call(node: Node, tangents: Sequence[Any]) -> tuple[Cotangent, 
     ends = [part for part in found if isinstance(part, Node)]
     if not ends:
         return found
-    pushed = Graph(f"{body.name}.jvp", (*body.inputs, *seeds), ends)
     values = [t for t in _filled(node, tangents) if t is not None]
-    whole = call(*node.inputs, *values, graph=pushed)
-    results = iter([item(whole, index=at) for at in range(len(ends))])
-    return tuple(next(results) if isinstance(p, Node) else p for p in found)
+    parts = iter(call_beside(node, f"{body.name}.jvp", seeds, values, ends))
+    return tuple(next(parts) if isinstance(p, Node) else p for p in found)
 
 
 def jvp_graph(graph: Graph) -> Graph:

@@ -19,6 +19,7 @@ from typing import Any
 from tapejit.errors import GraphError, NotDifferentiableError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import (
+    LITERAL,
     OPS,
     ZERO,
     Derived,
@@ -28,7 +29,7 @@ from tapejit.ir.node import (
     origin_of,
     param,
 )
-from tapejit.ir.structural import call, item
+from tapejit.ir.structural import call, item, results
 from tapejit.types import TensorType, TupleType, Type, is_complex, is_differentiable
 
 Cotangent = Node | Zero | None
@@ -189,7 +190,8 @@ def _pull_back_call(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
     """The adjoint of a call is a call of the body's adjoint.
 
     Only the results that have a cotangent are seeded, so a path is found per result
-    and input exactly as if the body were inlined.
+    and input exactly as if the body were inlined. What the adjoint looks at comes
+    from the call's inputs and results; what is neither is computed again.
     """
     body: Graph = node.attrs["graph"]
     seeded = [at for at, part in enumerate(g) if part is not None]
@@ -199,14 +201,44 @@ def _pull_back_call(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
     ends = [part for part in found if isinstance(part, Node)]
     if not ends:
         return found
-    adjoint = Graph(f"{body.name}.vjp", (*body.inputs, *seeds), ends)
     given = [
         zeros(s.type) if isinstance(g[at], Zero) else g[at]
         for at, s in zip(seeded, seeds, strict=True)
     ]
-    whole = call(*node.inputs, *given, graph=adjoint)
-    results = iter([item(whole, index=at) for at in range(len(ends))])
-    return tuple(next(results) if isinstance(p, Node) else p for p in found)
+    parts = iter(call_beside(node, f"{body.name}.vjp", seeds, given, ends))
+    return tuple(next(parts) if isinstance(p, Node) else p for p in found)
+
+
+def call_beside(
+    node: Node,
+    name: str,
+    inputs: Sequence[Node],
+    given: Sequence[Node],
+    ends: Sequence[Node],
+) -> tuple[Node, ...]:
+    """A call that computes `ends`, Nodes written in terms of the body of `node`.
+
+    `inputs` are the further parameters in `ends` and `given` their values. Inputs and
+    results of `node` that `ends` look at are passed, not computed again.
+    """
+    body: Graph = node.attrs["graph"]
+    at_hand = {
+        x: result
+        for x, result in zip(body.outputs, results(node), strict=True)
+        if x.op is not LITERAL
+    }
+    at_hand.update(zip(body.inputs, node.inputs, strict=True))
+    inside = topological_order(ends, stop={*at_hand, *inputs})
+    looked_at = [x for inner in inside for x in inner.inputs if x in at_hand]
+    looked_at += [x for x in ends if x in at_hand]
+    looked_at += [x for x in body.inputs if not _is_static(x.type)]  # bind its sizes
+    kept = tuple(dict.fromkeys(looked_at))
+    beside = Graph(name, (*kept, *inputs), ends)
+    return results(call(*[at_hand[x] for x in kept], *given, graph=beside))
+
+
+def _is_static(type: Type) -> bool:
+    return not isinstance(type, TensorType) or type.is_static
 
 
 def vjp_graph(graph: Graph, *, wrt: Sequence[Node]) -> Graph:

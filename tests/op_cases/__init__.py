@@ -9,6 +9,7 @@ Start reading at `case.py`, then `elementwise.py`.
 from op_cases import (
     activations,
     decompositions,
+    effects,
     elementwise,
     fourier,
     functions,
@@ -27,6 +28,7 @@ ops.load_all()  # the table is of every op, also of families loaded when asked f
 
 FAMILIES = (
     structural,
+    effects,
     functions,
     fourier,
     elementwise,

@@ -1,4 +1,4 @@
-"""Cases of what `x.at` and the sequences are made of: overwriting and convolution.
+"""Cases of what `x.at`, masks and the sequences are made of.
 
 Start reading at `CASES`.
 """
@@ -51,6 +51,22 @@ def convolve(x: Array, y: Array, *, mode: str) -> Any:
     return Truth(out, min(n, m), scale)
 
 
+def true_positions(mask: Array, *, size: int) -> Array:
+    """Where it is True, then where it is False, as many as are asked for."""
+    out = np.empty((*mask.shape[:-1], size), np.int64)
+    for row in np.ndindex(*mask.shape[:-1]):
+        places = [at for at, flag in enumerate(mask[row]) if flag]
+        places += [at for at, flag in enumerate(mask[row]) if not flag]
+        out[row] = places[:size]
+    return out
+
+
+def in_range(shapes: Sequence[Shape], attrs: Attrs, at: int) -> tuple[int, int]:
+    return 0, attrs["count"]
+
+
+CATEGORIES = {"count": 9, "label": "a class", "name": "losses"}
+
 CASES = [
     OpCase(
         "written_from",
@@ -96,5 +112,44 @@ CASES = [
             Variant(((2, 3), (3, 2)), {"mode": "full"}),
             Variant(((), (3,)), {"mode": "full"}),
         ),
+    ),
+    OpCase(
+        "true_positions",
+        (Operand(),),
+        (
+            Variant(((6,),), {"size": 3}),
+            Variant(((6,),), {"size": 0}, note="none"),
+            Variant(((6,),), {"size": 6}, note="all"),
+            Variant(((3, 5),), {"size": 2}, note="rows"),
+            Variant(((2, 1, 3),), {"size": 1}),
+            Variant(((0,),), {"size": 0}, note="nothing"),
+            Variant(((0, 3),), {"size": 2}, note="no rows"),
+        ),
+        true_positions,
+        EXACT,
+        takes=("bool",),
+        first="-",
+        unreachable=(
+            Variant(((),), {"size": 1}),
+            Variant(((3,),), {"size": 4}),
+            Variant(((2,),), {"size": -1}),
+        ),
+        fixed_sizes=(2, 3, 5, 6),
+    ),
+    OpCase(
+        "checked_categories",
+        (Operand(integers=in_range),),
+        (
+            Variant(((6,),), CATEGORIES),
+            Variant(((),), CATEGORIES),
+            Variant(((2, 3),), CATEGORIES),
+            Variant(((0, 3),), CATEGORIES, note="no rows"),
+            Variant(((0,),), {**CATEGORIES, "count": 0}, note="no classes"),
+        ),
+        lambda x, **_: x,
+        EXACT,
+        takes=("integer",),
+        first="-",
+        unreachable=(Variant(((2,),), {**CATEGORIES, "count": -1}),),
     ),
 ]

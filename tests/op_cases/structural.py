@@ -102,6 +102,9 @@ CASES = [
         first="cc",
         second=("--", "--"),
     ),
+    # Assigned what it held: the numbers come from one side, the gradient from the
+    # other, so only this shows both.
+    structural("reread", lambda x: x, lambda x: OPS["reread"](x, x), SHAPES),
     structural(
         "guard",
         ref.arithmetic(lambda x, _: x + x, lambda n, _: 2 * n),

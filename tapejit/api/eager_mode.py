@@ -1,0 +1,41 @@
+"""The switch that runs decorated functions as plain Python, to look inside them.
+
+It is the setting `eager`: these two functions are its spelling for the whole process,
+`config.override(eager=True)` is the one for a block, `TAPEJIT_EAGER=1` the one for a
+run of the program.
+
+Start reading at `run_functions_eagerly`.
+"""
+
+from __future__ import annotations
+
+from tapejit.config import config
+
+__all__ = ["functions_run_eagerly", "run_functions_eagerly"]
+
+
+def run_functions_eagerly(run_eagerly: bool) -> None:
+    """Run decorated functions as plain Python from now on, or stop doing so.
+
+    Each call then runs the body line by line on real values, so that breakpoints,
+    `print` and exceptions are where they stand in the source. What was traced before
+    is kept and used again afterwards.
+
+    >>> import tapejit as tj
+    >>> tj.run_functions_eagerly(True)
+    >>> tj.functions_run_eagerly()
+    True
+    >>> tj.run_functions_eagerly(False)
+    """
+    config.update(eager=run_eagerly)
+
+
+def functions_run_eagerly() -> bool:
+    """Whether decorated functions run as plain Python, here and now.
+
+    >>> import tapejit as tj
+    >>> with tj.config.override(eager=True):
+    ...     tj.functions_run_eagerly()
+    True
+    """
+    return config.eager

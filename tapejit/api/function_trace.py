@@ -1,0 +1,396 @@
+"""The trace of a decorated function: state, guards, and values beside it.
+
+A `FunctionTrace` runs a Python body once on TracedTensors and gathers what a Graph of
+the whole step needs:
+
+- variables are `Slot`s: their value at entry is an input, their value at the end, if
+  they were written, an output; reads and writes in between keep the program's order;
+- concrete tensors that the body reaches are inputs too, unless nobody else refers to
+  them, which makes them literals. Operations on them are seen by a `Watcher` among the
+  tapes, so a gradient of them is found whether the call traces or not;
+- a value that Python asks for is computed beside the trace, on the actual arguments,
+  each Node at most once and without effects. `bool`, `int` and `index` become guards:
+  the Graph holds for calls that give the same answers. Any other use of a value means
+  that the function cannot be a Graph, `needs` says where.
+
+Start reading at `run_traced`, then `FunctionTrace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from typing import Any, Final
+from weakref import ref
+
+import numpy as np
+
+from tapejit import ir, tree
+from tapejit.api.dispatch import SCALAR, TAPES, TRACE, described_node, leaked
+from tapejit.api.tensor import Made, Tensor, TracedTensor
+from tapejit.api.trace import Trace, result_tensor
+from tapejit.api.variable import Variable
+from tapejit.config import config
+from tapejit.errors import VariableError
+from tapejit.ir.graph import Graph, topological_order
+from tapejit.ir.interpret import bind_dims, has_dims
+from tapejit.ir.node import LITERAL, OPS, Node, Op, literal, origin_of, param
+from tapejit.ir.structural import first_token, guard, reread, results
+from tapejit.numpy_adapter import restore, silence
+from tapejit.origin import Origin, describe, user_origin
+from tapejit.types import TensorType, TupleType
+
+# A constant that only the trace refers to is part of the Graph up to this size.
+LITERAL_BYTES: Final = 1 << 16
+
+
+class Slot:
+    """What a function does with one variable.
+
+    `entry` is the Node of its value at the start, `exit` that of the value assigned
+    last; `tensor` stands for its value now. `is_pinned` says that the Graph is for
+    this very variable, not for any other that is passed in its place.
+    """
+
+    __slots__ = ("entry", "exit", "is_pinned", "tensor", "variable", "was_read")
+
+    def __init__(self, variable: Variable, trace: FunctionTrace) -> None:
+        held = variable._tensor
+        self.variable: Any = variable
+        self.entry = param(variable.name, held._type)
+        self.exit: Node | None = None
+        made = Made("variable", None, variable.name)
+        self.tensor = TracedTensor(self.entry, trace, made)
+        self.was_read = False
+        self.is_pinned = False
+
+
+class Watcher:
+    """Sees, among the tapes, what the body does with concrete tensors."""
+
+    def __init__(self, trace: FunctionTrace) -> None:
+        self.owner = trace
+        self.thread = get_ident()
+        self.trace = None
+        self.nodes: dict[int, Node] = {}
+        self.pending: dict[int, Variable] = {}
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """An operation on concrete tensors was performed."""
+        if self.thread == get_ident():
+            self.owner.derive(op, inputs, attrs, result)
+
+    def note_read(self, variable: Variable, tensor: Tensor) -> None:
+        """Reads go through the trace's slots."""
+
+
+class FunctionTrace(Trace):
+    """One symbolic run of a decorated function.
+
+    slots    id -> Slot, for every variable that was touched
+    values   Node -> array: what is known beside the trace
+    derived  id -> concrete results of operations in the body, with their Nodes
+    guards   the questions asked, their answers, and where they were asked
+    known    answers of an earlier run that led here, in order
+    created  the variables the body made, and where
+    asked    the positions of float arguments whose value was asked for
+    needs    what needed a value that cannot be guarded, and where
+    sizes    the actual sizes of symbolic dims
+    unread   id -> what assignments returned and nobody has used yet
+    """
+
+    holds_state = True
+
+    def __init__(self, name: str, known: Sequence[bool | int] = ()) -> None:
+        super().__init__(name)
+        self.slots: dict[int, Slot] = {}
+        self.values: dict[Node, Any] = {}
+        self.derived: dict[int, tuple[Tensor, Node]] = {}
+        self.guards: list[tuple[Node, bool | int, Origin | None]] = []
+        self.answers: dict[tuple[Node, str], Any] = {}
+        self.known = tuple(known)
+        self.created: list[tuple[ref[Variable], Origin | None]] = []
+        self.asked: set[int] = set()
+        self.needs: tuple[str, Origin | None] | None = None
+        self.sizes: dict[str, int] = {}
+        self.unread: dict[int, tuple[TracedTensor, Slot]] = {}
+        self.watcher = Watcher(self)
+
+    @property
+    def state(self) -> FunctionTrace:
+        """This trace: it holds the variables."""
+        return self
+
+    def argument(self, name: str, type: TensorType, value: Any) -> TracedTensor:
+        """A new argument, whose value in this call is known."""
+        x = self.parameter(name, type)
+        self.values[x._value] = value
+        return x
+
+    # Concrete tensors
+
+    def node_of(self, x: Tensor) -> Node:
+        """The Node that stands for a tensor in this trace."""
+        if isinstance(x, TracedTensor):
+            if x._trace is not self:
+                raise leaked(x)
+            if id(x) in self.unread:
+                self.unread.pop(id(x))[1].was_read = True
+            return x._value
+        if x._made is SCALAR:
+            return literal(x._value, x.dtype)
+        found = self.derived.get(id(x)) or self.captures.get(id(x))
+        if found is None:
+            found = (x, _constant(x))
+            self.captures[id(x)] = found  # holds x, so that its id stays its own
+        return found[1]
+
+    def derive(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """Give the result of an operation on concrete tensors its Node."""
+        if all(x._made is SCALAR for x in inputs):
+            return
+        nodes = [self.node_of(x) for x in inputs]
+        with origin_of(user_origin(4)):
+            node = op(*nodes, **attrs)
+        if isinstance(node.type, TupleType):
+            for part, out in zip(result, results(node), strict=True):
+                self.derived[id(part)] = (part, out)
+        else:
+            self.derived[id(result)] = (result, node)
+
+    # Variables
+
+    def slot_of(self, variable: Variable) -> Slot:
+        """What is known of a variable here."""
+        slot = self.slots.get(id(variable))
+        if slot is None:
+            slot = self.slots[id(variable)] = Slot(variable, self)
+            self.values[slot.entry] = variable._tensor._value
+        return slot
+
+    def read(self, variable: Variable) -> TracedTensor:
+        """The value of a variable now."""
+        slot = self.slot_of(variable)
+        slot.was_read = True
+        return slot.tensor
+
+    def write(self, variable: Variable, new: Tensor) -> None:
+        """Assign; later reads see the new value, and the variable's gradient."""
+        slot = self.slot_of(variable)
+        slot.exit = self.node_of(new)
+        made = Made("variable", None, variable.name)
+        slot.tensor = TracedTensor(reread(slot.exit, slot.entry), self, made)
+
+    def assigned(self, variable: Variable, made: Made) -> TracedTensor:
+        """What an assignment returns: a read of the variable, once it is used."""
+        slot = self.slot_of(variable)
+        x = TracedTensor(slot.tensor._value, self, made)
+        self.unread[id(x)] = (x, slot)
+        return x
+
+    def pin(self, variable: Variable) -> None:
+        """The trace depends on which variable this is."""
+        self.slot_of(variable).is_pinned = True
+
+    def note_created(self, variable: Variable) -> None:
+        """The body made a variable, which has to outlive it."""
+        self.created.append((ref(variable), user_origin(3)))
+
+    def unrecorded(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The result of operations that no tape hears of."""
+        token = TAPES.set((self.watcher,))  # type: ignore[arg-type]
+        try:
+            return function(*args)
+        finally:
+            TAPES.reset(token)
+
+    # Values beside the trace
+
+    def value_of(self, node: Node) -> Any:
+        """What a Node is on the actual arguments."""
+        token = silence()
+        try:
+            for needed in topological_order([node], stop=self.values):
+                self.values[needed] = self._evaluated(needed)
+        finally:
+            restore(token)
+        return self.values[node]
+
+    def _evaluated(self, node: Node) -> Any:
+        if node.op is LITERAL:
+            return node.attrs["value"][()]
+        attrs = node.attrs
+        if has_dims(node):
+            attrs = {name: bind_dims(x, self.sizes) for name, x in attrs.items()}
+        try:
+            return node.op.eval(*[self.values[x] for x in node.inputs], **attrs)
+        except Exception as error:
+            raise described_node(error, node) from None
+
+    def ask(self, x: TracedTensor, kind: str) -> Any:
+        """The answer to `bool`, `int` or `index`, which becomes a guard."""
+        node = x._value
+        if (node, kind) in self.answers:
+            return self.answers[node, kind]
+        question = self._question(node, kind)
+        if question is None:
+            return self.needs_value(x, f"{kind}()").reshape(())[()]
+        if len(self.guards) < len(self.known):
+            answer = self.known[len(self.guards)]
+        else:
+            answer = self.value_of(question).item()
+        self.guards.append((question, answer, user_origin(4)))
+        found = question.dtype.type(answer)
+        self.answers[node, kind] = found
+        return found
+
+    def _question(self, node: Node, kind: str) -> Node | None:
+        """The bool or int64 that decides, None if no such number does."""
+        wanted = np.dtype(bool if kind == "bool" else np.int64)
+        if kind != "bool" and node.dtype.kind not in "bi":
+            value = np.asarray(self.value_of(node)).item()
+            if not -(2.0**63) <= value < 2.0**63:
+                return None
+        if node.shape:
+            node = OPS["reshape"](node, shape=())
+        return node if node.dtype == wanted else OPS["cast"](node, dtype=wanted)
+
+    def needs_value(self, x: TracedTensor, what: str) -> Any:
+        """A value that no guard can stand for: the trace serves this call only."""
+        if self.needs is None:
+            self.needs = (what, user_origin(3))
+        return np.asarray(self.value_of(x._value))
+
+    # The end
+
+    def chain(self, token: Node | None = None) -> Node | None:
+        """The guards, then the effects."""
+        for question, answer, origin in self.guards:
+            with origin_of(origin):
+                token = guard(question, token or first_token(), expected=answer)
+        return super().chain(token)
+
+    def release(self) -> None:
+        """Let go of everything: tensors that leaked may keep the trace alive."""
+        del self.watcher.owner
+        for table in (
+            *(self.slots, self.values, self.derived, self.answers),
+            self.unread,
+        ):
+            table.clear()
+        self.guards.clear()
+        self.effects.clear()
+
+    def check_created(self) -> None:
+        """A variable that the body makes must be kept by something outside it."""
+        for at, (variable, origin) in enumerate(self.created):
+            alive = variable()
+            if alive is None:
+                continue
+            slot = self.slots.get(id(alive))
+            if slot is not None:
+                slot.variable = None
+            del alive
+            again = variable()
+            if again is None:
+                raise VariableError(
+                    f"{self.name} makes a variable that is gone when it returns: "
+                    f"{describe(origin)}",
+                    help="keep it outside, for example as an attribute that is made "
+                    "once: `if self.w is None: self.w = tj.Variable(...)`",
+                )
+            if slot is not None:
+                slot.variable = again
+            self.created[at] = (variable, origin)
+
+
+def _constant(x: Tensor) -> Node:
+    """A concrete tensor as a literal that shares its memory."""
+    array = np.asarray(x._value).view()
+    array.flags.writeable = False
+    return Node(LITERAL, (), {"value": array}, x._type)
+
+
+class Traced:
+    """What a trace found.
+
+    graph       inputs: arguments, variables, captured tensors; outputs: results, then
+                the values of written variables
+    slots       the variables, in the order of the Graph's inputs
+    captured    the concrete tensors among the inputs
+    answers     the answers its guards demand, and `places`, where they were asked
+    asked       the float arguments whose value was asked for
+    needs       what needed a value that cannot be guarded, and where, or None
+    structure   of the results
+    results     how many there are
+    """
+
+    def __init__(self, trace: FunctionTrace, arguments: Sequence[Node]) -> None:
+        self.needs = trace.needs
+        self.asked = frozenset(trace.asked)
+        self.arguments = tuple(arguments)
+        self.slots: tuple[Slot, ...] = ()
+        self.captured: tuple[Tensor, ...] = ()
+        self.answers = tuple(answer for _, answer, _ in trace.guards)
+        self.places = tuple(origin for _, _, origin in trace.guards)
+        self.structure: Any = None
+        self.results = 0
+        self.graph: Graph
+
+
+def run_traced(
+    trace: FunctionTrace,
+    arguments: Sequence[TracedTensor],
+    body: Callable[[], Any],
+) -> Traced:
+    """Run `body` in a trace and gather its Graph."""
+    trace_token = TRACE.set(trace)
+    tapes_token = TAPES.set((trace.watcher,))  # type: ignore[arg-type]
+    try:
+        found, structure = tree.flatten(body())
+        outputs = [trace.node_of(result_tensor(x, trace)) for x in found]
+        del found
+    finally:
+        TAPES.reset(tapes_token)
+        TRACE.reset(trace_token)
+        trace.is_over = True
+    traced = Traced(trace, [x._value for x in arguments])
+    traced.structure = structure
+    traced.results = len(outputs)
+    trace.check_created()
+    traced.slots = tuple(trace.slots.values())
+    captures = _still_captured(trace)
+    traced.captured = tuple(tensor for tensor, _ in captures)
+    inputs = [
+        *traced.arguments,
+        *(slot.entry for slot in traced.slots),
+        *(node for _, node in captures),
+    ]
+    outputs += [slot.exit for slot in traced.slots if slot.exit is not None]
+    traced.graph = Graph(trace.name, inputs, outputs, trace.chain())
+    trace.release()
+    if config.current().check:
+        ir.check_graph(traced.graph)
+    return traced
+
+
+def _still_captured(trace: FunctionTrace) -> list[tuple[Tensor, Node]]:
+    """The captured tensors that somebody else refers to, or that are large.
+
+    A tape can only watch what somebody refers to: the rest are constants.
+    """
+    weak = [(ref(tensor), node) for tensor, node in trace.captures.values()]
+    trace.captures.clear()
+    trace.derived.clear()
+    kept: list[tuple[Tensor, Node]] = []
+    for tensor, node in weak:
+        alive = tensor()
+        if alive is not None:
+            kept.append((alive, node))
+        elif node.attrs["value"].nbytes > LITERAL_BYTES:
+            kept.append((Tensor(node.attrs["value"]), node))
+    return kept

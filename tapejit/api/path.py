@@ -1,0 +1,329 @@
+"""One way through a function: a Graph, what it is bound to, and calling it.
+
+A `Path` is the result of one trace. Its Graph holds for calls that answer its guards
+alike; `Path.run` binds arguments, variables and captured tensors to the inputs, runs
+the Executable, and commits what was assigned. If a tape is watching, the call is
+recorded as one `call` Node, whose Graph also has the residuals that the adjoint looks
+at among its outputs.
+
+Start reading at `Path.run`, then `Path._run_recorded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import get_ident
+from typing import Any, Final
+from weakref import ref
+
+import numpy as np
+
+from tapejit import tree
+from tapejit.api.dispatch import TAPES, described_node
+from tapejit.api.function_trace import Slot, Traced
+from tapejit.api.tensor import Tensor
+from tapejit.api.variable import Variable
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import LITERAL, PARAM, Node
+from tapejit.ir.structural import GuardFailed, call, guard
+from tapejit.passes.partition import partition
+from tapejit.passes.vjp import carries_gradient, vjp_graph
+from tapejit.runtime.executable import Executable, executable_for
+from tapejit.structure import LEAF
+
+_new = Tensor.__new__
+
+
+class WrongPath(Exception):
+    """A guard of this path does not hold: which one, and the answer it met."""
+
+    def __init__(self, at: int, answer: bool | int) -> None:
+        super().__init__(at, answer)
+        self.at = at
+        self.answer = answer
+
+
+class Binding:
+    """Where the value of a variable comes from, and what becomes of it.
+
+    `variable` is the one captured, None for one passed as argument `position`.
+    """
+
+    __slots__ = ("is_written", "position", "variable", "was_read")
+
+    def __init__(self, slot: Slot, position: int | None) -> None:
+        self.position = position
+        self.variable: Variable | None = slot.variable if position is None else None
+        self.was_read = slot.was_read
+        self.is_written = slot.exit is not None
+
+
+class Passed:
+    """A variable among the arguments: at first only the one it was traced with fits.
+
+    `variable` refers to it, or is None once it is known that any other can take its
+    place; `is_pinned` says that none can, because its identity mattered.
+    """
+
+    __slots__ = ("is_pinned", "position", "variable")
+
+    def __init__(self, position: int, slot: Slot | None) -> None:
+        self.position = position
+        self.is_pinned = slot is not None and slot.is_pinned
+        self.variable: ref[Variable] | None = None
+        if slot is not None:  # else the body did not touch it
+            self.variable = ref(slot.variable)
+
+
+class Path:
+    """A traced Graph with everything a call needs.
+
+    answers    what its guards demand; places, where they were asked
+    takes      the leaves of the arguments that are the Graph's first inputs
+    bindings   the variables, in the order of the Graph's inputs
+    """
+
+    def __init__(
+        self, traced: Traced, takes: tuple[int, ...], positions: dict[int, int]
+    ) -> None:
+        graph = traced.graph
+        self.graph = graph
+        self.takes = takes  # some may be floats that the key names by value
+        self.answers = traced.answers
+        self.places = traced.places
+        self.asked = traced.asked
+        self.structure = traced.structure
+        self.results = traced.results
+        self.captured = traced.captured
+        self.bindings = tuple(
+            Binding(slot, positions.get(id(slot.variable))) for slot in traced.slots
+        )
+        self.has_variable_arguments = bool(positions)
+        self._owned = {id(b.variable) for b in self.bindings if b.variable is not None}
+        slots = {id(slot.variable): slot for slot in traced.slots}
+        self._passed = [
+            Passed(position, slots.get(known)) for known, position in positions.items()
+        ]
+        self._fixed = [b.variable for b in self.bindings]
+        self._is_fixed = all(variable is not None for variable in self._fixed)
+        written = [b for b in self.bindings if b.is_written]
+        self._writes = tuple(at for at, b in enumerate(self.bindings) if b.is_written)
+        self._written: tuple[Any, ...] = ()
+        if self._is_fixed:
+            self._written = _in_order([b.variable for b in written])
+        self._captured_values = tuple(x._value for x in traced.captured)
+        self._is_single = traced.structure is LEAF
+        self._may_share = _may_share(graph, len(traced.arguments))
+        self._executable: Executable = executable_for(graph)
+        self._execute = self._executable.run
+        self._forwards: dict[tuple[bool, ...], tuple[Graph, Executable]] = {}
+
+    def fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether the variables among the arguments are such as it was traced for.
+
+        One that the function also reaches by itself, or whose identity mattered,
+        needs a path of its own.
+        """
+        for passed in self._passed:
+            x = leaves[passed.position]
+            if passed.variable is not None and passed.variable() is not x:
+                return False
+            if id(x) in self._owned:
+                return False
+        return True
+
+    def compare(self, other: Path) -> None:
+        """Learn from another path with equal answers, traced with other variables.
+
+        What it neither was given nor reached is reached through the argument alone,
+        so any variable can take its place.
+        """
+        if self.answers != other.answers:
+            return
+        given = {id(p.variable()) for p in other._passed if p.variable is not None}
+        for passed in self._passed:
+            if passed.variable is None or passed.is_pinned:
+                continue
+            known = id(passed.variable())
+            if known not in given and known not in other._owned:
+                passed.variable = None
+
+    def run(self, arrays: list[Any], leaves: Sequence[Any], foreign: list[Any]) -> Any:
+        """Call on these arrays, a list that is used up.
+
+        `foreign` are those whose memory is not ours.
+        """
+        if self._is_fixed:
+            variables: list[Any] = self._fixed
+            written = self._written
+        else:
+            variables = [
+                leaves[b.position] if b.variable is None else b.variable  # type: ignore[index]
+                for b in self.bindings
+            ]
+            written = _in_order([variables[at] for at in self._writes])
+        if not written:
+            return self._run(arrays, leaves, variables, foreign)
+        locks = [variable._lock for variable in written]
+        for lock in locks:
+            lock.acquire()
+        try:
+            return self._run(arrays, leaves, variables, foreign)
+        finally:
+            for lock in reversed(locks):
+                lock.release()
+
+    def _run(
+        self,
+        arrays: list[Any],
+        leaves: Sequence[Any],
+        variables: list[Any],
+        foreign: list[Any],
+    ) -> Any:
+        if TAPES.get():
+            recorded = self._run_recorded(arrays, leaves, variables)
+            if recorded is not None:
+                return recorded
+        values = arrays
+        if variables:
+            values += [variable._tensor._value for variable in variables]
+        if self._captured_values:
+            values += self._captured_values
+        try:
+            found = self._execute(values)
+        except Exception as error:
+            raise self._explained(error, self.graph, self._executable) from None
+        if foreign and self._may_share:
+            self._separate(found, foreign)
+        if self._writes:
+            self._commit(variables, found)
+        if self._is_single:
+            result = _new(Tensor)
+            result._value = found[0]
+            result._id = 0
+            result._made = None
+            return result
+        return tree.unflatten(
+            self.structure, [Tensor(value) for value in found[: self.results]]
+        )
+
+    def _commit(self, variables: Sequence[Variable], found: Sequence[Any]) -> None:
+        """Put the assigned values in place: all of them, whatever interrupts."""
+        pairs = [
+            (variables[at], found[self.results + number])
+            for number, at in enumerate(self._writes)
+        ]
+        try:
+            for variable, value in pairs:
+                variable._tensor = variable._holding(value)
+        except BaseException:
+            for variable, value in pairs:
+                variable._tensor = variable._holding(value)
+            raise
+
+    def _separate(self, found: list[Any], foreign: Sequence[Any]) -> None:
+        """Copy what shares memory with an array that its owner may change."""
+        for at in self._may_share:
+            if any(np.may_share_memory(found[at], array) for array in foreign):
+                found[at] = np.array(found[at])[()]
+
+    def _explained(
+        self, error: Exception, graph: Graph, executable: Executable
+    ) -> Exception:
+        """A failure in terms of the user's program."""
+        step = executable.failed_step(error)
+        if step is None:
+            return error
+        steps = [x for x in graph.nodes if x.op is not LITERAL and x.op is not PARAM]
+        node = steps[step]
+        if isinstance(error, GuardFailed):
+            guards = [x for x in steps if x.op is guard]
+            return WrongPath(guards.index(node), error.found)
+        return described_node(error, node)
+
+    # Under tapes
+
+    def _run_recorded(
+        self, arrays: list[Any], leaves: Sequence[Any], variables: Sequence[Variable]
+    ) -> Any:
+        """Run and record one `call`; None if no tape is concerned."""
+        thread = get_ident()
+        tapes = [tape for tape in TAPES.get() if tape.thread == thread]
+        if not tapes:
+            return None
+        tensors = self._tensors(arrays, leaves)
+        for binding, variable in zip(self.bindings, variables, strict=True):
+            tensors.append(
+                variable._operand() if binding.was_read else variable._tensor
+            )
+        tensors.extend(self.captured)
+        watched = tuple(
+            [
+                x._id != 0
+                and any(x._id in t.nodes or x._id in t.pending for t in tapes)
+                for x in tensors
+            ]
+        )
+        if True not in watched:
+            return None
+        graph, executable = self._forward(watched)
+        try:
+            found = executable.run([x._value for x in tensors])
+        except Exception as error:
+            raise self._explained(error, graph, executable) from None
+        results = tuple([Tensor(value) for value in found])
+        for tape in tapes:
+            tape.record(call, tensors, {"graph": graph}, results)
+        if self._writes:
+            self._commit(variables, found)
+        return tree.unflatten(self.structure, results[: self.results])
+
+    def _tensors(self, arrays: Sequence[Any], leaves: Sequence[Any]) -> list[Tensor]:
+        """The arguments as Tensors: those that were given, copies of foreign arrays."""
+        tensors = []
+        for at, array in zip(self.takes, arrays, strict=True):
+            x = leaves[at]
+            tensors.append(x if isinstance(x, Tensor) else Tensor(np.array(array)[()]))
+        return tensors
+
+    def _forward(self, watched: tuple[bool, ...]) -> tuple[Graph, Executable]:
+        """The Graph with residuals for gradients of the watched inputs."""
+        found = self._forwards.get(watched)
+        if found is None:
+            wrt = [
+                x
+                for x, flag in zip(self.graph.inputs, watched, strict=True)
+                if flag and carries_gradient(x.type)
+            ]
+            joint = vjp_graph(self.graph, wrt=wrt)
+            forward, _ = partition(
+                joint,
+                inputs=len(self.graph.inputs),
+                outputs=len(self.graph.outputs),
+            )
+            found = (forward, executable_for(forward))
+            self._forwards[watched] = found
+        return found
+
+
+def _in_order(variables: Sequence[Any]) -> tuple[Any, ...]:
+    """The variables in the order of creation: locked so, nobody waits for ever."""
+    return tuple(sorted({id(v): v for v in variables}.values(), key=_serial))
+
+
+def _serial(variable: Variable) -> int:
+    return variable._serial
+
+
+# Elementwise operations write a new array, except those that may change nothing.
+_PASSING: Final = frozenset({"cast", "conj", "positive", "read", "real", "reread"})
+
+
+def _may_share(graph: Graph, arguments: int) -> tuple[int, ...]:
+    """The outputs that may be a view of an argument."""
+    sharing: set[Node] = set(graph.inputs[:arguments])
+    for node in graph.nodes:
+        allocates = node.op.deriv is not None and node.op.name not in _PASSING
+        if not allocates and any(x in sharing for x in node.inputs):
+            sharing.add(node)
+    return tuple(at for at, x in enumerate(graph.outputs) if x in sharing)

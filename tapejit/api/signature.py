@@ -1,0 +1,385 @@
+"""What selects a trace: the arguments of a call, as a key.
+
+A call is bound to the function's parameters, so that positional, keyword and default
+spell the same call, and its structures are taken apart into leaves. Each leaf is one
+part of the key:
+
+    tensors and arrays   (number of the dtype, shape)
+    variables            (VARIABLE, number of the dtype, shape, trainable, alias)
+    Python floats        (float, value), or (FLOAT,) once they change from call to call
+    other values         (type, value), by `==` and hash
+
+The usual call, tensors and plain values by position, makes its key in one loop.
+
+Start reading at `Binder.call_of`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit import tree
+from tapejit.api.dispatch import as_operand
+from tapejit.api.tensor import Tensor
+from tapejit.api.variable import Variable
+from tapejit.errors import ArgumentTypeError
+from tapejit.types import DType, TensorType, as_dtype
+
+VARIABLE: Final = "variable"
+FLOAT: Final = "float"
+
+# The dtypes an argument can have as it is, by their number.
+DTYPES: Final[dict[int, DType]] = {
+    np.dtype(kind).num: np.dtype(kind)
+    for kind in (
+        *("bool", "int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+
+
+def is_usable(array: Any) -> bool:
+    """Whether an array can be an input as it is: its dtype is ours, its bytes native."""
+    return DTYPES.get(array.dtype.num) is array.dtype
+
+
+PLAIN: Final = frozenset({bool, int, str, type(None)})
+
+
+class Call:
+    """A call taken apart.
+
+    leaves   everything in the arguments that is no container, in order
+    key      one part per leaf, the default float in front, the structure behind
+    arrays   the values of the leaves that are inputs, `takes` says which those are
+    foreign  the arrays whose memory belongs to somebody else
+    structure  of (args, kwargs); None if `leaves` are the positional arguments
+    """
+
+    __slots__ = ("arrays", "foreign", "key", "leaves", "structure", "takes")
+
+    def __init__(self) -> None:
+        self.leaves: Sequence[Any] = ()
+        self.key: Any = None
+        self.arrays: list[Any] = []
+        self.foreign: list[Any] = []
+        self.structure: tree.Structure | None = None
+        self.takes: list[int] = []
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+        """Positional and keyword arguments with other leaves in place of its own."""
+        if self.structure is None:
+            return tuple(leaves), {}
+        args, kwargs = tree.unflatten(self.structure, leaves)
+        return args, kwargs
+
+
+class Binder:
+    """Turns the arguments of one Python function into Calls.
+
+    `skips` is the number of leading parameters that are bound already (`self`).
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static: frozenset[str],
+        dynamic: frozenset[str],
+        skips: int = 0,
+    ) -> None:
+        whole = _signature_of(function)
+        parameters = list(whole.parameters.values())[skips:]
+        self.signature = whole.replace(parameters=parameters)
+        self.static = static
+        self.dynamic = dynamic
+        self.name = getattr(function, "__name__", type(function).__name__)
+        plain = (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
+        self.names = tuple(p.name for p in parameters if p.kind in plain)
+        # How many arguments make a call that needs no binding; None: always bind.
+        is_plain = all(p.kind in plain for p in parameters) and not (static or dynamic)
+        self.arity = len(parameters) if is_plain else None
+        unknown = (static | dynamic) - set(self.signature.parameters)
+        if unknown:
+            raise ArgumentTypeError(
+                f"{self.name} has no parameter {', '.join(sorted(unknown))}",
+                help="static= and dynamic= name parameters of the function",
+            )
+
+    def leaf_name(self, structure: tree.Structure | None, at: int) -> str:
+        """What a printed Graph calls a leaf: the parameter's name."""
+        name = _LeafNames(self, structure)[at].removeprefix("argument ")
+        return re.sub(r"\W+", "_", name).strip("_")
+
+    def call_of(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        default_float: str,
+        general: set[Any],
+    ) -> Call:
+        """The Call of these arguments; `general` are the floats that are inputs."""
+        if kwargs or len(args) != self.arity:
+            return self._bound_call(args, kwargs, default_float, general)
+        call = Call()
+        key: list[Any] = [default_float]
+        arrays = call.arrays
+        for at, x in enumerate(args):
+            kind = type(x)
+            if kind is Tensor:
+                value = x._value
+                key.append((value.dtype.num, value.shape))
+                arrays.append(value)
+                call.takes.append(at)
+            elif kind is np.ndarray and is_usable(x):
+                key.append((x.dtype.num, x.shape))
+                arrays.append(x if x.shape else x[()])
+                call.foreign.append(x)
+                call.takes.append(at)
+            elif kind in PLAIN:
+                key.append((kind, x))
+            elif kind is float:
+                if (None, at) in general:
+                    key.append((FLOAT,))
+                    arrays.append(np.float64(x))
+                    call.takes.append(at)
+                else:
+                    key.append(_part(x))
+            else:
+                return self._structured(args, {}, default_float, general)
+        call.leaves = args
+        call.key = tuple(key)
+        return call
+
+    def _bound_call(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        default_float: str,
+        general: set[Any],
+    ) -> Call:
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return self._structured(bound.args, bound.kwargs, default_float, general)
+
+    def _structured(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        default_float: str,
+        general: set[Any],
+    ) -> Call:
+        """A Call of any arguments: containers are taken apart."""
+        call = Call()
+        leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
+        if kwargs or len(leaves) != len(args) or structure != _flat(len(args)):
+            call.structure = structure
+        names = _LeafNames(self, call.structure)
+        modes = self._modes(args, kwargs)
+        key: list[Any] = [default_float]
+        variables: dict[int, int] = {}
+        found: list[Any] = []
+        for at, leaf in enumerate(leaves):
+            mode = modes[at] if modes else None
+            x = self._simplified(leaf, at, names, mode)
+            found.append(x)
+            if isinstance(x, Tensor):
+                value = x._value
+                key.append((value.dtype.num, value.shape))
+                call.arrays.append(value)
+                call.takes.append(at)
+            elif type(x) is np.ndarray:
+                key.append((x.dtype.num, x.shape))
+                call.arrays.append(x if x.shape else x[()])
+                call.foreign.append(x)
+                call.takes.append(at)
+            elif type(x) is Variable:
+                alias = variables.setdefault(id(x), len(variables))
+                held = x._tensor._value
+                key.append((VARIABLE, held.dtype.num, held.shape, x.trainable, alias))
+            elif isinstance(x, float) and _is_input(
+                mode, (call.structure, at) in general
+            ):
+                key.append((FLOAT,))
+                call.arrays.append(np.float64(x))
+                call.takes.append(at)
+            else:
+                key.append(_part(x))
+                try:
+                    hash(key[-1])
+                except TypeError:
+                    raise ArgumentTypeError(
+                        f"{names[at]} is a {type(x).__name__}, which cannot be "
+                        "hashed, so a trace for it could not be found again",
+                        help="pass tensors, numbers and hashable values; keep other "
+                        "objects in a closure or give their class __hash__ and __eq__",
+                    ) from None
+        if call.structure is not None:
+            key.append(call.structure)
+        call.leaves = found
+        call.key = tuple(key)
+        return call
+
+    def _modes(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[str | None] | None:
+        """Per leaf "static" or "dynamic", where the decorator says so."""
+        if not (self.static or self.dynamic):
+            return None
+        modes: list[str | None] = []
+        given = [*zip(self.names, args, strict=False)]
+        given += [("", x) for x in args[len(self.names) :]]
+        given += [(name, kwargs[name]) for name in _sorted_names(kwargs)]
+        for name, x in given:
+            mode = None
+            if name in self.static:
+                mode = "static"
+            elif name in self.dynamic:
+                mode = "dynamic"
+            modes += [mode] * len(tree.flatten(x, none_is_leaf=True)[0])
+        return modes
+
+    def _simplified(self, x: Any, at: int, names: _LeafNames, mode: str | None) -> Any:
+        """A leaf as a Tensor, an array, a Variable, or a value to be hashed."""
+        if isinstance(x, Tensor) or type(x) is Variable:
+            if mode == "static":
+                raise ArgumentTypeError(
+                    f"{names[at]} is a tensor and cannot be static",
+                    help="only values that can be hashed select a trace",
+                )
+            return x
+        if type(x) is np.ndarray and is_usable(x):
+            return x
+        if mode == "dynamic" and isinstance(x, (bool, int, complex)):
+            return as_operand(x, self.name)
+        if isinstance(x, np.floating):
+            return float(x)
+        if isinstance(x, (str, bytes, bool, int, float, complex, type(None))):
+            return x
+        if isinstance(x, type):
+            return x  # np.float64 has the methods of its instances
+        if isinstance(x, np.generic) or hasattr(x, "__array__"):
+            return as_operand(x, self.name)
+        return x
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """How a function is called; some written in C do not say, or not truly."""
+    try:
+        if not isinstance(function, np.ufunc):
+            return inspect.signature(function)
+    except ValueError:
+        pass
+    return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _is_input(mode: str | None, is_general: bool) -> bool:
+    """Whether a float is an input of the Graph rather than part of the key."""
+    return mode == "dynamic" or (mode is None and is_general)
+
+
+def _sorted_names(kwargs: dict[str, Any]) -> list[str]:
+    return sorted(kwargs)
+
+
+_FLAT: dict[int, tree.Structure] = {}
+
+
+def _flat(count: int) -> tree.Structure:
+    """The structure of `count` leaves by position."""
+    if count not in _FLAT:
+        _FLAT[count] = tree.flatten(((0,) * count, {}))[1]
+    return _FLAT[count]
+
+
+def _part(x: Any) -> Any:
+    """The part of a key for a value: equal values of one type have equal parts."""
+    if isinstance(x, complex) or (isinstance(x, float) and (x != x or not x)):
+        return (type(x), repr(x))  # nan equals nothing, 0.0 equals -0.0
+    return (type(x), x)
+
+
+class _LeafNames:
+    """What messages call a leaf: `x`, or `params['w']`; made when asked."""
+
+    def __init__(self, binder: Binder, structure: tree.Structure | None) -> None:
+        self.binder = binder
+        self.structure = structure
+
+    def __getitem__(self, at: int) -> str:
+        if self.structure is None:
+            return self._by_position(at, "")
+        path = self.structure.paths()[at]  # [0][position]... or [1]['name']...
+        which, first, rest = path[:3], *path[3:].partition("]")[::2]
+        if which == "[1]":
+            return f"argument {first[2:-1]}{rest}"
+        return self._by_position(int(first[1:]), rest)
+
+    def _by_position(self, position: int, rest: str) -> str:
+        names = self.binder.names
+        if position < len(names):
+            return f"argument {names[position]}{rest}"
+        return f"argument number {position + 1}{rest}"  # one of *args
+
+
+def describe_part(part: Any) -> str:
+    """One part of a key, as messages show it."""
+    if isinstance(part, tuple) and part and isinstance(part[0], int):
+        return str(TensorType(DTYPES.get(part[0]) or _other_dtype(part[0]), part[1]))
+    if isinstance(part, tuple) and part and part[0] == VARIABLE:
+        kind = DTYPES.get(part[1]) or _other_dtype(part[1])
+        return f"variable {TensorType(kind, part[2])}"
+    if part == (FLOAT,):
+        return "any float"
+    if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type):
+        kind, value = part
+        shown = repr(value) if not isinstance(value, str) or kind is str else value
+        return f"{kind.__name__} {shown}" if kind is not str else shown
+    return str(part)
+
+
+def _other_dtype(number: int) -> DType:
+    return as_dtype("bfloat16")
+
+
+def describe_key(binder: Binder, key: Any) -> str:
+    """`(x: f32[8,4], training: bool True)`, as `signatures()` shows it."""
+    parts, structure = split_key(key)
+    names = _LeafNames(binder, structure)
+    texts = [
+        f"{names[at].removeprefix('argument ')}: {describe_part(part)}"
+        for at, part in enumerate(parts)
+    ]
+    return f"({', '.join(texts)})"
+
+
+def split_key(key: Any) -> tuple[tuple[Any, ...], tree.Structure | None]:
+    """The parts of a key, one per leaf, and its structure."""
+    if isinstance(key[-1], tree.Structure):
+        return key[1:-1], key[-1]
+    return key[1:], None
+
+
+def difference(binder: Binder, new: Any, old: Any) -> list[str]:
+    """What changed between two keys, one line per leaf."""
+    parts, structure = split_key(new)
+    before, other = split_key(old)
+    if structure != other or len(parts) != len(before):
+        return ["the structure of the arguments"]
+    names = _LeafNames(binder, structure)
+    lines = [
+        f"{names[at]}: now {describe_part(now)}, before {describe_part(then)}"
+        for at, (now, then) in enumerate(zip(parts, before, strict=True))
+        if now != then
+    ]
+    if new[0] != old[0]:
+        lines.append(f"the default float: now {new[0]}, before {old[0]}")
+    return lines

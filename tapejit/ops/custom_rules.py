@@ -1,0 +1,391 @@
+"""Functions whose gradient the user wrote, and the calls of what he wrote.
+
+`custom` stands for a call of such a function. Its operands are an opaque leaf, a
+`Callback` that holds the user's `grad_fn`, then the arguments, then the results as
+they were computed; it passes the results on. Its derivative by an argument is whatever
+the callback says, its derivative by a result is one: along that path flows what the
+function owes to tensors that were no arguments of it.
+
+`custom_vjp` and `custom_jvp` call the callback when they are evaluated. The callback is
+an operand and no attribute because programs are recognised by their attributes: a
+training step that makes a new closure each time is still the same program, and the
+closure goes with the values of the step.
+
+Which arguments `grad_fn` gives a gradient is known only once it has run. A Node of
+`custom_vjp` states what it expects (`connected`); a callback that finds otherwise
+raises `Reconnected`, the finding is noted in `CONNECTED`, and the derivative is built
+again.
+
+Start reading at `custom`, then `Callback`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from tapejit.errors import ArgumentTypeError, UnsupportedError
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import Node, Op, literal, register
+from tapejit.ir.structural import call
+from tapejit.ir.structural import results as results_of
+from tapejit.ops.movement import broadcast_to
+from tapejit.types import (
+    OPAQUE,
+    DType,
+    TensorType,
+    TupleType,
+    Type,
+    is_differentiable,
+)
+
+Shapes = tuple[tuple[Any, ...], ...]
+DTypes = tuple[DType, ...]
+
+
+class Callback(ABC):
+    """The value of an opaque leaf: Python code that Nodes call.
+
+    To whatever looks at values it is an array without axes.
+    """
+
+    dtype = OPAQUE.dtype
+    shape = ()
+    ndim = 0
+
+    @property
+    def kept(self) -> Sequence[Any]:
+        """The tensors it is known to keep alive."""
+        return ()
+
+    @abstractmethod
+    def evaluate(
+        self, op: str, arrays: Sequence[Any], attrs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """The results of `custom_vjp` or `custom_jvp` for arrays."""
+
+    @abstractmethod
+    def perform(
+        self, op: str, tensors: Sequence[Any], attrs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """The same for tensors, in the sight of tapes and traces."""
+
+
+class Reconnected(Exception):
+    """A `grad_fn` gave gradients to other arguments than it was expected to."""
+
+    def __init__(self, callback: Callback, connected: tuple[bool, ...]) -> None:
+        super().__init__("the derivative has to be built again")
+        self.callback = callback
+        self.connected = connected
+
+
+# The Node of a callback -> which arguments have got a gradient from it, where that
+# has turned out to be other than all of them.
+CONNECTED: Final[WeakKeyDictionary[Node, tuple[bool, ...]]] = WeakKeyDictionary()
+
+
+def _check_opaque(callback: Type) -> None:
+    if callback != OPAQUE:
+        raise ArgumentTypeError(f"the first operand is a callback, got {callback}")
+
+
+def _zeros(kind: Any) -> Node:
+    scalar = literal(0, kind.dtype)
+    return broadcast_to(scalar, shape=kind.shape) if kind.shape else scalar
+
+
+def _described(types: Sequence[Any]) -> dict[str, Any]:
+    """Types as attributes."""
+    return {
+        "shapes": tuple(kind.shape for kind in types),
+        "dtypes": tuple(kind.dtype for kind in types),
+    }
+
+
+# The calls
+
+
+def custom_vjp_type(
+    callback: Type,
+    *cotangents: Type,
+    connected: tuple[bool, ...],
+    shapes: Shapes,
+    dtypes: DTypes,
+    batch_axes: int,
+) -> TupleType:
+    _check_opaque(callback)
+    return TupleType(tuple(map(TensorType, dtypes, shapes)))
+
+
+def _custom_vjp_eval(callback: Callback, *arrays: Any, **attrs: Any) -> tuple[Any, ...]:
+    return callback.evaluate("custom_vjp", arrays, attrs)
+
+
+def _batched_call(
+    op: Op, size: Any, inputs: Sequence[Node], batched: Sequence[bool], attrs: Any
+) -> Node:
+    """The callback is asked row by row."""
+    callback, *operands = inputs
+    rows = [
+        x if flag else broadcast_to(x, shape=(size, *x.shape))
+        for x, flag in zip(operands, batched[1:], strict=True)
+    ]
+    shapes = tuple((size, *shape) for shape in attrs.pop("shapes"))
+    axes = attrs.pop("batch_axes") + 1
+    return op(callback, *rows, shapes=shapes, batch_axes=axes, **attrs)
+
+
+def _batch_custom_vjp(
+    size: Any, inputs: tuple[Node, ...], batched: Sequence[bool], **attrs: Any
+) -> Node:
+    return _batched_call(custom_vjp, size, inputs, batched, attrs)
+
+
+# `shapes` and `dtypes` are those of the results: one for each connected argument.
+custom_vjp = register(
+    Op(
+        "custom_vjp",
+        type_rule=custom_vjp_type,
+        eval=_custom_vjp_eval,
+        batch=_batch_custom_vjp,
+        differentiable=False,
+    )
+)
+
+
+def custom_jvp_type(
+    callback: Type,
+    *tangents: Type,
+    shapes: Shapes,
+    dtypes: DTypes,
+    batch_axes: int,
+) -> TupleType:
+    _check_opaque(callback)
+    return TupleType(tuple(map(TensorType, dtypes, shapes)))
+
+
+def _custom_jvp_eval(callback: Callback, *arrays: Any, **attrs: Any) -> tuple[Any, ...]:
+    return callback.evaluate("custom_jvp", arrays, attrs)
+
+
+def _batch_custom_jvp(
+    size: Any, inputs: tuple[Node, ...], batched: Sequence[bool], **attrs: Any
+) -> Node:
+    return _batched_call(custom_jvp, size, inputs, batched, attrs)
+
+
+# `shapes` and `dtypes` are those of the results that are floating point.
+custom_jvp = register(
+    Op(
+        "custom_jvp",
+        type_rule=custom_jvp_type,
+        eval=_custom_jvp_eval,
+        batch=_batch_custom_jvp,
+        differentiable=False,
+    )
+)
+
+# Whoever runs a Graph in the sight of tapes leaves these to their callback.
+CALLING: Final = frozenset({custom_vjp, custom_jvp})
+
+
+# The function
+
+
+def custom_type(callback: Type, *types: Type, results: int) -> TupleType:
+    _check_opaque(callback)
+    if not 0 < results <= len(types):
+        raise ArgumentTypeError(f"the last {results} operands are the results")
+    return TupleType(types[-results:])
+
+
+def _custom_eval(callback: Callback, *arrays: Any, results: int) -> tuple[Any, ...]:
+    return arrays[-results:]
+
+
+def custom_pull(
+    g: tuple[Node | None, ...],
+    out: Node,
+    callback: Node,
+    *inputs: Node,
+    results: int,
+) -> tuple[Node | None, ...]:
+    """The arguments get what the callback says, the results their own cotangent."""
+    arguments, values = inputs[:-results], inputs[-results:]
+    given = [
+        _zeros(x.type) if part is None else part
+        for part, x in zip(g, values, strict=True)
+    ]
+    connected = CONNECTED.get(callback, (True,) * len(arguments))
+    parts: list[Node | None] = [None] * len(arguments)
+    places = [at for at, flag in enumerate(connected) if flag]
+    if places:
+        called = custom_vjp(
+            callback,
+            *given,
+            connected=connected,
+            **_described([arguments[at].type for at in places]),
+            batch_axes=0,
+        )
+        for at, part in zip(places, results_of(called), strict=True):
+            parts[at] = part
+    return (None, *parts, *g)
+
+
+def custom_push(
+    tangents: tuple[Node | None, ...],
+    out: Node,
+    callback: Node,
+    *inputs: Node,
+    results: int,
+) -> tuple[Node | None, ...]:
+    """Tangents of arguments go through the callback, those of results add to it."""
+    arguments, values = inputs[:-results], inputs[-results:]
+    pushed = list(tangents[len(inputs) - results + 1 :])
+    given = tangents[1 : len(arguments) + 1]
+    if all(t is None for t in given):
+        return tuple(pushed)
+    places = [at for at, x in enumerate(values) if is_differentiable(x.dtype)]
+    called = custom_jvp(
+        callback,
+        *[
+            _zeros(x.type) if t is None else t
+            for t, x in zip(given, arguments, strict=True)
+        ],
+        **_described([values[at].type for at in places]),
+        batch_axes=0,
+    )
+    for at, part in zip(places, results_of(called), strict=True):
+        before = pushed[at]
+        pushed[at] = part if before is None else before + part
+    return tuple(pushed)
+
+
+def _batch_custom(
+    size: Any, inputs: tuple[Node, ...], batched: Sequence[bool], *, results: int
+) -> Node:
+    raise UnsupportedError(
+        "a recorded call of a function with a custom gradient has no rows",
+        help="map the function itself: tj.vmap(function)",
+    )
+
+
+custom = register(
+    Op(
+        "custom",
+        type_rule=custom_type,
+        eval=_custom_eval,
+        vjp=custom_pull,
+        jvp=custom_push,
+        batch=_batch_custom,
+        holomorphic=False,
+    )
+)
+
+# The same in a traced function: what `grad_fn` computes is a Graph
+
+
+def custom_call_type(
+    *types: Type,
+    backward: Graph,
+    forward: Graph,
+    connected: tuple[bool, ...],
+    results: int,
+) -> TupleType:
+    if len(types) != len(connected) + len(backward.inputs):
+        raise ArgumentTypeError(
+            f"takes {len(connected)} arguments and as many operands as {backward.name} "
+            f"has inputs, {len(backward.inputs)}, got {len(types)} operands"
+        )
+    return TupleType(types[-results:])
+
+
+def _custom_call_eval(
+    *arrays: Any,
+    backward: Graph,
+    forward: Graph,
+    connected: tuple[bool, ...],
+    results: int,
+) -> tuple[Any, ...]:
+    return arrays[-results:]
+
+
+def custom_call_vjp(
+    g: tuple[Node | None, ...],
+    out: Node,
+    *inputs: Node,
+    backward: Graph,
+    forward: Graph,
+    connected: tuple[bool, ...],
+    results: int,
+) -> tuple[Node | None, ...]:
+    """The arguments get what `backward` makes of the cotangents."""
+    values = inputs[-results:]
+    residuals = inputs[len(connected) : -results]
+    parts: list[Node | None] = [None] * (len(connected) + len(residuals))
+    places = [at for at, flag in enumerate(connected) if flag]
+    if places:
+        given = [
+            _zeros(x.type) if part is None else part
+            for part, x in zip(g, values, strict=True)
+        ]
+        called = call(*residuals, *given, graph=backward)
+        for at, part in zip(places, results_of(called), strict=True):
+            parts[at] = part
+    return (*parts, *g)
+
+
+def custom_call_jvp(
+    tangents: tuple[Node | None, ...],
+    out: Node,
+    *inputs: Node,
+    backward: Graph,
+    forward: Graph,
+    connected: tuple[bool, ...],
+    results: int,
+) -> tuple[Node | None, ...]:
+    """The results get what `forward` makes of the tangents."""
+    pushed = list(tangents[-results:])
+    places = [at for at, flag in enumerate(connected) if flag]
+    if all(tangents[at] is None for at in places):
+        return tuple(pushed)
+    given = [tangents[at] or _zeros(inputs[at].type) for at in places]
+    called = call(*inputs[len(connected) : -results], *given, graph=forward)
+    parts = iter(results_of(called))
+    for at, x in enumerate(inputs[-results:]):
+        if is_differentiable(x.dtype):
+            before, part = pushed[at], next(parts)
+            pushed[at] = part if before is None else before + part
+    return tuple(pushed)
+
+
+# Operands: the arguments (one for each of `connected`), the residuals, which are the
+# first inputs of both Graphs, the results as they were computed. `backward` takes the
+# cotangents of all results and gives the gradients of the connected arguments;
+# `forward` takes the tangents of those and gives the tangents of the floating-point
+# results. How it batches is a matter of its Graphs, so the pass that batches Graphs
+# knows it.
+custom_call = register(
+    Op(
+        "custom_call",
+        type_rule=custom_call_type,
+        eval=_custom_call_eval,
+        vjp=custom_call_vjp,
+        jvp=custom_call_jvp,
+        holomorphic=False,
+    )
+)
+
+__all__ = [
+    "CALLING",
+    "CONNECTED",
+    "Callback",
+    "Reconnected",
+    "custom",
+    "custom_call",
+    "custom_jvp",
+    "custom_vjp",
+]

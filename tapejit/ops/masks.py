@@ -1,0 +1,122 @@
+"""Masks and categories: integers and bools whose values decide what is read.
+
+`true_positions` is how a mask selects when the size of a result has to be known
+beforehand: a function that was traced for so many True elements reads their positions
+with it. It has a meaning for any mask, so nothing can go wrong before the guard on the
+number of elements has spoken.
+
+`checked_categories` passes integers on that lie in a range and refuses others. It says
+at run time what an eager call says at once.
+
+Start reading at `true_positions_eval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapejit.dims import Size
+from tapejit.errors import ArgumentError, OutOfRangeError, ShapeError
+from tapejit.ir.node import Node, Op, register
+from tapejit.ops.elementwise import check_kind
+from tapejit.ops.movement import check_shape, exceeds
+from tapejit.ops.shapes import tensor
+from tapejit.types import TensorType, Type
+
+__all__ = ["checked_categories", "true_positions"]
+
+
+# true_positions
+
+
+def true_positions_type(mask: Type, *, size: Size) -> TensorType:
+    mask = tensor(mask)
+    check_kind(mask.dtype, ("bool",))
+    check_shape((size,))
+    if not mask.ndim:
+        raise ShapeError(f"a mask has at least one axis, got {mask}")
+    if exceeds(size, mask.shape[-1]):
+        raise ArgumentError(f"{size} positions of {mask.shape[-1]} elements")
+    return TensorType(np.dtype("int64"), (*mask.shape[:-1], size))
+
+
+def true_positions_eval(mask: Any, *, size: int) -> Any:
+    """Along the last axis: where the mask is True, then where it is not, cut off."""
+    if mask.ndim == 1:
+        found = np.flatnonzero(mask)
+        if found.size == size:
+            return found.astype(np.int64, copy=False)
+    order = np.argsort(~mask, axis=-1, kind="stable")
+    return order[..., :size].astype(np.int64, copy=False)
+
+
+def true_positions_batch(
+    batch_size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, size: Size
+) -> Node:
+    """One more axis of rows."""
+    return true_positions(*inputs, size=size)
+
+
+true_positions = register(
+    Op(
+        "true_positions",
+        type_rule=true_positions_type,
+        eval=true_positions_eval,
+        batch=true_positions_batch,
+        differentiable=False,
+    )
+)
+
+
+# checked_categories
+
+
+def checked_categories_type(
+    x: Type, *, count: Size, label: str, name: str
+) -> TensorType:
+    x = tensor(x)
+    check_kind(x.dtype, ("integer",))
+    check_shape((count,))
+    return x
+
+
+def checked_categories_eval(x: Any, *, count: int, label: str, name: str) -> Any:
+    is_wrong = (x < 0) | (x >= count)
+    if np.any(is_wrong):
+        at = np.unravel_index(np.argmax(is_wrong), np.shape(is_wrong))
+        place = f" at [{', '.join(map(str, map(int, at)))}]" if at else ""
+        raise OutOfRangeError(
+            f"{label} is from 0 to {count - 1}, got {x[at]}{place}",
+            op=name,
+            help="give padding any index in range, and mask it out afterwards",
+        )
+    return x
+
+
+def checked_categories_batch(
+    size: Size,
+    inputs: Sequence[Node],
+    batched: Sequence[bool],
+    *,
+    count: Size,
+    label: str,
+    name: str,
+) -> Node:
+    """Each row is checked like the others."""
+    return checked_categories(*inputs, count=count, label=label, name=name)
+
+
+# Integers from 0 up to but not including `count`, which `label` calls by their name and
+# `name`, the function that takes them, refuses otherwise.
+checked_categories = register(
+    Op(
+        "checked_categories",
+        type_rule=checked_categories_type,
+        eval=checked_categories_eval,
+        batch=checked_categories_batch,
+        differentiable=False,
+    )
+)
