@@ -59,8 +59,8 @@ def read_numpy(x: Any) -> Array:
 
 
 def read_method(x: Any) -> Array:
-    """By a method `numpy()`: tapejit, TensorFlow."""
-    return np.asarray(x.numpy())
+    """By a method `numpy()`: tapejit, TensorFlow; what is an array already is kept."""
+    return x if isinstance(x, np.ndarray) else np.asarray(x.numpy())
 
 
 def read_torch(x: Any) -> Array:

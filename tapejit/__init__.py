@@ -153,6 +153,7 @@ from tapejit.errors import (
     ArgumentTypeError,
     AxisError,
     CheckFailed,
+    Disagreement,
     DTypeError,
     GradientMismatch,
     GraphError,
@@ -193,6 +194,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "DTypeError",
+    "Disagreement",
     "ForwardAccumulator",
     "Function",
     "GradientMismatch",
@@ -497,6 +499,7 @@ _FUNCTIONS = (
     "tapejit.api.arrangement",
     "tapejit.api.closeness",
     "tapejit.api.contraction",
+    "tapejit.api.counting",
     "tapejit.api.custom_gradient",
     "tapejit.api.eager_mode",
     "tapejit.api.effects",
@@ -523,6 +526,7 @@ if _TYPE_CHECKING:
     from tapejit.api.arrangement import *
     from tapejit.api.closeness import *
     from tapejit.api.contraction import *
+    from tapejit.api.counting import *
     from tapejit.api.custom_gradient import *
     from tapejit.api.eager_mode import *
     from tapejit.api.effects import *

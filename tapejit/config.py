@@ -119,8 +119,8 @@ class Config:
         0,
         "TAPEJIT_DEBUG",
         _LEVELS,
-        "what to report: 1 cache misses and compile times, 2 also final graphs, "
-        "3 each pass's changes, 4 kernels, 5 LLVM",
+        "what to report: 1 why functions are traced and how long it takes, 2 also "
+        "their graphs, 3 also the graphs of calls under a tape",
     )
 
     def __post_init__(self) -> None:

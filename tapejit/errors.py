@@ -200,7 +200,7 @@ class TapeNotRecording(TapejitError, RuntimeError, ValueError):
     """
 
 
-class VariableError(TapejitError, RuntimeError):
+class VariableError(TapejitError, RuntimeError, ValueError):
     """A variable used in a way it does not allow.
 
     >>> import tapejit as tj
@@ -288,6 +288,47 @@ class CheckFailed(TapejitError, AssertionError):
     values: tuple[Any, ...] = ()
 
 
+class Disagreement(TapejitError, AssertionError):
+    """Two ways of computing the same that give different numbers.
+
+    `path` says which result it is, `index` the first element that differs, `values`
+    are the two numbers there, `ulps` is how many representable numbers apart they are,
+    None where that means nothing.
+
+    >>> import tapejit as tj
+    >>> calls = iter([1.0, 2.0])
+    >>> @tj.function
+    ... def unsteady(x):
+    ...     return x * next(calls)
+    >>> try:
+    ...     unsteady.verify(tj.ones(2))
+    ... except tj.Disagreement as error:
+    ...     print(error.index, error.values)
+    (0,) (1.0, 2.0)
+    """
+
+    path: str | None = None
+    index: tuple[int, ...] | None = None
+    values: tuple[Any, ...] = ()
+    ulps: float | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        index: tuple[int, ...] | None = None,
+        values: tuple[Any, ...] = (),
+        ulps: float | None = None,
+        help: str | None = None,
+    ) -> None:
+        super().__init__(message, help=help, origin=user_origin(2))
+        self.path = path
+        self.index = index
+        self.values = values
+        self.ulps = ulps
+
+
 class UnsupportedError(TapejitError, TypeError):
     """Something tapejit does not do; the message names the way out.
 
@@ -312,6 +353,7 @@ __all__ = [
     "AxisError",
     "CheckFailed",
     "DTypeError",
+    "Disagreement",
     "GradientMismatch",
     "GraphError",
     "LinAlgError",

@@ -36,6 +36,7 @@ FOLDERS = ("tapejit", "tests", "examples", "benchmarks")  # in docs, layout is m
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
+            "agreement",
             "binding",
             "config",
             "dims",
@@ -60,7 +61,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 MAX_LINES = 650
 
 # Ops that the batcher treats itself, because their meaning is not a tensor's.
-STRUCTURAL = frozenset({"param", "literal", "item", "call"})
+STRUCTURAL = frozenset({"param", "literal", "item", "call", "custom_call"})
 
 
 def module_name(path: Path) -> str:

@@ -276,6 +276,10 @@ class Tangents:
         after = tapes[tapes.index(self) :] if self in tapes else ()
         return outer, any(tape in after for tape in outer)
 
+    def tracks(self, x: Tensor) -> bool:
+        """Whether a tensor has a tangent."""
+        return x._id in self.nodes
+
     def note_read(self, variable: Variable, tensor: Tensor) -> None:
         """A variable's value was read; by which thread does not change its tangent."""
         watched = self.variables.get(id(variable))

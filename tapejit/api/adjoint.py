@@ -18,16 +18,18 @@ from typing import Any
 import numpy as np
 
 from tapejit import ir
-from tapejit.api.callbacks import calls_back, run_settled
+from tapejit.api.callbacks import rules_in, run_settled
 from tapejit.api.manipulation import concat, permute_dims, reshape
 from tapejit.api.recording import Recording
-from tapejit.api.tensor import Tensor
+from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.trace import run_graph
+from tapejit.api.traced_size import fixed_size, size_now
 from tapejit.api.variable import Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import Node, Zero, param
+from tapejit.ops.custom_rules import CONNECTED
 from tapejit.passes.batch import batch, broadcast_front
 from tapejit.passes.jvp import jvp
 from tapejit.passes.vjp import filled, vjp, zeros
@@ -92,6 +94,7 @@ class Plan:
     graph    inputs: kept values, then seeds; outputs: one per connected source
     places   per source, the index of its output, or None
     calls_back  whether it runs a user's `grad_fn`, which may raise
+    expected  which arguments those have been found to give a gradient
     """
 
     def __init__(
@@ -100,7 +103,8 @@ class Plan:
         self.kept = kept
         self.graph = graph
         self.places = places
-        self.calls_back = calls_back(graph)
+        self.calls_back = bool(rules_in(graph))
+        self.expected: dict[Node, tuple[bool, ...]] = {}
 
     def spread(self, found: Sequence[Tensor]) -> list[Tensor | None]:
         """The results in the order of the sources."""
@@ -109,7 +113,7 @@ class Plan:
 
 def plan_for(request: Request, *, seeded: bool) -> Plan:
     """The Plan of a gradient: targets are summed, weighed by seeds if `seeded`."""
-    key = (request.targets, request.sources, seeded)
+    key = (request.targets, request.sources, seeded, *CONNECTED.get().items())
     plans = request.recording.state.plans
     plan: Plan | None = plans.get(key) if request.is_recorded else None
     if plan is None:
@@ -193,12 +197,16 @@ def run_calling(
     def nodes_of(rule: Any) -> list[Node]:
         return [node for node, tensor in values.items() if tensor._value is rule]
 
-    def forget(plans: list[Plan]) -> None:
-        kept = recording.state.plans
-        for key in [key for key, plan in kept.items() if plan in plans]:
-            del kept[key]
+    first = build()
+    found, last, expected = run_settled(build, run_built, nodes_of, first[0].expected)
+    # Safe to expect next time as well if it leaves no rule out, who would be asked.
+    if expected and _rules(first) == _rules(last):
+        first[0].expected = expected
+    return found
 
-    return run_settled(build, run_built, nodes_of, forget)
+
+def _rules(plans: Sequence[Plan]) -> set[Node]:
+    return set().union(*[rules_in(plan.graph) for plan in plans])
 
 
 # Jacobians: the same adjoint, batched over its seed
@@ -224,9 +232,10 @@ def plan_rows(
     (target,) = request.targets
     kind = target.tensor_type
     shape: Any = kind.shape
-    rows = math.prod(shape[1:] if per_row else shape)
+    rows = math.prod([fixed_size(size) for size in (shape[1:] if per_row else shape)])
     chunk = _chunk(request, rows, chunk_size)
-    key = (request.targets, request.sources, "rows", chunk, per_row)
+    known = CONNECTED.get().items()
+    key = (request.targets, request.sources, "rows", rows, chunk, per_row, *known)
     plans = request.recording.state.plans
     plan: RowsPlan | None = plans.get(key) if request.is_recorded else None
     if plan is None:
@@ -252,7 +261,11 @@ def _chunk(request: Request, rows: int, asked: int | None) -> int:
     if asked is not None:
         return max(1, min(asked, rows))
     largest = max(
-        (math.prod(node.shape) for node in request.recording.order if _is_tensor(node)),
+        (
+            size_now(math.prod(node.shape))
+            for node in request.recording.order
+            if _is_tensor(node)
+        ),
         default=1,
     )
     return max(1, min(rows, CHUNK_ELEMENTS // max(1, largest)))
@@ -333,17 +346,20 @@ def _seed_rows(plan: RowsPlan, start: int, target: Any) -> Tensor:
 def check_rows(plan: RowsPlan, kept: Sequence[Tensor], target: Any) -> None:
     """Refuse a batch Jacobian whose rows depend on each other.
 
-    One row of the batch is seeded at a time: no other row may receive anything.
+    One row of the batch is seeded at a time: no other row may receive anything. In a
+    traced function the values are those of the call that is traced; in a mapped one
+    there are none to check.
     """
     (place,) = plan.places
-    if place is None:
+    known = [_known_value(x) for x in kept]
+    if place is None or any(value is None for value in known):
         return
     for start in range(0, plan.rows, plan.chunk):
         seed = np.asarray(_seed_rows(plan, start, target)._value)
         for row in range(seed.shape[1]):
             alone = np.zeros_like(seed)
             alone[:, row] = seed[:, row]
-            arrays = [*(x._value for x in kept), alone]
+            arrays = [*known, alone]
             found = np.array(plan.graph.program.run(arrays)[place])
             found[:, row] = 0
             if np.any(found):
@@ -353,6 +369,14 @@ def check_rows(plan: RowsPlan, kept: Sequence[Tensor], target: Any) -> None:
                     f"{int(np.argmax(others))} of the source",
                     help="use tape.jacobian, which does not assume independent rows",
                 )
+
+
+def _known_value(x: Tensor) -> Any:
+    """The array that a tensor holds, or stands for in the call that is traced."""
+    if not isinstance(x, TracedTensor):
+        return x._value
+    trace = x._trace
+    return trace.value_of(x._value) if trace.state is trace else None
 
 
 # Forward mode over a recording

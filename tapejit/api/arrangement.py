@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tapejit import ops
-from tapejit.api.dispatch import alias, apply, as_operand
+from tapejit.api.dispatch import alias, apply, as_operand, cast, weak_scalar
+from tapejit.api.indexing import number_of
 from tapejit.api.manipulation import (
     as_shape,
     broadcast_to,
@@ -221,25 +222,54 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     at = as_axis(axis, x.ndim, "repeat")
-    counts = concrete(repeats, "repeat", "the counts")
+    given = as_operand(repeats, "repeat")
+    if isinstance(given, TracedTensor):
+        return _repeat_traced(x, given, at)
+    counts = np.asarray(given._value)
+    _check_counts(x, given, at)
+    if counts.size and counts.min() < 0:
+        raise _negative_count()
+    if counts.size == 1:
+        return _repeat_all(x, int(counts.reshape(())), at)
+    sources = Tensor(np.repeat(np.arange(x.shape[at]), counts.astype(np.intp)))
+    out = apply(ops.gather, x, sources, axes=(at,))
+    return moveaxis(out, 0, at)
+
+
+def _repeat_traced(x: Tensor, counts: Tensor, axis: int) -> Tensor:
+    """The number of all copies has to be known, -1 for counts that are wrong."""
+    _check_counts(x, counts, axis)
+    each = cast(ravel(counts), np.dtype("int64"))
+    nothing, wrong = (weak_scalar(number, each.dtype) for number in (0, -1))
+    is_wrong = apply(ops.any, apply(ops.less, each, nothing), axes=(0,), keepdims=False)
+    total = apply(ops.sum, each, axes=(0,), keepdims=False)
+    size = number_of(apply(ops.where, is_wrong, wrong, total), "repeat: the counts")
+    if size < 0:
+        raise _negative_count()
+    if each.size == 1:
+        return _repeat_all(x, size, axis)
+    ends = apply(ops.cumulative_sum, each, axis=0)
+    places = Tensor(np.arange(size))
+    sources = apply(ops.searchsorted, ends, places, side="right")
+    return moveaxis(apply(ops.gather, x, sources, axes=(axis,)), 0, axis)
+
+
+def _negative_count() -> ArgumentError:
+    return ArgumentError("a count is negative", op="repeat")
+
+
+def _check_counts(x: Tensor, counts: Tensor, at: int) -> None:
     if counts.dtype.kind not in "iub":
         raise ArgumentTypeError(
             f"the counts are integers, got {counts.dtype}", op="repeat"
         )
-    if counts.size and counts.min() < 0:
-        raise ArgumentError("a count is negative", op="repeat")
-    if counts.size == 1:
-        return _repeat_all(x, int(counts.reshape(())), at)
-    if counts.shape != (x.shape[at],):
+    if counts.size != 1 and counts.shape != (x.shape[at],):
         raise ShapeError(
             f"counts of shape {counts.shape} for {x.shape[at]} elements along axis "
             f"{at} of {x._type}",
             op="repeat",
             help="give one count for all, or one per element",
         )
-    sources = Tensor(np.repeat(np.arange(x.shape[at]), counts.astype(np.intp)))
-    out = apply(ops.gather, x, sources, axes=(at,))
-    return moveaxis(out, 0, at)
 
 
 def _repeat_all(x: Tensor, count: int, axis: int) -> Tensor:

@@ -31,10 +31,10 @@ from tapejit.api.dispatch import (
     python_scalar,
     weak_scalar,
 )
-from tapejit.api.indexing import flat_positions, getitem
+from tapejit.api.indexing import count_true, flat_positions, getitem, number_of
 from tapejit.api.manipulation import broadcast_to, concat, reshape
 from tapejit.api.tensor import Tensor, TracedTensor
-from tapejit.errors import DTypeError, OutOfRangeError, ShapeError, TapejitError
+from tapejit.errors import DTypeError, ShapeError, TapejitError
 from tapejit.ir.node import Op
 from tapejit.types import (
     is_complex,
@@ -128,8 +128,9 @@ class Selected:
         values = self._as_values(x, value, "set")
         mask = self._traced_mask()
         if mask is not None:
-            where, there = _where_masked(x, mask, values, "set")
-            return apply(ops.where, where, there, x)
+            masked = _where_masked(x, mask, values, "set")
+            if masked is not None:
+                return apply(ops.where, *masked, x)
         positions, values = self._aligned(x, values, "set")
         return _written(x, positions, values)
 
@@ -202,9 +203,13 @@ class Selected:
     def _accumulated(self, name: str, value: Any) -> Tensor:
         """Sums: one op adds everything, whatever is repeated."""
         x = as_operand(self._given, f"at.{name}")
-        if x.dtype.kind == "b" or self._traced_mask() is not None:
+        if x.dtype.kind == "b":
             return self._combined(name, value)
         values = self._as_values(x, value, name)
+        mask = self._traced_mask()
+        masked = None if mask is None else _where_masked(x, mask, values, name)
+        if masked is not None:
+            return _combined_where(x, *masked, name)
         positions, values = self._aligned(x, values, name)
         if name == "subtract":
             values = apply(ops.negative, values)
@@ -227,16 +232,15 @@ class Selected:
             )
         values = self._as_values(x, value, name)
         mask = self._traced_mask()
-        if mask is not None:
-            return _combined_where(x, mask, values, name)
+        masked = None if mask is None else _where_masked(x, mask, values, name)
+        if masked is not None:
+            return _combined_where(x, *masked, name)
         positions, values = self._aligned(x, values, name)
         if positions.size == 0:
             return _written(x, positions, values)
         if isinstance(positions, TracedTensor):
             if self._may_repeat():
-                known = positions._needed(f"at.{name}: which positions are repeated")
-                positions = Tensor(known)
-        if isinstance(positions, TracedTensor):
+                return _combined_traced(x, positions, values, name)
             cells: Tensor = positions
             rounds: list[Array | None] = [None]
         else:
@@ -298,10 +302,11 @@ class Selected:
         return key if is_mask else None
 
     def _may_repeat(self) -> bool:
-        """Whether a traced key may name a position twice: numbers alone do not."""
+        """Whether a traced key may name a position twice: numbers, masks do not."""
         entries = self._key if isinstance(self._key, tuple) else (self._key,)
         return any(
-            isinstance(entry, (list, tuple)) or getattr(entry, "ndim", 0)
+            isinstance(entry, (list, tuple))
+            or (getattr(entry, "ndim", 0) and entry.dtype.kind != "b")
             for entry in entries
         )
 
@@ -395,31 +400,61 @@ def _plan(positions: Array, size: int) -> tuple[Tensor, list[Array | None]]:
 
 def _where_masked(
     x: Tensor, mask: TracedTensor, values: Tensor, name: str
-) -> tuple[Tensor, Tensor]:
-    """The mask and the values, both with as many axes as `x`."""
+) -> tuple[Tensor, Tensor] | None:
+    """The mask and the values, both with as many axes as `x`.
+
+    None if each True element has a value of its own: then its number matters, which a
+    function that is being mapped does not know.
+    """
     if mask.shape != x.shape[: mask.ndim]:
-        raise OutOfRangeError(
-            f"a boolean mask of {mask._type} does not fit {x._type}", op=f"at.{name}"
-        )
+        return None  # which the key says when it is used
     try:
         there = broadcast_to(values, x.shape[mask.ndim :])
     except ShapeError:
-        mask._needed(f"at.{name}: one value per True element")
-        raise
+        count_true(mask, f"at.{name}: one value per True element")
+        return None
     return with_axes(mask, x.ndim), broadcast_to(there, x.shape)
 
 
-def _combined_where(x: Tensor, mask: TracedTensor, values: Tensor, name: str) -> Tensor:
+def _combined_where(x: Tensor, where: Tensor, there: Tensor, name: str) -> Tensor:
     """Everywhere, with a neutral value where the mask is False, and then chosen.
 
     Without the neutral value a division by zero that nobody asked for would spoil the
     gradient.
     """
     update = UPDATES[name]
-    where, there = _where_masked(x, mask, values, name)
     rest = x if update.neutral is None else weak_scalar(update.neutral, x.dtype)
     safe = apply(ops.where, where, there, rest)
     return apply(ops.where, where, apply(update.op, x, safe), x)
+
+
+# Positions that are being traced: which of them are repeated is not known
+
+
+def _combined_traced(x: Tensor, positions: Tensor, values: Tensor, name: str) -> Tensor:
+    """Round by round, as `_combined`, with all positions in every round.
+
+    In order, equal positions are neighbours, and each of them computes what their
+    element becomes. Only the number of rounds has to be known.
+    """
+    order = apply(ops.argsort, positions, axis=0, descending=False)
+    cells = apply(ops.gather, positions, order, axes=(0,))
+    first = apply(ops.searchsorted, cells, cells, side="left")
+    after = apply(ops.searchsorted, cells, cells, side="right")
+    counts = apply(ops.sub, after, first)
+    most = apply(ops.max, counts, axes=(0,), keepdims=False)
+    rounds = number_of(most, f"at.{name}: which positions are repeated")
+    wide = _accumulator(x, rounds)
+    current = apply(ops.gather, cast(ravel(x), wide), cells, axes=(0,))
+    values = cast(apply(ops.gather, values, order, axes=(0,)), wide)
+    last = weak_scalar(positions.size - 1, counts.dtype)
+    for done in range(rounds):
+        step = weak_scalar(done, counts.dtype)
+        at = apply(ops.minimum, apply(ops.add, first, step), last)
+        part = apply(ops.gather, values, at, axes=(0,))
+        has_more = apply(ops.greater, counts, step)
+        current = _combined_where(current, has_more, part, name)
+    return _written(x, cells, cast(current, x.dtype))
 
 
 __all__ = ["At", "Selected"]

@@ -15,7 +15,7 @@ Start reading at `PythonRule`, then `run_settled`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -42,7 +42,10 @@ class PythonRule(Callback):
     name        the function's, for messages
     arguments   the types of what gets a gradient
     results     the types of what the function returned
+    is_repeatable  whether it may be asked again, so that its answer is not held
     """
+
+    is_repeatable = False
 
     def __init__(
         self,
@@ -58,6 +61,10 @@ class PythonRule(Callback):
     def pull(self, cotangents: Sequence[Tensor]) -> Gradients:
         """One gradient for each argument, of its type, or None."""
 
+    def pull_rows(self, rows: Iterable[Sequence[Tensor]]) -> list[Gradients]:
+        """What `pull` gives for each row of a batch of cotangents."""
+        return [self.pull(row) for row in rows]
+
     def evaluate(
         self, op: str, arrays: Sequence[Any], attrs: dict[str, Any]
     ) -> tuple[Any, ...]:
@@ -70,10 +77,10 @@ class PythonRule(Callback):
         if op == "custom_vjp":
             return self._pulled(tensors, attrs)
         axes = attrs["batch_axes"]
-        if not axes:
-            with _alone():
+        with _alone():
+            if not axes:
                 return tuple(self._push(tensors))
-        rows = [self._push(row) for row in _rows(tensors, axes)]
+            rows = [self._push(row) for row in _rows(tensors, axes)]
         return tuple(
             _stacked([row[at] for row in rows], attrs, at)
             for at in range(len(attrs["shapes"]))
@@ -84,53 +91,32 @@ class PythonRule(Callback):
     ) -> tuple[Tensor, ...]:
         """The gradients of the connected arguments."""
         connected: tuple[bool, ...] = attrs["connected"]
+        axes: int = attrs["batch_axes"]
         attempt = ATTEMPT.get()
-        if attrs["batch_axes"]:
-            found = self._pulled_rows(cotangents, attrs, attempt)
-        else:
-            held = None if attempt is None else attempt.held.pop(id(self), None)
-            if held is None:
-                with _alone():
-                    held = self.pull(cotangents)
-            given = tuple(g is not None for g in held)
-            if attempt is not None and given != connected:
-                attempt.held[id(self)] = held
-                raise Reconnected(self, given)
-            found = [
-                zeros(kind.shape, dtype=kind.dtype) if g is None else g
-                for g, kind in zip(held, self.arguments, strict=True)
-            ]
-        return tuple(g for g, flag in zip(found, connected, strict=True) if flag)
-
-    def _pulled_rows(
-        self,
-        cotangents: Sequence[Tensor],
-        attrs: Mapping[str, Any],
-        attempt: Attempt | None,
-    ) -> list[Tensor]:
-        """The same row by row; an argument is connected if it is in some row."""
-        connected: tuple[bool, ...] = attrs["connected"]
-        with _alone():
-            rows = [self.pull(row) for row in _rows(cotangents, attrs["batch_axes"])]
+        rows = None if attempt is None else attempt.replayed(self)
+        if rows is None:
+            with _alone():
+                given = _rows(cotangents, axes) if axes else [cotangents]
+                rows = self.pull_rows(given)
+            if attempt is not None and not self.is_repeatable:
+                attempt.log(self, rows)
         if attempt is not None and rows:
-            before = attempt.seen.get(id(self), (False,) * len(connected))
-            given = tuple(
-                was or any(row[at] is not None for row in rows)
-                for at, was in enumerate(before)
-            )
-            attempt.seen[id(self)] = given
-            if given != connected:
-                raise Reconnected(self, given)
-        places = iter(range(sum(connected)))
-        found = []
-        for at, kind in enumerate(self.arguments):
-            parts = [
-                zeros(kind.shape, dtype=kind.dtype) if row[at] is None else row[at]
-                for row in rows
-            ]
-            place = next(places) if connected[at] else None
-            found.append(zeros(()) if place is None else _stacked(parts, attrs, place))
-        return found
+            flags = attempt.seen(self, rows, connected)
+            if not axes and flags != connected:
+                raise Reconnected(self, flags)
+        places = [at for at, flag in enumerate(connected) if flag]
+        columns = [[self._filled(row, at) for row in rows] for at in places]
+        if not axes:
+            return tuple(column[0] for column in columns)
+        return tuple(
+            _stacked(column, attrs, place) for place, column in enumerate(columns)
+        )
+
+    def _filled(self, row: Gradients, at: int) -> Tensor:
+        """A gradient; where there is none in this row only, zeros."""
+        kind = self.arguments[at]
+        found = row[at]
+        return zeros(kind.shape, dtype=kind.dtype) if found is None else found
 
     def _push(self, tangents: Sequence[Tensor]) -> list[Tensor]:
         """Forward mode: <u, push(t)> = <pull(u), t>, so it is the gradient by u."""
@@ -185,13 +171,50 @@ def _stacked(parts: Sequence[Any], attrs: Mapping[str, Any], at: int) -> Tensor:
 class Attempt:
     """One derivative under way, in as many tries as it takes.
 
-    held   by rule: what it gave in a try that failed because of it
-    seen   by rule: which arguments have got a gradient in some row
+    A rule that was asked is not asked again in the next try: its answers are logged
+    and given again in the same order.
     """
 
     def __init__(self) -> None:
-        self.held: dict[int, Gradients] = {}
-        self.seen: dict[int, tuple[bool, ...]] = {}
+        self._logs: dict[int, list[list[Gradients]]] = {}
+        self._at: dict[int, int] = {}
+        self._seen: dict[int, tuple[PythonRule, tuple[bool, ...], tuple[bool, ...]]]
+        self.begin()
+
+    def begin(self) -> None:
+        """Another try."""
+        self._at = {}
+        self._seen = {}
+
+    def replayed(self, rule: PythonRule) -> list[Gradients] | None:
+        """What a rule answered at this point of an earlier try."""
+        log, at = self._logs.get(id(rule), []), self._at.get(id(rule), 0)
+        self._at[id(rule)] = at + 1
+        return log[at] if at < len(log) else None
+
+    def log(self, rule: PythonRule, rows: list[Gradients]) -> None:
+        self._logs.setdefault(id(rule), []).append(rows)
+
+    def seen(
+        self, rule: PythonRule, rows: list[Gradients], connected: tuple[bool, ...]
+    ) -> tuple[bool, ...]:
+        """Which arguments have got a gradient so far, in this row or another."""
+        before = self._seen.get(id(rule))
+        flags = tuple(
+            any(row[at] is not None for row in rows)
+            or (before is not None and before[1][at])
+            for at in range(len(connected))
+        )
+        self._seen[id(rule)] = (rule, flags, connected)
+        return flags
+
+    def surprises(self) -> list[tuple[PythonRule, tuple[bool, ...]]]:
+        """The rules that gave gradients to other arguments than was expected."""
+        return [
+            (rule, flags)
+            for rule, flags, connected in self._seen.values()
+            if flags != connected
+        ]
 
 
 ATTEMPT: Final[ContextVar[Attempt | None]] = ContextVar("attempt", default=None)
@@ -207,30 +230,41 @@ def _alone() -> Iterator[None]:
         ATTEMPT.reset(token)
 
 
-def calls_back(graph: Graph) -> bool:
-    """Whether running a Graph runs Python code that may raise anything."""
-    return any(node.op in CALLING for node in graph.nodes)
+def rules_in(graph: Graph) -> set[Node]:
+    """The Nodes of the rules that running a Graph calls."""
+    return {node.inputs[0] for node in graph.nodes if node.op in CALLING}
 
 
 def run_settled(
     build: Callable[[], Any],
     run: Callable[[Any], Any],
     nodes_of: Callable[[Callback], list[Node]],
-    forget: Callable[[Any], None],
-) -> Any:
-    """The result of `run(build())`, once every rule gives what the Graphs expect.
+    expected: Mapping[Node, tuple[bool, ...]],
+) -> tuple[Any, Any, dict[Node, tuple[bool, ...]]]:
+    """Build and run until every rule gives what was expected of it.
 
-    `nodes_of` tells which Nodes a rule is the value of; `forget` drops what was built.
+    `nodes_of` tells which Nodes a rule is the value of. Returns the result, what was
+    built last, and what has to be expected to build it.
     """
-    token = ATTEMPT.set(Attempt())
-    try:
-        while True:
+    attempt = Attempt()
+    expectations = dict(expected)
+    while True:
+        attempt.begin()
+        token = CONNECTED.set(expectations)
+        try:
             built = build()
-            try:
-                return run(built)
-            except Reconnected as signal:
-                for node in nodes_of(signal.callback):
-                    CONNECTED[node] = signal.connected
-                forget(built)
-    finally:
-        ATTEMPT.reset(token)
+        finally:
+            CONNECTED.reset(token)
+        token_of_attempt = ATTEMPT.set(attempt)
+        try:
+            result = run(built)
+            surprises: list[tuple[Any, tuple[bool, ...]]] = [*attempt.surprises()]
+            if not surprises:
+                return result, built, expectations
+        except Reconnected as signal:
+            surprises = [(signal.callback, signal.connected)]
+        finally:
+            ATTEMPT.reset(token_of_attempt)
+        expectations = dict(expectations)
+        for rule, flags in surprises:
+            expectations.update((node, flags) for node in nodes_of(rule))

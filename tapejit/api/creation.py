@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.api.dispatch import HANDLES, as_operand, cast, convert
+from tapejit.api.dispatch import HANDLES, TRACED_NUMBERS, as_operand, cast, convert
 from tapejit.api.manipulation import as_shape, broadcast_to
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.dims import Dim
@@ -111,22 +111,29 @@ def full(
     <tj.Tensor i32[2] [7 7]>
     """
     check_device(device)
-    if isinstance(fill_value, Tensor) or type(fill_value) in HANDLES:
+    sizes = _checked(shape)
+    is_traced = type(fill_value) in TRACED_NUMBERS or _is_symbolic(sizes)
+    if is_traced or isinstance(fill_value, Tensor) or type(fill_value) in HANDLES:
         value = as_operand(fill_value, "full")
         return broadcast_to(
-            value if dtype is None else cast(value, as_dtype(dtype)), shape
+            value if dtype is None else cast(value, as_dtype(dtype)), sizes
         )
     kind = _kind(dtype, convert(fill_value, None)._value.dtype)
     value = convert(fill_value, kind)._value
-    return _new(np.full(_checked(shape), value, kind))
+    return _new(np.full(sizes, value, kind))
 
 
 def _checked(shape: Any) -> tuple[int, ...]:
     sizes = as_shape(shape)
     for size in sizes:
-        if isinstance(size, Dim) or size < 0:
+        if type(size) is Dim or size < 0:
             raise ShapeError(f"cannot make a tensor of shape {sizes}")
     return sizes
+
+
+def _is_symbolic(sizes: tuple[int, ...]) -> bool:
+    """Whether a size is one of a trace that holds for many."""
+    return any(isinstance(size, Dim) for size in sizes)
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -137,7 +144,10 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     <tj.Tensor f32[2] [0. 0.]>
     """
     check_device(device)
-    return _new(np.zeros(_checked(shape), _kind(dtype, default_float())))
+    sizes, kind = _checked(shape), _kind(dtype, default_float())
+    if _is_symbolic(sizes):
+        return full(sizes, 0, dtype=kind)
+    return _new(np.zeros(sizes, kind))
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -148,7 +158,10 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     <tj.Tensor i32[2] [1 1]>
     """
     check_device(device)
-    return _new(np.ones(_checked(shape), _kind(dtype, default_float())))
+    sizes, kind = _checked(shape), _kind(dtype, default_float())
+    if _is_symbolic(sizes):
+        return full(sizes, 1, dtype=kind)
+    return _new(np.ones(sizes, kind))
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -230,7 +243,7 @@ def arange(
     check_device(device)
     if stop is None:
         start, stop = 0, start
-    values = [x.item() if hasattr(x, "item") else x for x in (start, stop, step)]
+    values = [_as_number(x) for x in (start, stop, step)]
     if values[2] == 0:
         raise ArgumentError("the step is 0", op="arange")
     if dtype is None:
@@ -238,12 +251,35 @@ def arange(
         kind = max(ends, key=lambda end: (end.kind == "f", end.itemsize))
     else:
         kind = as_dtype(dtype)
+    if any(isinstance(value, Dim) for value in values):
+        return _symbolic_arange(values, kind)
     if all(isinstance(value, int) for value in values):
         places = range(*values)
         # NumPy counts in int64 only, and in floats beyond it.
         if places and max(places[0], places[-1]) >= 2**63:
             return _new(np.fromiter(places, np.uint64).astype(kind))
     return _new(_converted(np.arange(*values), kind))
+
+
+def _as_number(x: Any) -> Any:
+    """A scalar as a Python number: an integer can be one in a trace, too."""
+    if isinstance(x, TracedTensor) and x.dtype.kind in "iu" and not x.ndim:
+        return int(x)
+    return x.item() if hasattr(x, "item") else x
+
+
+def _symbolic_arange(values: list[Any], dtype: DType) -> Tensor:
+    """Evenly spaced integers, as many as there turn out to be."""
+    start, stop, step = values
+    if not all(isinstance(value, int) for value in values) or step != 1:
+        numbers = [operator.index(x) if isinstance(x, Dim) else x for x in values]
+        return arange(*numbers, dtype=dtype)
+    if stop <= start:
+        return zeros((0,), dtype=dtype)
+    from tapejit.api.scans import cumulative_sum
+
+    counted = cumulative_sum(ones(stop - start, dtype="int64"))
+    return cast(counted + (start - 1), dtype)
 
 
 def _converted(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
@@ -295,6 +331,10 @@ def eye(
      [0. 1.]]
     """
     check_device(device)
+    if isinstance(n_rows, Dim) or isinstance(n_cols, Dim):
+        columns = arange(n_rows if n_cols is None else n_cols, dtype="int64")
+        rows = arange(n_rows, dtype="int64")
+        return cast(columns == rows[:, None] + k, _kind(dtype, default_float()))
     return _new(np.eye(n_rows, n_cols, k, _kind(dtype, default_float())))
 
 

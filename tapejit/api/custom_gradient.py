@@ -20,18 +20,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from types import CellType, MappingProxyType
+from types import CellType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from tapejit import tree
 from tapejit.api.callbacks import Gradients, PythonRule
-from tapejit.api.dispatch import TAPES, TRACE, apply, as_operand, is_weak, weak_scalar
-from tapejit.api.tensor import Tensor, next_id
+from tapejit.api.custom_trace import Observer, offer_traced
+from tapejit.api.dispatch import (
+    SCALAR,
+    TAPES,
+    TRACE,
+    apply,
+    as_operand,
+    is_weak,
+    weak_scalar,
+)
+from tapejit.api.tensor import Tensor, TracedTensor, next_id
 from tapejit.api.variable import Variable
 from tapejit.errors import (
     ArgumentError,
@@ -39,8 +48,9 @@ from tapejit.errors import (
     DTypeError,
     ShapeError,
 )
-from tapejit.ir.node import Node, Op
+from tapejit.ir.node import Op
 from tapejit.ir.structural import read
+from tapejit.ops.arithmetic import stop_gradient
 from tapejit.ops.custom_rules import custom
 from tapejit.types import TensorType, is_differentiable
 
@@ -136,6 +146,10 @@ class CustomGradient:
             return self
         return type(self)(bind(instance, owner), is_sealed=self._is_sealed)
 
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are."""
+        return str(getattr(self, "__qualname__", self._name))
+
     def __repr__(self) -> str:
         return f"<function {self._name} with a custom gradient>"
 
@@ -147,6 +161,7 @@ class CustomGradient:
         given = Arguments(self._function, args, kwargs)
         witness = Witness(given.variables)
         args, kwargs, inputs = given.copied()
+        witness.inside.update((id(x), x) for x in inputs)
         with witness.watching(is_sealed=self._is_sealed):
             found, grad_fn = self._checked_pair(self._function(*args, **kwargs))
             outputs, structure = tree.flatten(found)
@@ -352,18 +367,27 @@ def offer(
     witness: Witness,
 ) -> list[Tensor]:
     """The results as handles of their own, recorded as one Node of `custom`."""
-    results = tuple(Tensor(x._value) for x in values)
-    if not results:
+    if not values:
         return []
-    shadows = [witness.shadow_of(x) for x in values]
-    operands = (Tensor(rule), *inputs, *shadows)
+    if _is_traced((*inputs, *values)):
+        return offer_traced(rule, inputs, values, witness.shadow_of)
+    results = tuple(Tensor(x._value) for x in values)
+    operands = (Tensor(rule), *inputs, *map(witness.shadow_of, values))
     attrs = {"results": len(results)}
     for tape in TAPES.get():
         tape.record(custom, operands, attrs, results)
     return list(results)
 
 
-class Witness:
+def _is_traced(tensors: Sequence[Tensor]) -> bool:
+    """Whether the call is part of a trace; constants in a mapped function are not."""
+    trace = TRACE.get()
+    if trace is None:
+        return False
+    return trace.holds_state or any(isinstance(x, TracedTensor) for x in tensors)
+
+
+class Witness(Observer):
     """Stands among the tapes while a function runs, and sees what it uses.
 
     tapes     those around the function that its inside is shown to
@@ -371,24 +395,25 @@ class Witness:
     reads     id of a Variable -> (the Variable, the Tensor of its first read)
     own       ids of the Tensors of variables whose gradient the rule gives
     outside   id -> Tensors that were there before and are no arguments
-    shadows   Tensor id -> the same value as a function of what is outside alone
+    inside    in a trace: id -> arguments and what was computed from them
+    shadows   id -> (the result of an operation, the same value as a function of what
+              is outside alone)
     pending   Tensor id -> Variable, for results of assignments
-    thread    of no thread: it does not make a run one that is observed
+    is_sealed  whether the inside is nobody's business: nothing outside is connected
     """
-
-    nodes: Mapping[int, Node] = MappingProxyType({})
-    thread = -1
 
     def __init__(self, arguments: set[int]) -> None:
         self.tapes: tuple[Any, ...] = ()
         self.arguments = arguments
         self.mark = next_id()
         self.owner = get_ident()
-        self.trace = TRACE.get()
+        self.trace: Any = TRACE.get()
+        self.is_sealed = False
+        self.inside: dict[int, Tensor] = {}
         self.reads: dict[int, tuple[Variable, Tensor]] = {}
         self.own: dict[int, Tensor] = {}
         self.outside: dict[int, Tensor] = {}
-        self.shadows: dict[int, Tensor] = {}
+        self.shadows: dict[int, tuple[Tensor, Tensor]] = {}
         self.pending: dict[int, Variable] = {}
 
     @contextmanager
@@ -396,14 +421,18 @@ class Witness:
         """What runs inside is seen by this witness; if it is sealed, by no tape."""
         around = TAPES.get()
         observer: Any = self
-        if not is_sealed:
+        self.is_sealed = is_sealed
+        if is_sealed:  # but for the one that serves the trace itself
+            watcher = getattr(self.trace, "watcher", None)
+            TAPES.set((observer,) if watcher is None else (watcher, observer))
+        else:
             self.tapes = around
-        TAPES.set((*self.tapes, observer))
+            TAPES.set((*around, observer))
         try:
             yield
         finally:
             inside = around if is_sealed else TAPES.get()
-            still = [x for x in inside if x is not self and x.thread is not None]
+            still = [x for x in inside if x is not observer and x.thread is not None]
             TAPES.set(tuple(still))
         if is_sealed:
             self._tell(still)
@@ -427,17 +456,22 @@ class Witness:
         return sorted(found, key=lambda variable: variable._serial)
 
     def read_beside(self) -> list[Variable]:
-        """The variables that were read, can have a gradient and are no arguments."""
+        """The variables that were read, are known to a tape and are no arguments."""
         return [
             variable
-            for variable, _ in self.reads.values()
-            if is_differentiable(variable.dtype) and id(variable) not in self.arguments
+            for variable, tensor in self.reads.values()
+            if id(variable) not in self.arguments and _is_known(tensor)
         ]
 
     def closure_tensors(self) -> list[Tensor]:
         """The tensors from before that were used and are no arguments."""
         reads = {id(tensor) for _, tensor in self.reads.values()}
-        return [x for key, x in self.outside.items() if key not in reads]
+        found = [x for key, x in self.outside.items() if key not in reads]
+        return [x for x in found if _is_known(x)]
+
+    def note_results(self, values: Sequence[Tensor]) -> None:
+        """What is returned counts as used, also if no operation did."""
+        self.outside.update((id(x), x) for x in values if self._is_outside(x))
 
     def closure(self) -> list[Tensor]:
         """Both, as Tensors that tapes know."""
@@ -454,6 +488,10 @@ class Witness:
         else:
             self.outside[id(tensor)] = tensor
 
+    def tracks(self, x: Tensor) -> bool:
+        """Its own table is nobody's path."""
+        return False
+
     def record(
         self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
     ) -> None:
@@ -465,36 +503,69 @@ class Witness:
                 variable = self.pending.get(x._id)
                 if variable is not None:
                     self.note_read(variable, x)
+        parts = result if type(result) is tuple else (result,)
+        if self.trace is not None:
+            if not any(id(x) in self.inside or id(x) in self.own for x in inputs):
+                return  # as if it had been computed outside
+            self.inside.update((id(part), part) for part in parts)
         is_shadowed = False
         for x in inputs:
             if self._is_outside(x):
                 self.outside[id(x)] = x
                 is_shadowed = True
-            elif x._id in self.shadows:
+            elif id(x) in self.shadows:
                 is_shadowed = True
-        if not is_shadowed or not self.tapes:
-            return
+        if is_shadowed and not self.is_sealed:
+            self._shadow(op, inputs, attrs, parts, is_tuple=type(result) is tuple)
+
+    def _shadow(
+        self,
+        op: Op,
+        inputs: Sequence[Tensor],
+        attrs: dict[str, Any],
+        parts: Sequence[Tensor],
+        *,
+        is_tuple: bool,
+    ) -> None:
+        """Record an operation once more, on shadows."""
         operands = tuple(self.shadow_of(x) for x in inputs)
-        parts = result if type(result) is tuple else (result,)
-        shadows = tuple(Tensor(part._value) for part in parts)
-        whole = shadows if type(result) is tuple else shadows[0]
-        for tape in self.tapes:
+        tapes: Any = self.tapes
+        if any(isinstance(x, TracedTensor) for x in parts):
+            nodes = [self.trace.node_of(x) for x in operands]
+            whole = self.trace.record(op, nodes, attrs)
+            tapes = [tape for tape in tapes if tape.trace is self.trace]
+        else:
+            whole = tuple(Tensor(part._value) for part in parts)
+            whole = whole if is_tuple else whole[0]
+        for tape in tapes:
             tape.record(op, operands, attrs, whole)
-        for part, shadow in zip(parts, shadows, strict=True):
-            part._id = part._id or next_id()
-            self.shadows[part._id] = shadow
+        for part, shadow in zip(parts, whole if is_tuple else (whole,), strict=True):
+            self.shadows[id(part)] = (part, shadow)
 
     def shadow_of(self, x: Tensor) -> Tensor:
         """A value as a function of what is outside, a constant if of nothing."""
-        if self._is_outside(x):
-            return x
-        found = self.shadows.get(x._id)
-        return Tensor(x._value) if found is None else found
+        if not self.is_sealed:
+            if self._is_outside(x):
+                return x
+            if id(x) in self.shadows:
+                return self.shadows[id(x)][1]
+        return apply(stop_gradient, x) if self.trace else Tensor(x._value)
 
     def _is_outside(self, x: Tensor) -> bool:
+        """Whether a tensor was there before and has a gradient of its own."""
         if id(x) in self.own or not is_differentiable(x.dtype):
             return False
-        return 0 < x._id <= self.mark or id(x) in self.outside
+        if self.trace is None:
+            return 0 < x._id <= self.mark or id(x) in self.outside
+        return id(x) not in self.inside and x._made is not SCALAR
+
+
+def _is_known(x: Tensor) -> bool:
+    """Whether a gradient or tangent of `x` may be asked of what is recording."""
+    if not is_differentiable(x.dtype):
+        return False
+    tapes: Sequence[Any] = TAPES.get()
+    return any(isinstance(tape, Witness) or x._id in tape.nodes for tape in tapes)
 
 
 def _is_trainable(variable: Variable) -> bool:

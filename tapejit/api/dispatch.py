@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ from tapejit.origin import describe, is_internal, short_location, user_origin
 from tapejit.types import (
     DType,
     TensorType,
+    Type,
     as_dtype,
     default_float,
     is_differentiable,
@@ -48,8 +50,8 @@ TRACE: Final[ContextVar[Trace | None]] = ContextVar("trace", default=None)
 # The classes, Variable first of all, whose value is read with `_operand()`.
 HANDLES: Final[set[type]] = set()
 
-# The class that stands for a Python float in a trace, once it is loaded.
-TRACED_FLOATS: Final[set[type]] = set()
+# The classes that stand for Python's floats and ints in a trace, once they are loaded.
+TRACED_NUMBERS: Final[set[type]] = set()
 
 Scalar = (bool, int, float, complex)
 Operand = Any
@@ -63,10 +65,10 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
     values = []
     for x in inputs:
         if type(x) is not Tensor:
-            return _apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
+            return apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
         values.append(x._value)
     if op.draws and TRACE.get() is not None:
-        return _apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
+        return apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
     if tuple([value.dtype for value in values]) not in op.accepted:
         check_dtypes(op, inputs, attrs)
     token = silence()
@@ -105,6 +107,7 @@ def check_dtypes(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Non
         op.accepted.add(dtypes[0])
 
 
+NO_ORIGINS: Final[Mapping[Node, Made | None]] = {}
 NO_ATTRS: Final[dict[str, Any]] = {}
 _new = Tensor.__new__
 
@@ -124,9 +127,15 @@ def binary(op: Op, x: Operand, y: Operand) -> Tensor:
     kind = type(y)
     if kind is not Tensor:
         if kind is float and x._value.dtype.kind == "f":
-            y = weak_scalar(y, x._value.dtype, type(x._value) is np.ndarray)
+            value = x._value
+            is_array = type(value) is np.ndarray
+            y = _SCALARS.get((second, value.dtype.num, is_array))
+            if y is None:
+                y = weak_scalar(second, value.dtype, is_array)
         elif kind in HANDLES:
             y = y._operand()
+            if type(y) is not Tensor:
+                return apply(op, *operands((first, second), op.name))
         else:
             return apply(op, *operands((first, second), op.name))
     left, right = x._value, y._value
@@ -185,11 +194,26 @@ def apply_many(op: Op, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
     return apply(op, *inputs, **attrs)  # type: ignore[return-value]
 
 
+MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """What runs inside has run before: its effects do not happen again."""
+    token = MUTED.set(True)
+    try:
+        yield
+    finally:
+        MUTED.reset(token)
+
+
 def effect(op: Op, *inputs: Tensor, **attrs: Any) -> None:
     """Perform an op for its effect: now, or in order when the traced function runs."""
     trace = TRACE.get()
     if trace is not None:
         trace.effect(op, inputs, attrs)
+        return
+    if MUTED.get():
         return
     try:
         op.eval(*[x._value for x in inputs], None, **attrs)
@@ -197,13 +221,21 @@ def effect(op: Op, *inputs: Tensor, **attrs: Any) -> None:
         raise described(error, op, inputs) from None
 
 
-def _apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
+def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
     """Make a Node in the current trace and offer it to the tapes of that trace."""
     trace = TRACE.get()
     if trace is None:
-        raise leaked(next(x for x in inputs if isinstance(x, TracedTensor)), op.name)
-    nodes = [trace.node_of(x) for x in inputs]
+        for x in inputs:
+            if isinstance(x, TracedTensor):
+                raise leaked(x, op.name)
+        raise ArgumentError(
+            f"a size that stands for many is used outside of a trace: {attrs}",
+            op=op.name,
+            help="take sizes from the tensors at hand",
+        )
     try:
+        inputs, attrs = trace.prepared(op, inputs, attrs)
+        nodes = [trace.node_of(x) for x in inputs]
         result = trace.record(op, nodes, attrs)
     except TapejitError as error:
         raise described(error, op, inputs) from None
@@ -215,10 +247,21 @@ def _apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> An
 
 def leaked(x: TracedTensor, name: str | None = None) -> ArgumentError:
     """The error for a traced tensor that outlived its trace."""
-    made = "an argument" if x._made is None or x._made.origin is None else None
+    if not x._trace.is_over:
+        return ArgumentError(
+            f"a tensor of {x._trace.name}, which is being traced, is used in another "
+            "thread",
+            op=name,
+            help="start the thread outside the function, or give it a copy of the "
+            "context: contextvars.copy_context().run(...)",
+        )
+    argument = x._value.name
+    if argument is not None:
+        made = f"argument {argument}"
+    else:
+        made = describe(None if x._made is None else x._made.origin)
     return ArgumentError(
-        f"a tensor made while {x._trace.name} was traced is used after it: "
-        f"{made or describe(x._made.origin)}",  # type: ignore[union-attr]
+        f"a tensor made while {x._trace.name} was traced is used after it: {made}",
         op=name,
         help="return it from the function instead of storing it",
     )
@@ -249,8 +292,13 @@ def described(error: TapejitError, op: Op, inputs: Sequence[Tensor]) -> TapejitE
     return error
 
 
-def described_node(error: Exception, node: Node) -> Exception:
-    """The error of a Node that failed, as the eager operation would have raised it."""
+def described_node(
+    error: Exception, node: Node, made: Mapping[Node, Made | None] = NO_ORIGINS
+) -> Exception:
+    """The error of a Node that failed, as the eager operation would have raised it.
+
+    `made` says where inputs of its Graph came from.
+    """
     if not isinstance(error, TapejitError):
         if node.op.is_effect:
             return error
@@ -265,19 +313,27 @@ def described_node(error: Exception, node: Node) -> Exception:
     error.op = error.op or node.op.name
     error.origin = origin
     error.operands = tuple(
-        str(x.type) for x in node.inputs if isinstance(x.type, TensorType)
+        described_type(x.type, made.get(x))
+        for x in node.inputs
+        if isinstance(x.type, TensorType)
     )
     return error
 
 
 def describe_operand(x: Tensor) -> str:
     """`f32[64,8]   (matmul, train.py:14)`, as in error messages."""
-    made = x._made
-    text = str(x._type)
-    if made is None:
+    return described_type(x._shown_type, x._made)
+
+
+def described_type(type: Type, made: Made | None) -> str:
+    """A type and where the value came from."""
+    text = str(type)
+    if made is None or made is SCALAR:
         return text
     if made.variable is not None:
         return f"{text}   (variable {made.variable})"
+    if made.origin is None:
+        return f"{text}   ({made.by})"
     return f"{text}   ({made.by}, {short_location(made.origin)})"
 
 
@@ -327,7 +383,9 @@ def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]
         dtype = x.dtype if dtype is None else promote(dtype, x.dtype)
     for value in tensors:
         if not isinstance(value, Tensor):
-            scalar = 1.0 if type(value) in TRACED_FLOATS else python_scalar(value)
+            scalar = (
+                value.sample if type(value) in TRACED_NUMBERS else python_scalar(value)
+            )
             dtype = scalar_dtype(scalar) if dtype is None else weak_dtype(scalar, dtype)
     assert dtype is not None
     if len(strong) > 1:
@@ -342,7 +400,7 @@ def is_weak(value: Any) -> bool:
     """Whether a value takes the dtype of what it meets."""
     if isinstance(value, (*Scalar, np.floating)):
         return True
-    return type(value) in TRACED_FLOATS
+    return type(value) in TRACED_NUMBERS
 
 
 def python_scalar(value: Any) -> bool | int | float | complex:
@@ -362,7 +420,7 @@ def weak_scalar(value: Any, dtype: DType, for_array: bool = False) -> Tensor:
     NumPy combines an array faster with an array without axes than with a scalar
     (0.45 µs against 0.68), so `for_array` gives one.
     """
-    if type(value) in TRACED_FLOATS:
+    if type(value) in TRACED_NUMBERS:
         return value.in_dtype(dtype)  # type: ignore[no-any-return]
     if type(value) is not float or value == 0.0:  # 0.0 and -0.0 would share an entry
         return Tensor(_scalar_value(value, dtype), SCALAR)
@@ -424,8 +482,9 @@ def convert(
         made = Made("array", user_origin(2))
         if as_dtype(value.dtype) is value.dtype:
             return Tensor(np.array(value) if copy else value, made)
-    if type(value) in TRACED_FLOATS:
-        return weak_scalar(value, default_float() if dtype is None else dtype)
+    if type(value) in TRACED_NUMBERS:
+        kind = scalar_dtype(value.sample) if dtype is None else dtype
+        return weak_scalar(value, kind)
     if isinstance(value, Scalar):
         kind = scalar_dtype(value) if dtype is None else dtype
         return Tensor(_scalar_value(value, kind), _made("constant"))
@@ -452,7 +511,7 @@ def convert(
 
 def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
     """Nested lists: numbers make a constant, tensors among them are stacked."""
-    if any(isinstance(leaf, Tensor) or type(leaf) in HANDLES for leaf in _flat(value)):
+    if any(_is_symbolic(leaf) for leaf in _flat(value)):
         from tapejit.api.manipulation import stack_nested
 
         stacked: Tensor = stack_nested(value)
@@ -471,6 +530,11 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
     if dtype is None:
         dtype = _list_dtype(array, value)
     return Tensor(_scalar_value(array, dtype), _made("constant"))
+
+
+def _is_symbolic(leaf: Any) -> bool:
+    kind = type(leaf)
+    return isinstance(leaf, Tensor) or kind in HANDLES or kind in TRACED_NUMBERS
 
 
 def _list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:

@@ -20,7 +20,7 @@ from tapejit import ops, tree
 from tapejit.api.dispatch import (
     HANDLES,
     TRACE,
-    TRACED_FLOATS,
+    TRACED_NUMBERS,
     as_operand,
     effect,
     leaked,
@@ -88,7 +88,7 @@ def _append(value: Any, texts: list[str], tensors: list[Tensor]) -> None:
 
 def operand_of_effect(value: Any, name: str) -> Tensor:
     """A value as a Tensor that has a number, or will have one when the Graph runs."""
-    if type(value) in TRACED_FLOATS:
+    if type(value) in TRACED_NUMBERS:
         value = value.tensor  # double precision: it prints as the Python float does
     x = as_operand(value, name, copy=TRACE.get() is not None)
     if isinstance(x, TracedTensor) and x._trace.is_over:
@@ -113,19 +113,22 @@ MARK: Final = re.compile("\ue000(\\d+)\ue001")  # characters that mean nothing
 
 def _is_tensor(value: Any) -> bool:
     kind = type(value)
-    return isinstance(value, Tensor) or kind in HANDLES or kind in TRACED_FLOATS
+    return isinstance(value, Tensor) or kind in HANDLES or kind in TRACED_NUMBERS
 
 
 def _checked(text: str) -> str:
     """A text that was made now; not one that was meant to have numbers in it."""
     trace = TRACE.get()
-    if trace is not None and f" traced by {trace.name}>" in text:
-        raise ArgumentError(
-            f"the text {text!r} was made while {trace.name} is traced, when the tensor "
-            "in it has no value",
-            op="print",
-            help='give the tensor by itself: tj.print("loss", loss)',
-        )
+    while trace is not None:
+        shown = rf"<tj\.(Tensor|Variable) [^<>]* in {re.escape(trace.name)}[,>]"
+        if re.search(shown, text):
+            raise ArgumentError(
+                f"the text {text!r} was made while {trace.name} is traced, when the "
+                "tensor in it has no value",
+                op="print",
+                help='give the tensor by itself: tj.print("loss", loss)',
+            )
+        trace = trace.outer
     return text
 
 

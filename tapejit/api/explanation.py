@@ -9,6 +9,7 @@ Start reading at `why_none`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tapejit import ops
@@ -17,6 +18,8 @@ from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentTypeError
 from tapejit.ir.node import Node
+from tapejit.ir.structural import call, item
+from tapejit.ops.custom_rules import custom
 from tapejit.origin import short_location
 from tapejit.passes.vjp import filled as filled_node
 from tapejit.passes.vjp import passes_gradient, vjp
@@ -39,8 +42,8 @@ def why_none(recording: Recording, target: Any, source: Any) -> str:
         return _why_unknown_source(recording, source)
     if not ends:
         return _why_unknown_target(recording, target)
-    if _is_connected(recording, starts, ends[-1]):
-        return "there is a path: the gradient is not None"
+    if _is_connected(recording.order, starts, ends[-1]):
+        return _why_connected(recording, starts, ends[-1])
     return _where_it_ends(recording, starts, ends[-1])
 
 
@@ -51,10 +54,23 @@ def _nodes_of(recording: Recording, x: Any) -> list[Node]:
     return [] if node is None else [node]
 
 
-def _is_connected(recording: Recording, starts: list[Node], end: Node) -> bool:
+def _is_connected(order: Sequence[Node], starts: list[Node], end: Node) -> bool:
     seed = filled_node(1, end.tensor_type)
-    found = vjp(recording.order, targets=[end], seeds=[seed], sources=starts)
+    found = vjp(order, targets=[end], seeds=[seed], sources=starts)
     return any(part is not None for part in found)
+
+
+def _why_connected(recording: Recording, starts: list[Node], end: Node) -> str:
+    """There is a path; but what a `grad_fn` returns is known only when it runs."""
+    needed = _ancestors(end)
+    called = [x for x in recording.order if x.op is custom and x in needed]
+    rest = [node for node in recording.order if node.op is not custom]
+    if not called or _is_connected(rest, starts, end):
+        return "there is a path: the gradient is not None"
+    return (
+        "every path leads through a function with a custom gradient, called at "
+        f"{_place(called[0])}: the gradient is None if its grad_fn returns None"
+    )
 
 
 def _why_unknown_source(recording: Recording, source: Any) -> str:
@@ -109,10 +125,11 @@ def _from(x: Any) -> str:
 
 def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
     """The first Node after the source that lets no gradient through."""
-    needed = _ancestors(end)
-    reached = set(starts)
+    order, now = _without_calls(recording.order)
+    needed = _ancestors(now.get(end, end))
+    reached = {now.get(node, node) for node in starts}
     blocked: list[Node] = []
-    for node in recording.order:
+    for node in order:
         if node in reached or not any(x in reached for x in node.inputs):
             continue
         if passes_gradient(node):
@@ -133,6 +150,42 @@ def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
         f"{' or '.join(sorted(names))} with it; a value read or computed before the "
         "tape is a constant"
     )
+
+
+def _without_calls(order: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
+    """The Nodes with those of called Graphs in their place, and what became of each."""
+    now: dict[Node, Node] = {}
+    made: list[Node] = []
+    results: dict[Node, list[Node]] = {}
+    for node in order:
+        _inline(node, now, made, results)
+    return made, now
+
+
+def _inline(
+    node: Node,
+    now: dict[Node, Node],
+    made: list[Node],
+    results: dict[Node, list[Node]],
+) -> None:
+    """Add a Node to `made`, or the Nodes of the Graph it calls."""
+    inputs = tuple(now.get(x, x) for x in node.inputs)
+    if node.op is item and inputs[0] in results:
+        now[node] = results[inputs[0]][node.attrs["index"]]
+        return
+    copy = node
+    if inputs != node.inputs:
+        copy = Node(node.op, inputs, node.attrs, node.type, node.origin)
+    now[node] = copy
+    if node.op is not call:
+        made.append(copy)
+        return
+    graph = node.attrs["graph"]
+    inner = dict(zip(graph.inputs, inputs, strict=True))
+    for part in graph.nodes:
+        if part not in inner:
+            _inline(part, inner, made, results)
+    results[copy] = [inner[out] for out in graph.outputs]
 
 
 def _ancestors(end: Node) -> set[Node]:

@@ -18,41 +18,58 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
+from time import perf_counter
 from types import MethodType
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
 from weakref import ref
 
 import numpy as np
 
 from tapejit import tree
-from tapejit.api.dispatch import TRACE, alias, as_operand, warn_user
+from tapejit.api import reporting
+from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand, warn_user
+from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
 from tapejit.api.path import Path, WrongPath
+from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.signature import (
     DTYPES,
     FLOAT,
     Binder,
     Call,
     describe_key,
-    difference,
 )
 from tapejit.api.tape import SCOPE
-from tapejit.api.tensor import Tensor
+from tapejit.api.tensor import Made, Tensor
 from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentTypeError
 from tapejit.origin import Origin, describe, short_location
-from tapejit.types import TensorType
+
+if TYPE_CHECKING:
+    from tapejit.api.concrete_function import ConcreteFunction
+    from tapejit.api.inspection import Explanation
+    from tapejit.ir.graph import Graph
 
 P = ParamSpec("P")
+Rest = ParamSpec("Rest")  # the parameters of a method that follow `self`
 R = TypeVar("R")
 
 MAX_ENTRIES: Final = 128  # signatures kept per function
+MAX_SHORT: Final = 1024  # shorter keys: with loose sizes an Entry has many
 MAX_PATHS: Final = 16  # paths that one place in the body may open
 
 _tracing = RLock()  # one trace at a time: tracing runs Python, which does not scale
@@ -74,9 +91,10 @@ class Cache:
     """What a function has traced.
 
     entries   key -> Entry, the one used last at the end
-    paths     for calls with tensors alone: a shorter key -> the Path taken last
+    paths     for calls with tensors alone: a shorter key -> Entry and Path taken last
     general   floats that are inputs, as (structure, leaf)
     fixed     floats whose value the body asks for, which therefore stay in the key
+    loose     sizes that are left out of keys, as structure -> (leaf, axis)
     """
 
     def __init__(self) -> None:
@@ -85,9 +103,10 @@ class Cache:
     def clear(self) -> None:
         """Forget everything."""
         self.entries: dict[Any, Entry] = {}
-        self.paths: dict[Any, Path] = {}
+        self.paths: dict[Any, tuple[Entry, Path]] = {}
         self.general: set[Any] = set()
         self.fixed: set[Any] = set()
+        self.loose: dict[Any, frozenset[tuple[int, int]]] = {}
         self.last: Entry | None = None
         self.traces = 0
         self.calls = 0
@@ -116,9 +135,12 @@ class Cache:
         entry = self.entries.get(call.key)
         path = None if entry is None else entry.last
         count = len(key) // 2
-        if path is None or path.has_variable_arguments or len(path.takes) != count:
+        if entry is None or path is None or path.has_variable_arguments:
             return
-        self.paths[key] = path
+        if len(path.takes) == count:
+            if len(self.paths) >= MAX_SHORT:
+                self.paths.clear()
+            self.paths[key] = (entry, path)
 
     def new_floats(self, call: Call) -> set[Any]:
         """The floats in which a call differs from an earlier one, if in nothing else.
@@ -149,10 +171,10 @@ class Entry:
     """The Paths for one key; `last` is the one taken last.
 
     `opened` counts the paths that each place of the body has led to; `is_eager` says
-    that the body runs as plain Python.
+    that the body runs as plain Python, `reason` why.
     """
 
-    __slots__ = ("is_eager", "key", "last", "opened", "paths")
+    __slots__ = ("is_eager", "key", "last", "opened", "paths", "reason")
 
     def __init__(self, key: Any) -> None:
         self.key = key
@@ -160,6 +182,7 @@ class Entry:
         self.last: Path | None = None
         self.opened: dict[str, int] = {}
         self.is_eager = False
+        self.reason: str | None = None
 
     def run(self, function: Function[..., Any], cache: Cache, call: Call) -> Any:
         """Take the path that fits, or make one."""
@@ -177,7 +200,7 @@ class Entry:
                         continue  # another thread has traced it meanwhile
                     return self._trace(function, cache, call, known, place)
             try:
-                result = path.run(_arrays(path, call), call.leaves, call.foreign)
+                result = function.perform(path, call)
             except WrongPath as wrong:
                 known = (*path.answers[: wrong.at], wrong.answer)
                 place = path.places[wrong.at]
@@ -190,10 +213,12 @@ class Entry:
         path = self.last
         if path is not None and not known and not path.has_variable_arguments:
             return path
-        for path in reversed(self.paths):
-            if path.answers[: len(known)] == known and path.fits(leaves):
-                return path
-        return None
+        fitting = [
+            path
+            for path in reversed(self.paths)
+            if path.answers[: len(known)] == known and path.fits(leaves)
+        ]
+        return min(fitting, key=Path.generality, default=None)
 
     def _trace(
         self,
@@ -206,23 +231,42 @@ class Entry:
         """Trace the body for this call, and run what was found."""
         if place is not None and self._is_too_branched(function, place):
             return function.run_eagerly(*call.arguments(call.leaves))
+        path = self.add_trace(function, cache, call, known, place)
+        try:
+            return function.perform(path, call)
+        except WrongPath:
+            # Another thread has changed a variable since: what was traced holds, but
+            # not for this call.
+            return self.run(function, cache, call)
+
+    def add_trace(
+        self,
+        function: Function[..., Any],
+        cache: Cache,
+        call: Call,
+        known: tuple[bool | int, ...] = (),
+        place: Origin | None = None,
+    ) -> Path:
+        """Trace the body for this call, without running what was found."""
+        started = perf_counter()
         traced, takes = function.traced(call, known)
         cache.traces += 1
+        if config.current().debug:
+            seconds = perf_counter() - started
+            reporting.report_trace(function, cache, call.key, place, traced, seconds)
         path = Path(traced, takes, _variable_positions(call.leaves))
         if traced.needs is not None:
             self.is_eager = True
             self.paths.clear()
             self.last = None
-            _warn_needs_value(function, *traced.needs)
-        else:
+            what, origin = traced.needs
+            self.reason = f"needs a value while it is traced ({what}, at "
+            self.reason += f"{describe(origin)})"
+            _warn_needs_value(function, self.reason)
+        elif not traced.serves_once:
             self._add(path)
         function.note_trace(cache, self, call, place)
-        try:
-            return path.run(_arrays(path, call), call.leaves, call.foreign)
-        except WrongPath:
-            # Another thread has changed a variable since: what was traced holds, but
-            # not for this call.
-            return self.run(function, cache, call)
+        return path
 
     def _add(self, path: Path) -> None:
         for other in self.paths:
@@ -239,15 +283,16 @@ class Entry:
         self.is_eager = True
         self.paths.clear()
         self.last = None
+        self.reason = f"takes more than {MAX_PATHS} different ways at {describe(place)}"
         warn_user(
-            f"{function.__name__} takes more than {MAX_PATHS} different ways at "
-            f"{describe(place)}, so it now runs eagerly; write the choice with "
-            "tj.where, tj.cond or tj.while_loop, or move it out of the function"
+            f"{function.__name__} {self.reason}, so it now runs eagerly; write the "
+            "choice with tj.where, tj.cond or tj.while_loop, or move it out of the "
+            "function"
         )
         return True
 
 
-def _arrays(path: Path, call: Call) -> list[Any]:
+def inputs_of(path: Path, call: Call) -> list[Any]:
     """The inputs of a path; floats that its key names by value may be among them."""
     if len(path.takes) == len(call.takes):
         return call.arrays.copy()
@@ -266,13 +311,11 @@ def _variable_positions(leaves: Sequence[Any]) -> dict[int, int]:
     return found
 
 
-def _warn_needs_value(
-    function: Function[..., Any], what: str, origin: Origin | None
-) -> None:
+def _warn_needs_value(function: Function[..., Any], reason: str) -> None:
     warn_user(
-        f"{function.__name__} needs a value while it is traced ({what}, at "
-        f"{describe(origin)}), so it runs eagerly from now on; return the value, "
-        "show it with tj.print, check it with tj.debug, or do this outside the function"
+        f"{function.__name__} {reason}, so it runs eagerly from now on; return the "
+        "value, show it with tj.print, check it with tj.debug, or do this outside the "
+        "function"
     )
 
 
@@ -295,6 +338,8 @@ class Function(Generic[P, R]):
         *,
         static: frozenset[str] = frozenset(),
         dynamic: frozenset[str] = frozenset(),
+        input_signature: Any = None,
+        reduce_retracing: bool = False,
     ) -> None:
         self.__name__: str = type(function).__name__
         self.__qualname__: str = self.__name__
@@ -306,13 +351,25 @@ class Function(Generic[P, R]):
         self._instance: Any = None
         self._binder = Binder(function, static, dynamic)
         self._method_binder: Binder | None = None
+        self._specs: InputSignature | None = None
+        if input_signature is not None:
+            self._specs = InputSignature(input_signature, self.__name__)
+        relaxes = self._specs is not None or reduce_retracing
+        self._relaxation = Relaxation(self._specs) if relaxes else None
         self._caches: dict[int, tuple[ref[Any], Cache]] = {}
 
     # Calling
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if TRACE.get() is not None:
-            return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
+        if self._specs is not None:
+            args = self._specs.conform(self._binder, args, kwargs)  # type: ignore[assignment]  # what fits the specs fits P
+            kwargs = {}  # type: ignore[assignment]
+        trace = TRACE.get()
+        if trace is not None:
+            if trace.state is None:
+                return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
+            with trace.state.undone_if_it_fails():
+                return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
         settings = config.current()
         if settings.eager:
             return self.run_eagerly(args, kwargs)  # type: ignore[no-any-return]
@@ -341,12 +398,15 @@ class Function(Generic[P, R]):
                 break
         else:
             short = tuple(key)
-            path = cache.paths.get(short)
-            if path is not None:
+            found = cache.paths.get(short)
+            if found is not None:
+                entry, path = found
+                if entry is not cache.last:
+                    cache.touch(entry)
                 try:
                     return path.run(arrays, args, foreign)  # type: ignore[no-any-return]
                 except WrongPath:
-                    del cache.paths[short]
+                    cache.paths.pop(short, None)
             elif arrays:
                 call = self._bound(cache, settings.default_float, args, {})
                 result = self._call_at_length(cache, call, args, {})
@@ -362,7 +422,10 @@ class Function(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Call:
-        return self._binder.call_of(args, kwargs, default_float, cache.general)
+        call = self._binder.call_of(args, kwargs, default_float, cache.general)
+        if self._relaxation is not None:
+            self._relaxation.relax(cache, call)
+        return call
 
     def _call_at_length(
         self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -381,6 +444,9 @@ class Function(Generic[P, R]):
         """A call whose key is new: trace, unless another thread has just done so."""
         with _tracing:
             entry = cache.entries.get(call.key)
+            if entry is None and self._relaxation is not None:
+                self._relaxation.learn(cache, call)
+                entry = cache.entries.get(call.key)
             if entry is None:
                 floats = cache.new_floats(call)
                 exact = call.key
@@ -388,6 +454,8 @@ class Function(Generic[P, R]):
                     call = self._binder.call_of(
                         args, kwargs, exact[0], cache.general | floats
                     )
+                    if self._relaxation is not None:
+                        self._relaxation.relax(cache, call)
                 entry = Entry(call.key)
                 try:
                     return entry.run(self, cache, call)
@@ -410,6 +478,17 @@ class Function(Generic[P, R]):
         cache.keep(entry)
         cache.last = entry
 
+    def trace_entry(self, call: Call) -> Entry:
+        """A new Entry, traced for a call that is not performed."""
+        entry = Entry(call.key)
+        with _tracing:
+            entry.add_trace(self, self._cache, call)
+        return entry
+
+    def perform(self, path: Path, call: Call) -> Any:
+        """Take a path for a call."""
+        return path.run(inputs_of(path, call), call.leaves, call.foreign)
+
     def body(self) -> Callable[..., Any]:
         """The Python function, bound to its instance."""
         if self._instance is None:
@@ -424,16 +503,21 @@ class Function(Generic[P, R]):
         takes = tuple(call.takes)
         leaves = list(call.leaves)
         arguments = []
-        for at, array in zip(takes, call.arrays, strict=True):
+        types, trace.facts.actual = symbolic_types(call)
+        for at, kind, array in zip(takes, types, call.arrays, strict=True):
             name = self._binder.leaf_name(call.structure, at)
-            x = trace.argument(name, TensorType.of(array), array)
+            made = getattr(leaves[at], "_made", None)
+            value = None if at in call.unknown else array
+            x = trace.argument(name, kind, value, made)
             arguments.append(x)
+            if isinstance(leaves[at], Tensor) and type(leaves[at]._made) is Made:
+                x._made = leaves[at]._made  # errors then read as they do eagerly
             is_float = isinstance(leaves[at], float)
             leaves[at] = TracedFloat(x, leaves[at], frozenset({at})) if is_float else x
         args, kwargs = call.arguments(leaves)
         body = self.body()
         del leaves
-        with self._scope(), _hinted_breakpoints():
+        with self._scope(), hinted_breakpoints():
             return run_traced(trace, arguments, lambda: body(*args, **kwargs)), takes
 
     @contextmanager
@@ -450,11 +534,19 @@ class Function(Generic[P, R]):
         leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
         given = [as_operand(x) if _is_array(x) else x for x in leaves]
         inner_args, inner_kwargs = tree.unflatten(structure, given)
-        with self._scope():
-            result = self.body()(*inner_args, **inner_kwargs)
-            found, spec = tree.flatten(result)
-            own = {id(x) for x in given}
-            return tree.unflatten(spec, [self._result(x, own) for x in found])
+        trace = TRACE.get()
+        state = None if trace is None else trace.state
+        written = {} if state is None else state.written()
+        try:
+            with self._scope():
+                result = self.body()(*inner_args, **inner_kwargs)
+                found, spec = tree.flatten(result)
+                own = {id(x) for x in given}
+                return tree.unflatten(spec, [self._result(x, own) for x in found])
+        except BaseException:
+            if state is not None:
+                state.put_back(written)
+            raise
 
     def _result(self, x: Any, own: set[int]) -> Tensor:
         """What the body returned, as the traced function returns it."""
@@ -469,8 +561,7 @@ class Function(Generic[P, R]):
 
     def run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body as plain Python; if it raises, no variable has changed."""
-        if JOURNAL.get() is not None:
-            return self.run_inside(args, kwargs)  # the outer function puts back
+        outer = JOURNAL.get()
         journal: dict[int, tuple[Variable, Tensor]] = {}
         token = JOURNAL.set(journal)
         try:
@@ -480,9 +571,13 @@ class Function(Generic[P, R]):
                 except BaseException:
                     for variable, before in journal.values():
                         variable._tensor = before
+                    journal.clear()
                     raise
         finally:
             JOURNAL.reset(token)
+            if outer is not None:  # the outer function may have to put back more
+                for key, change in journal.items():
+                    outer.setdefault(key, change)
 
     def note_trace(
         self, cache: Cache, entry: Entry, call: Call, place: Origin | None
@@ -493,12 +588,7 @@ class Function(Generic[P, R]):
         if len(cache.traced_at) <= 5 or cache.has_warned:
             return
         cache.has_warned = True
-        if place is not None:
-            reasons = [f"another way is taken at {describe(place)}"]
-        else:
-            others = [key for key in cache.entries if key != call.key]
-            options = [difference(self._binder, call.key, key) for key in others]
-            reasons = min(options, key=len, default=["the arguments"])
+        reasons = reporting.why_traced(self, cache, call.key, place)
         warn_user(
             f"{self.__name__} was traced {len(cache.traced_at)} times in its last 10 "
             f"calls. What changed: {'; '.join(reasons)}. Tracing is slow: pass tensors "
@@ -516,6 +606,21 @@ class Function(Generic[P, R]):
         True
         """
         return self._function
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> ConcreteFunction:
+        """One trace as a function of its own, for these arguments or specs of them.
+
+        >>> import tapejit as tj
+        >>> double = tj.function(lambda x: x + x)
+        >>> concrete = double.get_concrete_function(tj.TensorSpec([None, 3]))
+        >>> concrete
+        <tj.ConcreteFunction <lambda>(x: f32[None,3]) -> f32[n,3]>
+        >>> concrete(tj.ones((5, 3))).shape
+        (5, 3)
+        """
+        from tapejit.api.concrete_function import concrete_function
+
+        return concrete_function(self, args, kwargs)
 
     @property
     def trace_count(self) -> int:
@@ -542,6 +647,47 @@ class Function(Generic[P, R]):
         """
         return [describe_key(self._binder, key) for key in list(self._cache.entries)]
 
+    def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
+        """The Graph that a call with these arguments runs; nothing is run.
+
+        A call of a new kind is traced. Without arguments: the only Graph there is.
+
+        >>> import tapejit as tj
+        >>> @tj.function
+        ... def scaled(x, times):
+        ...     return x * times
+        >>> scaled.graph(tj.ones(3), 2) is scaled.graph()
+        True
+        """
+        from tapejit.api import inspection
+
+        return inspection.graph(self, args, kwargs)
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """A report on what a call with these arguments runs; nothing is run.
+
+        >>> import tapejit as tj
+        >>> square = tj.function(lambda x: x * x)
+        >>> square.explain(tj.ones(3)).ops
+        {'mul': 1}
+        """
+        from tapejit.api.inspection import Explanation, asked
+
+        return Explanation(self, *asked(self, args, kwargs))
+
+    def verify(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run the body eagerly and traced, from the same state, and compare.
+
+        Results and the values of variables have to agree, else `tj.Disagreement` is
+        raised. Variables and generators are afterwards as they were before.
+
+        >>> import tapejit as tj
+        >>> tj.function(tj.tanh).verify(tj.ones(3))
+        """
+        from tapejit.api.verification import verify
+
+        verify(self, args, kwargs)
+
     def clear_cache(self) -> None:
         """Forget all traces; the next call traces again.
 
@@ -555,6 +701,15 @@ class Function(Generic[P, R]):
         with _tracing:
             self._cache.clear()
             self._caches.clear()
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Function[P, R]: ...
+    @overload
+    def __get__(
+        self: Function[Concatenate[Any, Rest], R],
+        instance: object,
+        owner: type | None = None,
+    ) -> Function[Rest, R]: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -583,7 +738,9 @@ class Function(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<tj.function {self.__qualname__}, {self.trace_count} traces>"
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self._instance is not None:
+            return getattr, (self._instance, self.__name__)
         if "<locals>" in self.__qualname__ or "<lambda>" in self.__qualname__:
             raise ArgumentTypeError(
                 f"{self.__qualname__} is local and cannot be pickled by name",
@@ -596,27 +753,9 @@ def _is_array(x: Any) -> bool:
     """Whether an argument that is no tensor becomes one in a function."""
     if isinstance(x, (Tensor, Variable, np.floating, type)):
         return False
+    if type(x) in TRACED_NUMBERS:
+        return False
     return isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__array__")
-
-
-@contextmanager
-def _hinted_breakpoints() -> Iterator[None]:
-    """`breakpoint()` in a body that is being traced says how to see values."""
-    before = sys.breakpointhook
-
-    def hinted(*args: Any, **kwargs: Any) -> Any:
-        print(
-            "tapejit: this function is being traced, its tensors have no values; "
-            "run with TAPEJIT_EAGER=1 or tj.run_functions_eagerly(True) to see them",
-            file=sys.stderr,
-        )
-        return before(*args, **kwargs)
-
-    sys.breakpointhook = hinted
-    try:
-        yield
-    finally:
-        sys.breakpointhook = before
 
 
 @overload
@@ -628,6 +767,8 @@ def function(
     *,
     static: Sequence[str] | str = (),
     dynamic: Sequence[str] | str = (),
+    input_signature: Any = None,
+    reduce_retracing: bool = False,
     jit_compile: bool | None = None,
     autograph: bool | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
@@ -639,6 +780,8 @@ def function(
     *,
     static: Sequence[str] | str = (),
     dynamic: Sequence[str] | str = (),
+    input_signature: Any = None,
+    reduce_retracing: bool = False,
     jit_compile: bool | None = None,
     autograph: bool | None = None,
 ) -> Any:
@@ -649,7 +792,11 @@ def function(
     variables. Later calls run the Graph.
 
     `static` and `dynamic` name parameters: a static one always selects a trace by its
-    value, a dynamic number is always an input. `jit_compile` and `autograph` are
+    value, a dynamic number is always an input. `input_signature` gives one
+    `tj.TensorSpec`, or a structure of them, per parameter; arguments are converted to
+    fit, and one trace serves all sizes that are None there. With `reduce_retracing` a
+    size that changes between calls is left open likewise. `jit_compile` and `autograph`
+    are
     accepted for familiarity and change nothing: every function is compiled, and
     Python's `if` and `while` work as they are.
 
@@ -664,7 +811,12 @@ def function(
     >>> print(step(tj.asarray([1.0, 1.0]), 0.25), w.numpy())
     5.0 [0.5 1. ]
     """
-    options = {"static": _names(static), "dynamic": _names(dynamic)}
+    options = {
+        "static": _names(static),
+        "dynamic": _names(dynamic),
+        "input_signature": input_signature,
+        "reduce_retracing": reduce_retracing,
+    }
     if function is None:
         return lambda given: _decorated(given, options)
     return _decorated(function, options)
@@ -681,7 +833,7 @@ def _decorated(function: Any, options: dict[str, Any]) -> Any:
         return function
     what = None
     # What runs when an object is called; a function's own __call__ says nothing.
-    code = (function, getattr(type(function), "__call__", None))
+    code = (function, type(function).__call__) if callable(function) else (function,)
     if isinstance(function, type):
         what = "a class"
     elif any(map(inspect.iscoroutinefunction, code)) or any(

@@ -9,16 +9,18 @@ the whole step needs:
   them, which makes them literals. Operations on them are seen by a `Watcher` among the
   tapes, so a gradient of them is found whether the call traces or not;
 - a value that Python asks for is computed beside the trace, on the actual arguments,
-  each Node at most once and without effects. `bool`, `int` and `index` become guards:
-  the Graph holds for calls that give the same answers. Any other use of a value means
-  that the function cannot be a Graph, `needs` says where.
+  each Node at most once and without effects. `bool`, `int`, `index`, and the sizes
+  that masks and the like decide, become guards: the Graph holds for calls that give
+  the same answers. Any other use of a value means that the function cannot be a
+  Graph, `needs` says where.
 
 Start reading at `run_traced`, then `FunctionTrace`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final
 from weakref import ref
@@ -29,13 +31,14 @@ from tapejit import ir, tree
 from tapejit.api.dispatch import SCALAR, TAPES, TRACE, described_node, leaked
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.api.trace import Trace, result_tensor
+from tapejit.api.traced_size import SizeFacts
 from tapejit.api.variable import Variable
 from tapejit.config import config
-from tapejit.errors import VariableError
+from tapejit.errors import ArgumentError, TapejitError, VariableError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import bind_dims, has_dims
-from tapejit.ir.node import LITERAL, OPS, Node, Op, literal, origin_of, param
-from tapejit.ir.structural import first_token, guard, reread, results
+from tapejit.ir.node import LITERAL, OPS, PARAM, Node, Op, literal, origin_of, param
+from tapejit.ir.structural import first_token, guard, read, reread, results
 from tapejit.numpy_adapter import restore, silence
 from tapejit.origin import Origin, describe, user_origin
 from tapejit.types import TensorType, TupleType
@@ -49,20 +52,29 @@ class Slot:
 
     `entry` is the Node of its value at the start, `exit` that of the value assigned
     last; `tensor` stands for its value now. `is_pinned` says that the Graph is for
-    this very variable, not for any other that is passed in its place.
+    this very variable, not for any other that is passed in its place; `may_end` that
+    the variable was made here and need not outlive the call.
     """
 
-    __slots__ = ("entry", "exit", "is_pinned", "tensor", "variable", "was_read")
+    __slots__ = (
+        *("entry", "exit", "is_pinned", "may_end", "tensor", "variable", "was_read"),
+    )
 
-    def __init__(self, variable: Variable, trace: FunctionTrace) -> None:
+    def __init__(
+        self, variable: Variable, trace: FunctionTrace, initial: Node | None = None
+    ) -> None:
         held = variable._tensor
         self.variable: Any = variable
-        self.entry = param(variable.name, held._type)
+        if initial is None:
+            self.entry = param(variable.name, held._type)
+        else:
+            self.entry = read(initial)  # a Graph looks behind it if it is no input
         self.exit: Node | None = None
         made = Made("variable", None, variable.name)
         self.tensor = TracedTensor(self.entry, trace, made)
         self.was_read = False
         self.is_pinned = False
+        self.may_end = initial is not None
 
 
 class Watcher:
@@ -82,6 +94,10 @@ class Watcher:
         if self.thread == get_ident():
             self.owner.derive(op, inputs, attrs, result)
 
+    def tracks(self, x: Tensor) -> bool:
+        """No gradient is taken here."""
+        return False
+
     def note_read(self, variable: Variable, tensor: Tensor) -> None:
         """Reads go through the trace's slots."""
 
@@ -94,11 +110,12 @@ class FunctionTrace(Trace):
     derived  id -> concrete results of operations in the body, with their Nodes
     guards   the questions asked, their answers, and where they were asked
     known    answers of an earlier run that led here, in order
-    created  the variables the body made, and where
+    created  the variables the body made, where, and whether that took state
     asked    the positions of float arguments whose value was asked for
     needs    what needed a value that cannot be guarded, and where
-    sizes    the actual sizes of symbolic dims
+    facts    what is known of symbolic sizes
     unread   id -> what assignments returned and nobody has used yet
+    taken    the values that were assigned, and by which method
     """
 
     holds_state = True
@@ -111,11 +128,13 @@ class FunctionTrace(Trace):
         self.guards: list[tuple[Node, bool | int, Origin | None]] = []
         self.answers: dict[tuple[Node, str], Any] = {}
         self.known = tuple(known)
-        self.created: list[tuple[ref[Variable], Origin | None]] = []
+        self.created: list[tuple[ref[Variable], Origin | None, bool]] = []
         self.asked: set[int] = set()
         self.needs: tuple[str, Origin | None] | None = None
-        self.sizes: dict[str, int] = {}
+        self.facts = SizeFacts(self)
         self.unread: dict[int, tuple[TracedTensor, Slot]] = {}
+        self.taken: list[tuple[Node, str]] = []
+        self.serves_once = False
         self.watcher = Watcher(self)
 
     @property
@@ -123,10 +142,14 @@ class FunctionTrace(Trace):
         """This trace: it holds the variables."""
         return self
 
-    def argument(self, name: str, type: TensorType, value: Any) -> TracedTensor:
-        """A new argument, whose value in this call is known."""
+    def argument(
+        self, name: str, type: TensorType, value: Any, made: Made | None = None
+    ) -> TracedTensor:
+        """A new argument and its value in this call, None if nothing is called."""
         x = self.parameter(name, type)
-        self.values[x._value] = value
+        x._made = made or x._made
+        if value is not None:
+            self.values[x._value] = value
         return x
 
     # Concrete tensors
@@ -181,9 +204,22 @@ class FunctionTrace(Trace):
     def write(self, variable: Variable, new: Tensor) -> None:
         """Assign; later reads see the new value, and the variable's gradient."""
         slot = self.slot_of(variable)
-        slot.exit = self.node_of(new)
+        slot.exit = self.node_of(self.facts.restated(new))
         made = Made("variable", None, variable.name)
         slot.tensor = TracedTensor(reread(slot.exit, slot.entry), self, made)
+
+    def written(self) -> dict[int, tuple[Node | None, TracedTensor]]:
+        """What the variables hold now, for `put_back`."""
+        return {key: (slot.exit, slot.tensor) for key, slot in self.slots.items()}
+
+    def put_back(self, written: dict[int, tuple[Node | None, TracedTensor]]) -> None:
+        """Undo assignments: an inner function failed, and the body may go on."""
+        for key, slot in self.slots.items():
+            if key in written:
+                slot.exit, slot.tensor = written[key]
+            elif slot.exit is not None:
+                slot.exit = None
+                slot.tensor = TracedTensor(slot.entry, self, slot.tensor._made)
 
     def assigned(self, variable: Variable, made: Made) -> TracedTensor:
         """What an assignment returns: a read of the variable, once it is used."""
@@ -192,21 +228,59 @@ class FunctionTrace(Trace):
         self.unread[id(x)] = (x, slot)
         return x
 
+    def note_taken(self, value: Tensor, name: str) -> None:
+        """A value was assigned: tapes around the call may have to be told."""
+        is_traced = isinstance(value, TracedTensor)
+        node = value._value if is_traced else self.node_of(value)
+        self.taken.append((node, name))
+
     def pin(self, variable: Variable) -> None:
         """The trace depends on which variable this is."""
         self.slot_of(variable).is_pinned = True
 
-    def note_created(self, variable: Variable) -> None:
-        """The body made a variable, which has to outlive it."""
-        self.created.append((ref(variable), user_origin(3)))
+    def note_created(self, variable: Variable, initial: Node | None) -> None:
+        """The body made a variable, which has to outlive it.
+
+        If its initial value took what changes from call to call, as a draw takes
+        random numbers, later calls must not: they make no variable, and need a trace
+        of their own.
+        """
+        took = False
+        if initial is not None:
+            written = {x.entry for x in self.slots.values() if x.exit is not None}
+            took = not written.isdisjoint(topological_order([initial]))
+        self.created.append((ref(variable), user_origin(3), took))
+
+    def starts_from(self, variable: Variable, initial: Tensor) -> None:
+        """A variable just made here may end here: each call makes it of this value."""
+        slot = Slot(variable, self, self.node_of(initial))
+        self.slots[id(variable)] = slot
+        self.values[slot.entry] = variable._tensor._value
 
     def unrecorded(self, function: Callable[..., Any], *args: Any) -> Any:
-        """The result of operations that no tape hears of."""
-        token = TAPES.set((self.watcher,))  # type: ignore[arg-type]
+        """The result of operations that no tape hears of, whatever is mapped here."""
+        trace_token = TRACE.set(self)
+        tapes_token = TAPES.set((self.watcher,))  # type: ignore[arg-type]
         try:
             return function(*args)
         finally:
-            TAPES.reset(token)
+            TAPES.reset(tapes_token)
+            TRACE.reset(trace_token)
+
+    @contextmanager
+    def undone_if_it_fails(self) -> Iterator[None]:
+        """What a part of the body has assigned is forgotten if it raises."""
+        before = {key: (slot.exit, slot.tensor) for key, slot in self.slots.items()}
+        try:
+            yield
+        except BaseException:
+            for key, slot in self.slots.items():
+                if key in before:
+                    slot.exit, slot.tensor = before[key]
+                elif slot.exit is not None:
+                    slot.exit = None
+                    slot.tensor = TracedTensor(slot.entry, self, slot.tensor._made)
+            raise
 
     # Values beside the trace
 
@@ -223,9 +297,17 @@ class FunctionTrace(Trace):
     def _evaluated(self, node: Node) -> Any:
         if node.op is LITERAL:
             return node.attrs["value"][()]
+        if node.op is PARAM:
+            raise ArgumentError(
+                f"{self.name} is traced without a call and needs the value of "
+                f"{node.name}",
+                help="trace it with tensors in place of specs, or decide with tj.where "
+                "or tj.cond",
+            )
         attrs = node.attrs
         if has_dims(node):
-            attrs = {name: bind_dims(x, self.sizes) for name, x in attrs.items()}
+            sizes: Any = self.facts.actual
+            attrs = {name: bind_dims(x, sizes) for name, x in attrs.items()}
         try:
             return node.op.eval(*[self.values[x] for x in node.inputs], **attrs)
         except Exception as error:
@@ -248,6 +330,27 @@ class FunctionTrace(Trace):
         self.answers[node, kind] = found
         return found
 
+    def guarded(self, question: Node, answer: Any) -> Any:
+        """Note a question about sizes; they are known, and so is the answer."""
+        self.guards.append((question, answer, user_origin(4)))
+        return answer
+
+    def number(self, x: TracedTensor, what: str) -> int:
+        """An integer that decides a size: a guard, like `int`."""
+        return int(self.ask(x, "int"))
+
+    def count_true(self, mask: TracedTensor, what: str) -> int:
+        """How many elements a mask selects: a guard, asked once for each mask."""
+        node = mask._value
+        found = self.answers.get((node, "count"))
+        if found is None:
+            wide = OPS["cast"](node, dtype=np.dtype(np.int64))
+            count = OPS["sum"](wide, axes=tuple(range(node.ndim)), keepdims=False)
+            found = self.answers[node, "count"] = self.ask(
+                TracedTensor(count, self), "int"
+            )
+        return int(found)
+
     def _question(self, node: Node, kind: str) -> Node | None:
         """The bool or int64 that decides, None if no such number does."""
         wanted = np.dtype(bool if kind == "bool" else np.int64)
@@ -266,6 +369,20 @@ class FunctionTrace(Trace):
         return np.asarray(self.value_of(x._value))
 
     # The end
+
+    def perform_effects(self) -> None:
+        """What the body printed and checked before it raised; a check may raise first.
+
+        Eagerly it would have happened by then.
+        """
+        for op, nodes, attrs, origin in self.effects:
+            values = [self.value_of(node) for node in nodes]
+            try:
+                op.eval(*values, None, **attrs)
+            except TapejitError as error:
+                with origin_of(origin):
+                    node = op(*nodes, first_token(), **attrs)
+                raise described_node(error, node) from None
 
     def chain(self, token: Node | None = None) -> Node | None:
         """The guards, then the effects."""
@@ -287,15 +404,20 @@ class FunctionTrace(Trace):
 
     def check_created(self) -> None:
         """A variable that the body makes must be kept by something outside it."""
-        for at, (variable, origin) in enumerate(self.created):
+        self.watcher.pending.clear()  # would keep what was assigned to
+        for variable, origin, took in self.created:
             alive = variable()
             if alive is None:
                 continue
-            slot = self.slots.get(id(alive))
+            key = id(alive)
+            slot = self.slots.get(key)
             if slot is not None:
                 slot.variable = None
             del alive
             again = variable()
+            if again is None and slot is not None and slot.may_end:
+                del self.slots[key]
+                continue
             if again is None:
                 raise VariableError(
                     f"{self.name} makes a variable that is gone when it returns: "
@@ -305,7 +427,7 @@ class FunctionTrace(Trace):
                 )
             if slot is not None:
                 slot.variable = again
-            self.created[at] = (variable, origin)
+            self.serves_once |= took
 
 
 def _constant(x: Tensor) -> Node:
@@ -322,24 +444,45 @@ class Traced:
                 the values of written variables
     slots       the variables, in the order of the Graph's inputs
     captured    the concrete tensors among the inputs
+    made        where the captured tensors came from, for messages
+    taken       the values that were assigned, and by which method
     answers     the answers its guards demand, and `places`, where they were asked
     asked       the float arguments whose value was asked for
     needs       what needed a value that cannot be guarded, and where, or None
+    serves_once whether the body would do something else in the next call
     structure   of the results
     results     how many there are
     """
 
     def __init__(self, trace: FunctionTrace, arguments: Sequence[Node]) -> None:
         self.needs = trace.needs
+        self.serves_once = False
         self.asked = frozenset(trace.asked)
         self.arguments = tuple(arguments)
         self.slots: tuple[Slot, ...] = ()
         self.captured: tuple[Tensor, ...] = ()
+        self.made: dict[Node, Made | None] = {}
+        self.taken = tuple(trace.taken)
         self.answers = tuple(answer for _, answer, _ in trace.guards)
         self.places = tuple(origin for _, _, origin in trace.guards)
         self.structure: Any = None
         self.results = 0
         self.graph: Graph
+
+
+def _run_body(
+    trace: FunctionTrace, body: Callable[[], Any]
+) -> tuple[tree.Structure, list[Node]]:
+    """The structure of what `body` returns in a trace, and its Nodes."""
+    trace_token = TRACE.set(trace)
+    tapes_token = TAPES.set((trace.watcher,))  # type: ignore[arg-type]
+    try:
+        found, structure = tree.flatten(body())
+        return structure, [trace.node_of(result_tensor(x, trace)) for x in found]
+    finally:
+        TAPES.reset(tapes_token)
+        TRACE.reset(trace_token)
+        trace.is_over = True
 
 
 def run_traced(
@@ -348,21 +491,21 @@ def run_traced(
     body: Callable[[], Any],
 ) -> Traced:
     """Run `body` in a trace and gather its Graph."""
-    trace_token = TRACE.set(trace)
-    tapes_token = TAPES.set((trace.watcher,))  # type: ignore[arg-type]
     try:
-        found, structure = tree.flatten(body())
-        outputs = [trace.node_of(result_tensor(x, trace)) for x in found]
-        del found
-    finally:
-        TAPES.reset(tapes_token)
-        TRACE.reset(trace_token)
-        trace.is_over = True
+        structure, outputs = _run_body(trace, body)
+    except BaseException:
+        try:
+            trace.perform_effects()
+        finally:
+            trace.release()
+        raise
     traced = Traced(trace, [x._value for x in arguments])
     traced.structure = structure
     traced.results = len(outputs)
     trace.check_created()
+    traced.serves_once = trace.serves_once
     traced.slots = tuple(trace.slots.values())
+    traced.made = {node: tensor._made for tensor, node in trace.captures.values()}
     captures = _still_captured(trace)
     traced.captured = tuple(tensor for tensor, _ in captures)
     inputs = [

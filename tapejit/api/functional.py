@@ -24,6 +24,7 @@ from tapejit.api.recording import Recording
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
 from tapejit.api.trace import run_graph, trace
+from tapejit.api.traced_size import plain_shape
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.ir.structural import read
@@ -313,8 +314,9 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
         graph, captured, results = trace(
             function, types, lambda rows: tree.unflatten(spec, rows)
         )
+        (rows,) = plain_shape((size,))
         whole, has_axis = batch(
-            graph, size=size, batched=flags + [False] * len(captured)
+            graph, size=rows, batched=flags + [False] * len(captured)
         )
         found = run_graph(whole, [*fronts, *captured])
         outputs = [
@@ -367,14 +369,15 @@ def _to_front(x: Tensor, axis: int) -> Tensor:
 
 
 def _batch_size(fronts: Sequence[Tensor], flags: Sequence[bool]) -> int:
-    sizes = {x.shape[0] for x, flag in zip(fronts, flags, strict=True) if flag}
+    sizes = [x.shape[0] for x, flag in zip(fronts, flags, strict=True) if flag]
     if not sizes:
         raise ArgumentError("vmap needs at least one argument with rows", op="vmap")
-    if len(sizes) > 1:
+    if any(size != sizes[0] for size in sizes):
         raise ShapeError(
-            f"the arguments have different numbers of rows: {sorted(sizes)}", op="vmap"
+            f"the arguments have different numbers of rows: {sorted(set(sizes))}",
+            op="vmap",
         )
-    return sizes.pop()
+    return sizes[0]
 
 
 def _place_rows(x: Tensor, has_rows: bool, axis: Any, size: int) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import ops
+from tapejit.api.creation import asarray
 from tapejit.api.dispatch import TRACE, apply, as_operand
 from tapejit.api.distributions import (
     Make,
@@ -41,12 +42,15 @@ from tapejit.api.random_distributions import (
     draw_shuffle,
     draw_truncated_normal,
 )
-from tapejit.api.tensor import Tensor
+from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.variable import Variable
 from tapejit.dims import Shape, Size
 from tapejit.errors import ArgumentTypeError, DTypeError
+from tapejit.ir.node import Op
 from tapejit.ops import philox
 from tapejit.ops.random import STATE_SIZE, block_count
+
+MAX_SEEDS: Final = 256  # of those a generator was reset to, how many it remembers
 
 
 class Generator:
@@ -69,16 +73,23 @@ class Generator:
     [8 9 6 3 4]
     """
 
-    __slots__ = ("__weakref__", "_seed", "_variable")
+    __slots__ = ("__weakref__", "_seeds", "_variable")
 
     def __init__(self, seed: Any = None) -> None:
         number = _seed_or_fresh(seed)
         self._hold(philox.seed_state(number), number)
 
     def _hold(self, state: Any, seed: int | None) -> None:
-        self._seed = seed
+        # Which seed the state comes from is told by the state: a function that fails
+        # puts the state back, one that is run again resets it without running this.
+        self._seeds: dict[bytes, int] = {}
+        if seed is not None:
+            self._seeds[_stream_of(state)] = seed
         # Its lock is the generator's: whoever writes a variable holds it.
         self._variable = Variable(state, trainable=False, name="random state")
+        trace = TRACE.get()
+        if trace is not None and trace.state is not None:
+            trace.state.starts_from(self._variable, asarray(state))
 
     @property
     def seed(self) -> int | None:
@@ -88,7 +99,14 @@ class Generator:
         >>> tj.random.Generator(7).seed
         7
         """
-        return self._seed
+        return self._seeds.get(_stream_of(self._state_now()))
+
+    def _state_now(self) -> Any:
+        """The state as an array; in a trace, what it is in this call."""
+        held = self._variable._held()
+        if isinstance(held, TracedTensor):
+            return held._trace.value_of(held._value)
+        return held._value
 
     @property
     def state(self) -> Tensor:
@@ -109,12 +127,7 @@ class Generator:
 
     @state.setter
     def state(self, state: Any) -> None:
-        new = as_key(state, "state")
-        with self._variable._lock:
-            old = self._variable._tensor._value
-            self._variable.assign(new)
-            if not _is_same_stream(old, new._value):
-                self._seed = None
+        self._variable.assign(as_key(state, "state"))
 
     def reset(self, seed: Any = None) -> None:
         """Start again from a seed; without one, from one of the operating system.
@@ -127,9 +140,12 @@ class Generator:
         True
         """
         number = _seed_or_fresh(seed)
+        start = philox.seed_state(number)
         with self._variable._lock:
-            self._variable.assign(philox.seed_state(number))
-            self._seed = number
+            while len(self._seeds) >= MAX_SEEDS:
+                del self._seeds[next(iter(self._seeds))]
+            self._seeds[_stream_of(start)] = number
+            self._variable.assign(start)
 
     def split(self, n: int = 2) -> list[Generator]:
         """New generators, independent of this one and of each other.
@@ -144,9 +160,9 @@ class Generator:
         count = natural(n, "n", "split")
         with self._variable._lock:
             state = self._variable._operand()
-            states = apply(ops.random_split, state, count=count)._value
+            states = beside_rows(ops.random_split, state, count=count)
             self._advance(state, 1)
-        return [_restored(row, None) for row in states]
+        return [_restored(states[row], None) for row in range(count)]
 
     def jump(self, n: int = 1) -> Generator:
         """A generator 2**64 · n blocks further along, while this one stays.
@@ -162,8 +178,8 @@ class Generator:
         count = natural(n, "n", "jump")
         with self._variable._lock:
             state = self._variable._operand()
-            ahead = apply(ops.random_advance, state, blocks=count << 64)._value
-        return _restored(ahead, None if count else self._seed)
+            ahead = beside_rows(ops.random_advance, state, blocks=count << 64)
+        return _restored(ahead, None if count else self.seed)
 
     def uniform(
         self, shape: Any = (), minval: Any = 0, maxval: Any = 1, dtype: Any = None
@@ -344,17 +360,19 @@ class Generator:
                 blocks = block_count(shape, bits)
             else:
                 blocks = 1
-                source = apply(ops.random_split, state, count=1)[0]
+                split = beside_rows(ops.random_split, state, count=1)
+                source = beside_rows(ops.reshape, split, shape=(STATE_SIZE,))
             made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
             self._advance(state, blocks)
         return made
 
     def _advance(self, state: Tensor, blocks: Size) -> None:
-        self._variable.assign(apply(ops.random_advance, state, blocks=blocks))
+        self._variable.assign(beside_rows(ops.random_advance, state, blocks=blocks))
 
     def __repr__(self) -> str:
-        low, high = self._variable._tensor._value[2:4].tolist()
-        seed = "" if self._seed is None else f"seed {self._seed}, "
+        low, high = self._state_now()[2:4].tolist()
+        known = self.seed
+        seed = "" if known is None else f"seed {known}, "
         return f"<tj.random.Generator {seed}{low + (high << 32)} blocks drawn>"
 
     def __copy__(self) -> Generator:
@@ -362,7 +380,7 @@ class Generator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._variable._lock:
-            return (_restored, (np.array(self._variable._tensor._value), self._seed))
+            return (_restored, (np.array(self._state_now()), self.seed))
 
 
 def _restored(state: Any, seed: int | None) -> Generator:
@@ -372,10 +390,19 @@ def _restored(state: Any, seed: int | None) -> Generator:
     return generator
 
 
-def _is_same_stream(one: Any, other: Any) -> bool:
-    """Whether two states differ at most in the low half of their counters."""
-    stream = [0, 1, 4, 5]
-    return np.array_equal(one[stream], other[stream])
+def _stream_of(state: Any) -> bytes:
+    """What draws leave as it is: all of a state but the low half of its counter."""
+    array = state._value if isinstance(state, Tensor) else state
+    return np.asarray(array)[[0, 1, 4, 5]].tobytes()
+
+
+def beside_rows(op: Op, state: Tensor, **attrs: Any) -> Tensor:
+    """An op on a state, which all rows share while a function is mapped."""
+    trace = TRACE.get()
+    if trace is None or trace.state is None:
+        return apply(op, state, **attrs)
+    shared: Tensor = trace.state.unrecorded(lambda: apply(op, state, **attrs))
+    return shared
 
 
 def as_key(key: Any, name: str) -> Tensor:

@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tapejit import ops
-from tapejit.api.dispatch import apply, as_operand, cast, operands
+from tapejit.api.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.api.manipulation import broadcast_to, permute_dims, reshape
 from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.traced_size import TracedSize, plain_shape
+from tapejit.dims import Dim
 from tapejit.errors import (
     ArgumentTypeError,
     OutOfRangeError,
     ShapeError,
     TapejitError,
+    UnsupportedError,
 )
 from tapejit.ops.basic_index import BasicIndex, plan_basic_index
 from tapejit.ops.shapes import normalize_axis
@@ -34,7 +38,7 @@ def getitem(x: Any, key: Any) -> Tensor:
     """`x[key]`."""
     x = as_operand(x, "getitem")
     try:
-        plan = plan_basic_index(key, x.shape)
+        plan = _planned(key, x.shape)
         if plan is not None:
             return _basic(x, plan)
         return _advanced(x, key if isinstance(key, tuple) else (key,))
@@ -43,8 +47,43 @@ def getitem(x: Any, key: Any) -> Tensor:
         raise
 
 
+def _planned(key: Any, shape: tuple[Any, ...]) -> BasicIndex | None:
+    """The plan of a basic index, None if it is advanced.
+
+    A plan may be symbolic, but whether an integer is inside its axis is a question
+    about the actual size.
+    """
+    symbolic = [size for size in shape if type(size) is TracedSize]
+    if not symbolic:
+        return plan_basic_index(key, shape)
+    sizes = plain_shape(shape)
+    try:
+        plan = plan_basic_index(_plain_key(key), sizes)
+    except UnsupportedError:  # not whatever the size is
+        return plan_basic_index(key, tuple([int(size) for size in shape]))
+    if plan is not None:
+        facts = symbolic[0]._facts
+        for start, stop, size in zip(plan.starts, plan.stops, sizes, strict=True):
+            is_inside = facts.decide(-start, "less_equal")
+            if not (is_inside and facts.decide(stop - size, "less_equal")):
+                return plan_basic_index(key, tuple([int(size) for size in shape]))
+    return plan
+
+
+def _plain_key(key: Any) -> Any:
+    """A basic index with the sizes in it as they are without a trace."""
+    if isinstance(key, tuple):
+        return tuple([_plain_key(entry) for entry in key])
+    if isinstance(key, slice):
+        bounds = (key.start, key.stop, key.step)
+        return slice(*[x.now() if type(x) is TracedSize else x for x in bounds])
+    return key.now() if type(key) is TracedSize else key
+
+
 def _basic(x: Tensor, plan: BasicIndex) -> Tensor:
-    whole = plan.stops == x.shape and not any(plan.starts)
+    whole = plan.stops == plain_shape(x.shape) and not any(
+        start != 0 for start in plan.starts
+    )
     if not whole or any(step != 1 for step in plan.steps):
         x = apply(ops.slice, x, starts=plan.starts, stops=plan.stops, steps=plan.steps)
     if plan.flips:
@@ -71,12 +110,12 @@ def _advanced(x: Tensor, key: tuple[Any, ...]) -> Tensor:
             basic.append(slice(None))
         elif isinstance(entry, _MaskPart):  # of no axes: it indexes one of its own
             axes.append(len(basic))
-            indices.append(Tensor(entry.positions))
+            indices.append(entry.positions)
             places.append(place)
             basic.append(None)
         elif entry is not Ellipsis:
             basic.append(entry)
-    plan = plan_basic_index(tuple(basic), x.shape)
+    plan = _planned(tuple(basic), x.shape)
     assert plan is not None
     y = _basic(x, plan)
     try:
@@ -124,29 +163,44 @@ def _uses_axis(entry: Any) -> bool:
     return not (isinstance(entry, _MaskPart) and entry.size is None)
 
 
-class _MaskPart:
-    """One axis of a boolean mask: the positions of its True elements there.
+class _Mask:
+    """A boolean mask among the indices.
 
-    A mask of no axes has one part of no size, with a position for its one element.
+    Its positions are asked for last, when everything else is known to fit: in a trace
+    their number is a question about values.
     """
 
-    def __init__(self, positions: Any, size: int | None) -> None:
-        self.positions = positions
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    @cached_property
+    def positions(self) -> tuple[Tensor, ...]:
+        """Where it is True: one tensor per axis, of a mask of no axes zeros."""
+        if self.mask.ndim:
+            return nonzero_positions(self.mask, "a boolean mask")
+        return (Tensor(np.zeros(count_true(self.mask, "a boolean mask"), np.intp)),)
+
+
+class _MaskPart:
+    """One axis of a boolean mask, of its size; a mask of no axes is one of no size."""
+
+    def __init__(self, mask: _Mask, axis: int, size: int | None) -> None:
+        self.mask = mask
+        self.axis = axis
         self.size = size
+
+    @property
+    def positions(self) -> Tensor:
+        """Where the mask is True, along this axis."""
+        return self.mask.positions[self.axis]
 
 
 def _index_arrays(entry: Any) -> list[Any]:
     index = as_operand(entry, "getitem")
     if index.dtype.kind == "b":
-        if isinstance(index, TracedTensor):
-            index = Tensor(index._needed("a boolean mask"))
-        mask = np.asarray(index._value)
-        if not mask.ndim:
-            return [_MaskPart(np.zeros(int(mask), np.intp), None)]
-        found = np.nonzero(mask)
-        return [
-            _MaskPart(at, size) for at, size in zip(found, index.shape, strict=True)
-        ]
+        mask = _Mask(index)
+        sizes = index.shape or (None,)
+        return [_MaskPart(mask, at, size) for at, size in enumerate(sizes)]
     if index.dtype.kind not in "iu":
         is_empty_list = not hasattr(entry, "dtype") and index.size == 0
         if not is_empty_list:
@@ -174,7 +228,58 @@ def _check_masks(x: Tensor, entries: Sequence[Any]) -> None:
 def _unmasked(entry: Any) -> Any:
     """A part of a mask as the integer index it is; one of no axes stays what it is."""
     is_index = isinstance(entry, _MaskPart) and entry.size is not None
-    return Tensor(entry.positions) if is_index else entry
+    return entry.positions if is_index else entry
+
+
+# Masks
+
+
+def number_of(x: Tensor, what: str) -> int:
+    """The integer that a tensor without axes is, where the shape of a result needs it.
+
+    In a traced function it becomes a guard; a function that is being mapped is told
+    `what` needs the value.
+    """
+    if isinstance(x, TracedTensor):
+        found: int = x._trace.number(x, what)
+        return found
+    return int(np.asarray(x._value))
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether values can be checked: a row that is being mapped has none."""
+    return not isinstance(x, TracedTensor) or x._trace.holds_state
+
+
+def count_true(mask: Tensor, what: str) -> int:
+    """How many elements a mask selects, known as `number_of` is."""
+    if isinstance(mask, TracedTensor):
+        found: int = mask._trace.count_true(mask, what)
+        return found
+    return int(np.count_nonzero(mask._value))
+
+
+def true_positions(mask: Tensor, what: str) -> Tensor:
+    """The positions at which a mask is True, in the flattened order."""
+    if isinstance(mask, TracedTensor):
+        size = count_true(mask, what)
+        return apply(ops.true_positions, reshape(mask, (-1,)), size=size)
+    return Tensor(np.flatnonzero(mask._value))
+
+
+def nonzero_positions(mask: Tensor, what: str) -> tuple[Tensor, ...]:
+    """The positions at which a mask is True, one tensor for each of its axes."""
+    if not isinstance(mask, TracedTensor):
+        return tuple(map(Tensor, np.nonzero(mask._value)))
+    flat = true_positions(mask, what)
+    if mask.ndim == 1:
+        return (flat,)
+    found = []
+    for size in reversed(mask.shape):
+        along = weak_scalar(max(size, 1), flat.dtype)
+        found.append(apply(ops.remainder, flat, along))
+        flat = apply(ops.floor_divide, flat, along)
+    return tuple(reversed(found))
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
@@ -251,6 +356,10 @@ def flat_positions(x: Any, key: Any) -> Tensor:
         part is None for part in (key if isinstance(key, tuple) else (key,))
     ):
         raise ArgumentTypeError("an assignment takes no None in its index")
+    if isinstance(x.size, Dim):
+        from tapejit.api.creation import arange
+
+        return getitem(reshape(arange(x.size, dtype="int64"), x.shape), key)
     return getitem(Tensor(np.arange(x.size).reshape(x.shape)), key)
 
 

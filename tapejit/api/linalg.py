@@ -37,6 +37,7 @@ from tapejit.api.factorisations import (
     svd,
     svdvals,
 )
+from tapejit.api.indexing import number_of
 from tapejit.api.linear import matmul
 from tapejit.api.manipulation import broadcast_to, matrix_transpose, reshape
 from tapejit.api.manipulation import stack as stack_tensors
@@ -229,7 +230,7 @@ def lstsq(a: Any, b: Any, /, *, rcond: float | None = None) -> LstsqResult:
     rows, columns = a.shape
     if rows <= columns:
         return LstsqResult(x, zeros(0, dtype=real_dtype(a.dtype)), rank, s)
-    if int(rank) < columns:
+    if number_of(rank, "lstsq: which residuals there are") < columns:
         return LstsqResult(x, zeros(0, dtype=real_dtype(a.dtype)), rank, s)
     off = elementwise.abs(matmul(a, x) - b)
     squares = reductions.sum(off * off, axis=0)

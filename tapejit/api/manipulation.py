@@ -15,6 +15,7 @@ from tapejit import ops
 from tapejit.api.dispatch import (
     alias,
     apply,
+    apply_traced,
     as_operand,
     operands,
     weak_scalar,
@@ -128,6 +129,8 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     sizes = as_shape(shape, "broadcast_to")
     if sizes == x.shape:
         return alias(x)
+    if any(isinstance(size, Dim) for size in sizes):
+        return apply_traced(ops.broadcast_to, (x,), {"shape": sizes})  # type: ignore[no-any-return]
     return apply(ops.broadcast_to, x, shape=sizes)
 
 

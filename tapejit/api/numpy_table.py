@@ -15,6 +15,7 @@ import numpy as np
 
 from tapejit.api import (
     closeness,
+    counting,
     creation,
     elementwise,
     fft,
@@ -237,9 +238,9 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     ),
     np.quantile: Row(statistics.numpy_overwriting(statistics.quantile), QUANTILE),
     np.percentile: Row(statistics.numpy_overwriting(statistics.percentile), QUANTILE),
-    np.bincount: Row(statistics.bincount, "x weights; minlength"),
-    np.histogram: Row(statistics.histogram, "a bins range; density weights"),
-    np.digitize: Row(statistics.digitize, "x bins; right"),
+    np.bincount: Row(counting.bincount, "x weights; minlength"),
+    np.histogram: Row(counting.histogram, "a bins range; density weights"),
+    np.digitize: Row(counting.digitize, "x bins; right"),
     # Scans
     np.cumsum: Row(scans.numpy_cumulative(scans.cumulative_sum), "a; axis dtype out"),
     np.cumprod: Row(scans.numpy_cumulative(scans.cumulative_prod), "a; axis dtype out"),

@@ -304,12 +304,11 @@ class Operators:
         return self._one(what)
 
     def __index__(self) -> int:
-        value = self._one("index")
-        if not isinstance(value, np.integer):
+        if self.dtype.kind not in "iu":
             raise ArgumentTypeError(
                 f"only integer tensors can be an index, this one is {self.dtype}"
             )
-        return int(value)
+        return int(self._one("index"))
 
     def item(self, *at: int) -> bool | int | float | complex:
         """One element as a Python scalar."""

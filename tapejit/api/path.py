@@ -11,7 +11,10 @@ Start reading at `Path.run`, then `Path._run_recorded`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter
 from threading import get_ident
 from typing import Any, Final
 from weakref import ref
@@ -19,15 +22,19 @@ from weakref import ref
 import numpy as np
 
 from tapejit import tree
+from tapejit.api import reporting
 from tapejit.api.dispatch import TAPES, described_node
 from tapejit.api.function_trace import Slot, Traced
-from tapejit.api.tensor import Tensor
-from tapejit.api.variable import Variable
-from tapejit.ir.graph import Graph
+from tapejit.api.tensor import Made, Tensor
+from tapejit.api.variable import JOURNAL, Variable, warn_tracked
+from tapejit.binding import bind_shapes
+from tapejit.errors import TapejitError
+from tapejit.ir.graph import Graph, topological_order
+from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import LITERAL, PARAM, Node
-from tapejit.ir.structural import GuardFailed, call, guard
+from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.passes.partition import partition
-from tapejit.passes.vjp import carries_gradient, vjp_graph
+from tapejit.passes.vjp import carries_gradient, passes_gradient, vjp_graph
 from tapejit.runtime.executable import Executable, executable_for
 from tapejit.structure import LEAF
 
@@ -56,6 +63,11 @@ class Binding:
         self.variable: Variable | None = slot.variable if position is None else None
         self.was_read = slot.was_read
         self.is_written = slot.exit is not None
+
+
+# Each reads all variables of a call in one go, between two commits.
+_tensor_held = attrgetter("_tensor")
+_array_held = attrgetter("_tensor._value")
 
 
 class Passed:
@@ -95,6 +107,8 @@ class Path:
         self.structure = traced.structure
         self.results = traced.results
         self.captured = traced.captured
+        self._taken = traced.taken
+        self._captured_from = traced.made
         self.bindings = tuple(
             Binding(slot, positions.get(id(slot.variable))) for slot in traced.slots
         )
@@ -116,7 +130,9 @@ class Path:
         self._may_share = _may_share(graph, len(traced.arguments))
         self._executable: Executable = executable_for(graph)
         self._execute = self._executable.run
-        self._forwards: dict[tuple[bool, ...], tuple[Graph, Executable]] = {}
+        self._forwards: dict[
+            tuple[bool, ...], tuple[Graph, Executable, str | None]
+        ] = {}
 
     def fits(self, leaves: Sequence[Any]) -> bool:
         """Whether the variables among the arguments are such as it was traced for.
@@ -132,13 +148,17 @@ class Path:
                 return False
         return True
 
+    def generality(self) -> int:
+        """How many variables among the arguments may be any."""
+        return sum(passed.variable is None for passed in self._passed)
+
     def compare(self, other: Path) -> None:
-        """Learn from another path with equal answers, traced with other variables.
+        """Learn from another path with an equal Graph, traced with other variables.
 
         What it neither was given nor reached is reached through the argument alone,
         so any variable can take its place.
         """
-        if self.answers != other.answers:
+        if self._executable is not other._executable:
             return
         given = {id(p.variable()) for p in other._passed if p.variable is not None}
         for passed in self._passed:
@@ -147,6 +167,28 @@ class Path:
             known = id(passed.variable())
             if known not in given and known not in other._owned:
                 passed.variable = None
+
+    def check(self, arrays: list[Any], leaves: Sequence[Any]) -> None:
+        """Raise WrongPath if a call on these arrays would not take this path.
+
+        Only what the guards ask for is computed: nothing is committed, nothing shown.
+        """
+        link = self.graph.effects
+        while link is not None and link.op is not guard:
+            link = link.inputs[-1] if link.inputs else None
+        if link is None:
+            return
+        guards = Graph(self.graph.name, self.graph.inputs, (), link)
+        executable = Executable(guards)
+        variables: list[Any] = [
+            leaves[b.position] if b.position is not None else b.variable
+            for b in self.bindings
+        ]
+        values = [variable._tensor._value for variable in variables]
+        try:
+            executable.run([*arrays, *values, *self._captured_values])
+        except Exception as error:
+            raise self._explained(error, guards, executable, leaves) from None
 
     def run(self, arrays: list[Any], leaves: Sequence[Any], foreign: list[Any]) -> Any:
         """Call on these arrays, a list that is used up.
@@ -186,13 +228,13 @@ class Path:
                 return recorded
         values = arrays
         if variables:
-            values += [variable._tensor._value for variable in variables]
+            values += map(_array_held, variables)
         if self._captured_values:
             values += self._captured_values
         try:
             found = self._execute(values)
         except Exception as error:
-            raise self._explained(error, self.graph, self._executable) from None
+            raise self._explained(error, self.graph, self._executable, leaves) from None
         if foreign and self._may_share:
             self._separate(found, foreign)
         if self._writes:
@@ -208,18 +250,22 @@ class Path:
         )
 
     def _commit(self, variables: Sequence[Variable], found: Sequence[Any]) -> None:
-        """Put the assigned values in place: all of them, whatever interrupts."""
-        pairs = [
-            (variables[at], found[self.results + number])
-            for number, at in enumerate(self._writes)
+        """Put the assigned values in place: all of them at once.
+
+        One call into C sets them, as one reads them all: no other thread sees some of
+        them, and nothing interrupts in between.
+        """
+        written = [variables[at] for at in self._writes]
+        new = [
+            variable._holding(value)
+            for variable, value in zip(written, found[self.results :], strict=False)
         ]
-        try:
-            for variable, value in pairs:
-                variable._tensor = variable._holding(value)
-        except BaseException:
-            for variable, value in pairs:
-                variable._tensor = variable._holding(value)
-            raise
+        before = [variable._tensor for variable in written]  # none ends in between
+        journal = JOURNAL.get()
+        if journal is not None:  # called by a function that runs eagerly
+            for variable, tensor in zip(written, before, strict=True):
+                journal.setdefault(id(variable), (variable, tensor))
+        deque(map(setattr, written, repeat("_tensor"), new), maxlen=0)
 
     def _separate(self, found: list[Any], foreign: Sequence[Any]) -> None:
         """Copy what shares memory with an array that its owner may change."""
@@ -228,7 +274,11 @@ class Path:
                 found[at] = np.array(found[at])[()]
 
     def _explained(
-        self, error: Exception, graph: Graph, executable: Executable
+        self,
+        error: Exception,
+        graph: Graph,
+        executable: Executable,
+        leaves: Sequence[Any],
     ) -> Exception:
         """A failure in terms of the user's program."""
         step = executable.failed_step(error)
@@ -239,7 +289,34 @@ class Path:
         if isinstance(error, GuardFailed):
             guards = [x for x in steps if x.op is guard]
             return WrongPath(guards.index(node), error.found)
-        return described_node(error, node)
+        made = self._made(leaves)
+        sizes = self._sizes(leaves)
+        if sizes:
+            node, error = _in_numbers(node, error, sizes, made)
+        return described_node(error, node, made)
+
+    def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
+        """The symbolic sizes of the Graph in this call."""
+        pairs = [
+            (x.shape, leaves[at].shape)
+            for x, at in zip(self.graph.inputs, self.takes, strict=False)
+            if not x.tensor_type.is_static
+        ]
+        return bind_shapes([x for x, _ in pairs], [actual for _, actual in pairs])
+
+    def _made(self, leaves: Sequence[Any]) -> dict[Node, Made | None]:
+        """Where the inputs of this call came from, for messages."""
+        made: dict[Node, Made | None] = {
+            x: getattr(leaves[at], "_made", None)
+            for x, at in zip(self.graph.inputs, self.takes, strict=False)
+        }
+        rest = self.graph.inputs[len(self.takes) :]
+        for x, binding in zip(rest, self.bindings, strict=False):
+            at = binding.position
+            variable = binding.variable if at is None else leaves[at]
+            made[x] = variable._tensor._made
+        made.update(self._captured_from)
+        return made
 
     # Under tapes
 
@@ -252,10 +329,11 @@ class Path:
         if not tapes:
             return None
         tensors = self._tensors(arrays, leaves)
-        for binding, variable in zip(self.bindings, variables, strict=True):
-            tensors.append(
-                variable._operand() if binding.was_read else variable._tensor
-            )
+        held = list(map(_tensor_held, variables))
+        for binding, variable, x in zip(self.bindings, variables, held, strict=True):
+            if binding.was_read:
+                variable._note_read(x)
+        tensors += held
         tensors.extend(self.captured)
         watched = tuple(
             [
@@ -266,13 +344,15 @@ class Path:
         )
         if True not in watched:
             return None
-        graph, executable = self._forward(watched)
+        graph, executable, assigned = self._forward(watched)
+        if assigned is not None:
+            warn_tracked(assigned)
         try:
             found = executable.run([x._value for x in tensors])
         except Exception as error:
-            raise self._explained(error, graph, executable) from None
+            raise self._explained(error, graph, executable, leaves) from None
         results = tuple([Tensor(value) for value in found])
-        for tape in tapes:
+        for tape in tapes if results else ():
             tape.record(call, tensors, {"graph": graph}, results)
         if self._writes:
             self._commit(variables, found)
@@ -286,8 +366,22 @@ class Path:
             tensors.append(x if isinstance(x, Tensor) else Tensor(np.array(array)[()]))
         return tensors
 
-    def _forward(self, watched: tuple[bool, ...]) -> tuple[Graph, Executable]:
-        """The Graph with residuals for gradients of the watched inputs."""
+    @property
+    def was_recorded(self) -> bool:
+        """Whether a tape has recorded a call."""
+        return bool(self._forwards)
+
+    def saved(self, watched: tuple[bool, ...]) -> tuple[Node, ...]:
+        """What a tape keeps of a call whose inputs are watched so."""
+        return self._forward(watched)[0].outputs[len(self.graph.outputs) :]
+
+    def _forward(
+        self, watched: tuple[bool, ...]
+    ) -> tuple[Graph, Executable, str | None]:
+        """The Graph with residuals for gradients of the watched inputs.
+
+        Also the first method that assigns what a tape of these inputs would track.
+        """
         found = self._forwards.get(watched)
         if found is None:
             wrt = [
@@ -301,9 +395,48 @@ class Path:
                 inputs=len(self.graph.inputs),
                 outputs=len(self.graph.outputs),
             )
-            found = (forward, executable_for(forward))
+            assigned = _assigns_tracked(self._taken, wrt)
+            found = (forward, executable_for(forward), assigned)
             self._forwards[watched] = found
+            reporting.report_forward(forward, len(self.graph.outputs))
         return found
+
+
+def _assigns_tracked(
+    taken: Sequence[tuple[Node, str]], watched: Sequence[Node]
+) -> str | None:
+    """The first method that was given a value which depends on what is watched."""
+    tracked = set(watched)
+    for node in topological_order([value for value, _ in taken], stop=tracked):
+        inputs = node.inputs[1:] if node.op is reread else node.inputs
+        if passes_gradient(node) and not tracked.isdisjoint(inputs):
+            tracked.add(node)
+    return next((name for value, name in taken if value in tracked), None)
+
+
+def _in_numbers(
+    node: Node,
+    error: Exception,
+    sizes: dict[str, int],
+    made: dict[Node, Made | None],
+) -> tuple[Node, Exception]:
+    """A Node that failed and its error, as if it had been traced for these sizes.
+
+    A type rule may refuse the actual sizes where it took the symbolic ones.
+    """
+    inputs = []
+    for x in node.inputs:
+        kind = bound_type(x.type, sizes)
+        inputs.append(Node(x.op, x.inputs, x.attrs, kind, x.origin))
+        made[inputs[-1]] = made.get(x)
+    attrs = {name: bind_dims(value, sizes) for name, value in node.attrs.items()}
+    numbers = Node(node.op, tuple(inputs), attrs, node.type, node.origin)
+    if not isinstance(error, TapejitError):
+        try:
+            node.op.infer_type([x.type for x in inputs], attrs)
+        except TapejitError as better:
+            return numbers, better
+    return numbers, error
 
 
 def _in_order(variables: Sequence[Any]) -> tuple[Any, ...]:

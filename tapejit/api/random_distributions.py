@@ -46,10 +46,12 @@ from tapejit.api.elementwise import (
     maximum,
     minimum,
     negative,
+    not_equal,
     where,
 )
-from tapejit.api.indexing import take
+from tapejit.api.indexing import count_true, has_values, number_of, take
 from tapejit.api.manipulation import as_shape, expand_dims, permute_dims, reshape
+from tapejit.api.reductions import all as every
 from tapejit.api.reductions import max as largest
 from tapejit.api.reductions import sum as total_of
 from tapejit.api.scans import cumulative_sum
@@ -318,8 +320,11 @@ def _check_choice(
     if number and not count:
         raise ArgumentError("there is nothing to choose from", op=name)
     possible = count
-    if weights is not None and not isinstance(weights, TracedTensor):
-        possible = int(np.count_nonzero(weights._value))
+    if weights is not None and not replace and has_values(weights):
+        is_possible = not_equal(weights, 0)
+        if _is_true(total_of(is_possible) >= number, name):
+            return
+        possible = count_true(is_possible, name)
     if not replace and number > possible:
         raise ArgumentError(
             f"{number} different ones cannot be chosen from {possible}",
@@ -334,16 +339,21 @@ def _weights(p: Any, count: Any, name: str) -> Tensor:
         raise ShapeError(
             f"p has one probability for each of {count}, got {weights._type}", op=name
         )
-    if not isinstance(weights, TracedTensor):
-        values = weights._value
-        is_right = np.all(values >= 0) and 0 < values.sum() < math.inf
-        if len(values) and not is_right:
+    if weights.size and has_values(weights):
+        total = total_of(weights)
+        is_right = every(weights >= 0) & (total > 0) & (total < math.inf)
+        if not _is_true(is_right, name):
             raise ArgumentError(
                 "p are numbers from 0 on that are not all 0",
                 op=name,
                 help="they need not add up to 1; for logits use tj.random.categorical",
             )
     return weights
+
+
+def _is_true(condition: Tensor, name: str) -> bool:
+    """Whether a check holds; in a traced function a guard."""
+    return number_of(condition, name) != 0
 
 
 def draw_shuffle(words: Source, x: Any, axis: Any) -> Tensor:

@@ -15,14 +15,14 @@ Start reading at `RecomputeGrad.__call__`, then `Again.pull`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from tapejit import tree
 from tapejit.api.callbacks import Gradients, PythonRule
 from tapejit.api.custom_gradient import Arguments, CustomGradient, Witness, offer
-from tapejit.api.dispatch import TAPES, TRACE, as_operand
+from tapejit.api.dispatch import TAPES, TRACE, as_operand, muted
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import JOURNAL, Variable
@@ -38,9 +38,10 @@ def recompute_grad(function: Callable[P, R]) -> Callable[P, R]:
 
     The gradients are those of the function itself: with respect to its arguments, to
     the variables it reads and to tensors it reaches by closure. The second run sees
-    the variables as they were at the first, draws the same random numbers, and what
-    it assigns is undone. Second derivatives and nesting work. The function should
-    otherwise depend on its arguments alone.
+    the variables as they were at the first and draws the same random numbers; what it
+    assigns is undone, what it prints with `tj.print` is not printed again. Second
+    derivatives and nesting work. The function should otherwise depend on its arguments
+    alone. In a traced function it is an ordinary call.
 
     >>> import tapejit as tj
     >>> x = tj.Variable(tj.ones(1000))
@@ -66,6 +67,7 @@ class RecomputeGrad(CustomGradient):
         with witness.watching(is_sealed=True), journal() as written:
             outputs, structure = tree.flatten(self._function(*args, **kwargs))
             values = [as_operand(x, self._name) for x in outputs]
+        witness.note_results(values)
         closure = witness.closure()
         again = Again(
             self._name,
@@ -82,6 +84,8 @@ class RecomputeGrad(CustomGradient):
 
 class Again(PythonRule):
     """Pulls cotangents back by running the function again."""
+
+    is_repeatable = True
 
     def __init__(
         self,
@@ -110,25 +114,35 @@ class Again(PythonRule):
         return [*tensors, *self.outside, *states]
 
     def pull(self, cotangents: Sequence[Tensor]) -> Gradients:
-        with (
-            restored(self.states, self.written),
-            GradientTape(watch_accessed_variables=False) as tape,
-        ):
+        pull = self._run(GradientTape(watch_accessed_variables=False))
+        return pull(cotangents)
+
+    def pull_rows(self, rows: Iterable[Sequence[Tensor]]) -> list[Gradients]:
+        """The function runs once for all rows."""
+        given = list(rows)
+        if len(given) < 2:  # the tape of one use lets go of values as it uses them
+            return [self.pull(row) for row in given]
+        pull = self._run(GradientTape(persistent=True, watch_accessed_variables=False))
+        return [pull(row) for row in given]
+
+    def _run(self, tape: GradientTape) -> Callable[[Sequence[Tensor]], Gradients]:
+        """Run the function again; the result pulls cotangents back, by the tape."""
+        with restored(self.states, self.written), tape:
             args, kwargs, copies = self.given.copied()
             sources = self._sources(copies)
-            tape.watch([x for x in sources if x is not None])
+            wanted = [x for x in sources if x is not None]
+            tape.watch(wanted)
             outputs = tree.leaves(self.function(*args, **kwargs))
             values = [as_operand(x, self.name) for x in outputs]
-        pairs = zip(values, cotangents, strict=True)
-        seeded = [(x, g) for x, g in pairs if is_differentiable(x.dtype)]
-        found = iter(
-            tape.gradient(
-                [x for x, _ in seeded],
-                [x for x in sources if x is not None],
-                output_gradients=[g for _, g in seeded],
-            )
-        )
-        return [None if x is None else next(found) for x in sources]
+        places = [at for at, x in enumerate(values) if is_differentiable(x.dtype)]
+        targets = [values[at] for at in places]
+
+        def pull(cotangents: Sequence[Tensor]) -> Gradients:
+            seeds = [cotangents[at] for at in places]
+            found = iter(tape.gradient(targets, wanted, output_gradients=seeds))
+            return [None if x is None else next(found) for x in sources]
+
+        return pull
 
     def _sources(self, copies: Sequence[Tensor]) -> list[Any]:
         """What each argument of the rule stands for in the second run.
@@ -179,6 +193,7 @@ def restored(states: Journal, written: frozenset[int]) -> Iterator[None]:
     changed.sort(key=lambda pair: pair[0]._serial)
     token = JOURNAL.set({})
     with ExitStack() as stack:
+        stack.enter_context(muted())
         for variable, _ in changed:
             stack.enter_context(variable._lock)
         now = [variable._tensor for variable, _ in changed]

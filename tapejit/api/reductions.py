@@ -79,7 +79,7 @@ def mean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     count = 1
     for at in normalize_axes(axis, x.ndim):
         count = count * x.shape[at]
-    return binary(ops.div, total, float(count))
+    return binary(ops.div, total, count * 1.0)  # a float also if it is symbolic
 
 
 def max(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:

@@ -1,5 +1,9 @@
 """How tensors and variables look: in a terminal and in a notebook.
 
+While a function is traced its tensors have no values. They show what is known, their
+type and where they come from, and so do variables, whose value then is not the one
+that the function will meet. Showing something never changes or stops a trace.
+
 Start reading at `text`.
 """
 
@@ -9,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.api.dispatch import TRACE
 from tapejit.api.tensor import TracedTensor
+from tapejit.ir.node import PARAM, Derived, Node
+from tapejit.origin import short_location
 
 
 def text(x: Any) -> str:
@@ -22,28 +29,63 @@ def text(x: Any) -> str:
     <tj.Variable 'w' f32[] 3.0>
     """
     tensor = getattr(x, "_tensor", x)
-    head = f"tj.{'Variable' if tensor is not x else 'Tensor'}"
-    if tensor is not x:
-        head += f" {x.name!r}"
-    if isinstance(tensor, TracedTensor):
-        return f"<{head} {tensor._type} traced by {tensor._trace.name}>"
-    shown = values(x)
+    head = "tj.Tensor" if tensor is x else f"tj.Variable {x.name!r}"
+    known = _known_while_traced(x)
+    if known is not None:
+        return f"<{head} {tensor._type} {known}>"
+    shown = str(np.asarray(tensor._value))
     gap = "\n" if "\n" in shown else " "
     return f"<{head} {tensor._type}{gap}{shown}>"
 
 
+def _known_while_traced(x: Any) -> str | None:
+    """`in step, made by mul at train.py:14`, of what has no value; None if it has."""
+    if hasattr(x, "_tensor"):
+        trace = TRACE.get()
+        state = None if trace is None else trace.state
+        return None if state is None else f"in {state.name}"
+    if not isinstance(x, TracedTensor):
+        return None
+    where, made = f"in {x._trace.name}", x._made
+    if made is None:
+        return where
+    if made.by == "variable":
+        return f"{where}, read of variable {made.variable!r}"
+    if made.by == "assign":
+        return f"{where}, assigned to variable {made.variable!r}"
+    if x._value.op is PARAM:
+        return f"{where}, argument {x._value.name}"
+    return f"{where}, made by {made.by}{_place(x._value)}"
+
+
+def _place(node: Node) -> str:
+    """The line of a Node, or of the one for which a pass made it."""
+    origin = node.origin
+    if isinstance(origin, Derived):
+        return f", {origin.by} of {origin.node.op.name}{_place(origin.node)}"
+    return "" if origin is None else f" at {short_location(origin)}"
+
+
 def values(x: Any) -> str:
     """The numbers alone, as NumPy prints them."""
-    tensor = getattr(x, "_tensor", x)
-    if isinstance(tensor, TracedTensor):
-        return text(tensor)
-    return str(np.asarray(tensor._value))
+    if _known_while_traced(x) is not None:
+        return text(x)
+    return str(np.asarray(getattr(x, "_tensor", x)._value))
 
 
 def formatted(x: Any, spec: str) -> str:
-    """`f"{x:.3f}"`: a number's format for a tensor without axes, else the text's."""
+    """`f"{x:.3f}"`: a number's format for a tensor without axes, else the text's.
+
+    What has no value while a function is traced takes the formats of texts and
+    ignores those of numbers.
+    """
+    if _known_while_traced(x) is not None:
+        try:
+            return format(text(x), spec)
+        except ValueError:
+            return text(x)
     tensor = getattr(x, "_tensor", x)
-    if spec and not tensor.shape and not isinstance(tensor, TracedTensor):
+    if spec and not tensor.shape:
         return format(np.asarray(tensor._value).item(), spec)
     return format(values(x), spec)
 
@@ -53,7 +95,7 @@ def html(x: Any) -> str:
     from html import escape
 
     tensor = getattr(x, "_tensor", x)
-    if isinstance(tensor, TracedTensor):
+    if _known_while_traced(x) is not None:
         return f"<code>{escape(text(x))}</code>"
     array = np.asarray(tensor._value)
     name = f"<b>{escape(x.name)}</b> " if tensor is not x else ""

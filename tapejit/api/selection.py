@@ -28,10 +28,12 @@ from tapejit.api.arrangement import (
 )
 from tapejit.api.at import At
 from tapejit.api.dispatch import apply, as_operand, cast, operands, weak_scalar
-from tapejit.api.elementwise import equal, where
-from tapejit.api.indexing import take
+from tapejit.api.creation import zeros
+from tapejit.api.elementwise import equal, logical_not, not_equal, where
+from tapejit.api.indexing import take, true_positions
 from tapejit.api.manipulation import concat, expand_dims, reshape
-from tapejit.api.tensor import Tensor
+from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.dims import Dim
 from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -40,6 +42,7 @@ from tapejit.errors import (
     OutOfRangeError,
     ShapeError,
 )
+from tapejit.ops.indexing import check_range
 from tapejit.types import as_dtype, default_float
 
 # Along an axis
@@ -181,10 +184,13 @@ def compress(condition: Any, x: Any, /, axis: int | None = None) -> Tensor:
     x = as_operand(x, "compress")
     if axis is None:
         x, axis = ravel(x), 0
-    mask = concrete(condition, "compress", "the condition")
+    mask = as_operand(condition, "compress")
     if mask.ndim != 1:
         raise ShapeError(f"the condition is a vector, got {mask.shape}", op="compress")
-    return take(x, Tensor(np.flatnonzero(mask)), axis=as_axis(axis, x.ndim, "compress"))
+    if mask.dtype.kind != "b":
+        mask = not_equal(mask, 0)
+    chosen = true_positions(mask, "compress: the condition")
+    return take(x, chosen, axis=as_axis(axis, x.ndim, "compress"))
 
 
 # Triangles and diagonals
@@ -224,11 +230,16 @@ def _matrices(value: Any, name: str) -> Tensor:
 def _on_or_below(x: Tensor, k: int) -> Any:
     """Which elements of a matrix are not above diagonal `k`, however far that is."""
     rows, columns = x.shape[-2:]
+    if isinstance(rows, Dim) or isinstance(columns, Dim):
+        from tapejit.api.creation import arange
+
+        row = arange(rows, dtype="int64")[:, None]
+        return arange(columns, dtype="int64") <= row + k
     return np.tri(rows, columns, max(-rows, min(k, columns)), dtype=bool)
 
 
 def _masked(x: Tensor, mask: Any) -> Tensor:
-    return apply(ops.where, Tensor(mask), x, weak_scalar(0, x.dtype))
+    return apply(ops.where, as_operand(mask), x, weak_scalar(0, x.dtype))
 
 
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
@@ -313,8 +324,24 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = ravel(x), 0
     at = as_axis(axis, x.ndim, "delete")
-    kept = _rearranged(np.delete, "delete", np.arange(x.shape[at]), _named(obj))
+    size = x.shape[at]
+    if isinstance(obj, TracedTensor):
+        is_mask = obj.dtype.kind == "b" and obj.shape == (size,)
+        if is_mask or obj.dtype.kind in "iu":
+            return take(x, _kept_traced(obj, size), axis=at)
+    named = _named(obj)
+    if isinstance(named, np.ndarray) and named.dtype.kind in "iu":
+        check_range((size,), (named,), (0,))
+    kept = _rearranged(np.delete, "delete", np.arange(size), named)
     return take(x, Tensor(kept), axis=at)
+
+
+def _kept_traced(obj: Tensor, size: Any) -> Tensor:
+    """What is left without the elements that a mask or integers name."""
+    goes = obj
+    if obj.dtype.kind != "b":
+        goes = At(zeros(size, dtype="bool"))[ravel(obj)].set(True)
+    return true_positions(logical_not(goes), "obj: which slices")
 
 
 def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> Tensor:

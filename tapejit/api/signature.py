@@ -24,8 +24,8 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import tree
-from tapejit.api.dispatch import as_operand
-from tapejit.api.tensor import Tensor
+from tapejit.api.dispatch import as_operand, leaked
+from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentTypeError
 from tapejit.types import DType, TensorType, as_dtype
@@ -60,9 +60,18 @@ class Call:
     arrays   the values of the leaves that are inputs, `takes` says which those are
     foreign  the arrays whose memory belongs to somebody else
     structure  of (args, kwargs); None if `leaves` are the positional arguments
+    unknown  the leaves that stand for arguments of any value: nothing is called
     """
 
-    __slots__ = ("arrays", "foreign", "key", "leaves", "structure", "takes")
+    __slots__ = (
+        "arrays",
+        "foreign",
+        "key",
+        "leaves",
+        "structure",
+        "takes",
+        "unknown",
+    )
 
     def __init__(self) -> None:
         self.leaves: Sequence[Any] = ()
@@ -71,6 +80,7 @@ class Call:
         self.foreign: list[Any] = []
         self.structure: tree.Structure | None = None
         self.takes: list[int] = []
+        self.unknown: frozenset[int] = frozenset()
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         """Positional and keyword arguments with other leaves in place of its own."""
@@ -250,6 +260,8 @@ class Binder:
     def _simplified(self, x: Any, at: int, names: _LeafNames, mode: str | None) -> Any:
         """A leaf as a Tensor, an array, a Variable, or a value to be hashed."""
         if isinstance(x, Tensor) or type(x) is Variable:
+            if isinstance(x, TracedTensor):
+                raise leaked(x, self.name)
             if mode == "static":
                 raise ArgumentTypeError(
                     f"{names[at]} is a tensor and cannot be static",
@@ -328,6 +340,11 @@ class _LeafNames:
         if position < len(names):
             return f"argument {names[position]}{rest}"
         return f"argument number {position + 1}{rest}"  # one of *args
+
+
+def leaf_names(binder: Binder, structure: tree.Structure | None) -> _LeafNames:
+    """What messages call the leaves of a call."""
+    return _LeafNames(binder, structure)
 
 
 def describe_part(part: Any) -> str:

@@ -5,7 +5,7 @@ first, also in descending order. NaN comes last either way. Complex numbers have
 order and are refused. The gradient of a sorted element goes to where it came from.
 
 Results whose size depends on the values (`nonzero`, `unique_values` and its relatives)
-exist only where values do: a function being traced is told so.
+make a function that is traced one for that size; a mapped one is refused.
 
 Start reading at `sort`, then `unique_all`.
 """
@@ -20,10 +20,17 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api import elementwise, reductions
+from tapejit.api.at import At
 from tapejit.api.creation import full, zeros
 from tapejit.api.dispatch import apply, as_operand, is_weak, operands
-from tapejit.api.indexing import getitem, take
-from tapejit.api.manipulation import reshape, stack
+from tapejit.api.indexing import (
+    count_true,
+    getitem,
+    nonzero_positions,
+    take,
+    true_positions,
+)
+from tapejit.api.manipulation import concat, reshape, stack
 from tapejit.api.naming import named
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import (
@@ -229,12 +236,11 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
         raise ShapeError(
             "a scalar has no positions", help="write x != 0, or x.reshape(1)"
         )
-    return tuple(Tensor(at) for at in _positions(value_of(x, "nonzero")))
+    return nonzero_positions(_is_not_zero(x), "nonzero")
 
 
-def _positions(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    found = array if array.dtype.kind == "b" else array != 0
-    return [at.astype(np.int64, copy=False) for at in np.nonzero(found)]
+def _is_not_zero(x: Tensor) -> Tensor:
+    return x if x.dtype.kind == "b" else elementwise.not_equal(x, 0)
 
 
 @named
@@ -248,7 +254,7 @@ def argwhere(x: Any, /) -> Tensor:
     x = as_operand(x, "argwhere")
     if x.ndim:
         return stack(nonzero(x), axis=1)
-    count = int(value_of(x, "argwhere") != 0)
+    count = count_true(_is_not_zero(x), "argwhere")
     return zeros((count, 0), dtype="int64")
 
 
@@ -292,6 +298,8 @@ def unique_all(x: Any, /) -> UniqueAll:
 
 def distinct(x: Tensor, name: str, *, equal_nan: bool) -> UniqueAll:
     """The distinct elements; with `equal_nan` all NaN are one, as in `np.unique`."""
+    if isinstance(x, TracedTensor) and not is_complex(x.dtype):
+        return _distinct_traced(x, name, equal_nan)
     array = value_of(x, name)
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)  # whose order NumPy knows
@@ -309,6 +317,25 @@ def distinct(x: Tensor, name: str, *, equal_nan: bool) -> UniqueAll:
     indices, inverse, counts = (Tensor(at.astype(np.int64)) for at in found)
     values = take(reshape(x, (-1,)), indices, axis=0)
     return UniqueAll(values, indices, reshape(inverse, x.shape), counts)
+
+
+def _distinct_traced(x: Tensor, name: str, equal_nan: bool) -> UniqueAll:
+    """In order, equal elements are neighbours: where an element differs from the one
+    before it, a new one begins. Only how many do has to be known."""
+    flat = reshape(x, (-1,))
+    order = argsort(flat)
+    line = take(flat, order, axis=0)
+    is_new = elementwise.not_equal(line[1:], line[:-1])
+    if equal_nan:
+        is_new = is_new & ((line[1:] == line[1:]) | (line[:-1] == line[:-1]))
+    is_new = concat([full(min(flat.size, 1), True, dtype="bool"), is_new])
+    starts = true_positions(is_new, name)
+    ends = concat([starts[1:], full(min(starts.size, 1), flat.size, dtype="int64")])
+    indices = take(order, starts, axis=0)
+    number = apply(ops.cumulative_sum, elementwise.astype(is_new, "int64"), axis=0)
+    inverse = At(order)[order].set(number - 1)
+    values = take(flat, indices, axis=0)
+    return UniqueAll(values, indices, reshape(inverse, x.shape), ends - starts)
 
 
 @named

@@ -17,16 +17,15 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api import elementwise, reductions
-from tapejit.api.creation import full, zeros
+from tapejit.api.creation import full
 from tapejit.api.dispatch import apply, as_operand, cast, operands
-from tapejit.api.indexing import getitem, scatter_add, take
-from tapejit.api.manipulation import broadcast_to, flip, permute_dims, reshape
+from tapejit.api.indexing import getitem, has_values, number_of
+from tapejit.api.manipulation import broadcast_to, permute_dims, reshape
 from tapejit.api.naming import named
 from tapejit.api.reductions import Axis
-from tapejit.api.sorting import searchsorted, sort, value_of
+from tapejit.api.sorting import sort
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
-from tapejit.numpy_adapter import restore, silence
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
 from tapejit.types import DType, default_float, is_complex, is_differentiable, is_float
 
@@ -79,7 +78,9 @@ def _spread(x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
     else:
         squares = elementwise.square(away)
     total = reductions.sum(squares, axis=axis, keepdims=keepdims)
-    return elementwise.divide(total, max(float(_count(x, axis) - correction), 0.0))
+    if isinstance(correction, float) and correction.is_integer():
+        correction = int(correction)  # a symbolic count stays one
+    return elementwise.divide(total, max(_count(x, axis) - correction, 0) * 1.0)
 
 
 @named
@@ -370,8 +371,10 @@ def _quantile(
             help="if no gradient is needed, np.quantile(x.numpy(), q, method=...)",
         )
     low, high = span
-    if type(q) is Tensor and not np.all((q._value >= low) & (q._value <= high)):
-        raise ArgumentError(f"q must be from {low} to {high}")
+    if has_values(q):
+        is_inside = reductions.all((q >= low) & (q <= high))
+        if not number_of(is_inside, "quantile"):
+            raise ArgumentError(f"q must be from {low} to {high}")
     if high != 1:
         q = q / high
     x, dtype = _widened(x, "quantile")
@@ -401,129 +404,6 @@ def _interpolated(a: Tensor, b: Tensor, part: Tensor) -> Tensor:
     way = b - a
     from_b = b - way * (1 - part)
     return elementwise.where(part >= 0.5, from_b, a + way * part)
-
-
-# Counting into bins
-
-
-@named
-def bincount(x: Any, /, weights: Any = None, *, minlength: int = 0) -> Tensor:
-    """How often each of 0, 1, ... occurs, or the sums of the weights that go with it.
-
-    The size of the result depends on the values of `x`, which therefore cannot be
-    traced; the weights can, and have a gradient.
-
-    >>> import tapejit as tj
-    >>> print(tj.bincount(tj.asarray([0, 2, 2])))
-    [1 0 2]
-    >>> print(tj.bincount(tj.asarray([0, 2, 2]), tj.asarray([0.5, 1.0, 2.0])))
-    [0.5 0.  3. ]
-    """
-    x = as_operand(x, "bincount")
-    if x.dtype.kind not in "iub" and x.size:
-        raise DTypeError(
-            f"counts integers, got {x._type}", help="convert with .astype(tj.int64)"
-        )
-    if x.ndim != 1:
-        raise ShapeError(f"takes a vector, got {x._type}", help="write x.flatten()")
-    values = value_of(x, "bincount").astype(np.int64)
-    if values.size and values.min() < 0:
-        raise ArgumentError(f"takes no negative integers, got {values.min()}")
-    if minlength < 0:
-        raise ArgumentError(f"minlength cannot be negative, got {minlength}")
-    length = max(int(values.max(initial=-1)) + 1, int(minlength))
-    return _totals(values, _as_weights(weights, x), length)
-
-
-def _as_weights(weights: Any, x: Tensor) -> Tensor | None:
-    if weights is None:
-        return None
-    share = as_operand(weights, "bincount")
-    if share.shape != x.shape:
-        raise ShapeError(f"weights of {share._type} for elements of {x._type}")
-    return share
-
-
-def _totals(places: Any, weights: Tensor | None, length: int) -> Tensor:
-    """The number, or the sum of the weights, of what falls into each place."""
-    if weights is None:
-        counts = np.bincount(places, minlength=length)
-        return Tensor(counts.astype(np.int64, copy=False))
-    if not is_differentiable(weights.dtype):
-        weights = cast(weights, default_float())
-    return scatter_add(zeros(length, dtype=weights.dtype), places, weights)
-
-
-@named
-def histogram(
-    x: Any,
-    /,
-    bins: Any = 10,
-    range: Any = None,
-    *,
-    density: bool = False,
-    weights: Any = None,
-) -> tuple[Tensor, Tensor]:
-    """How many elements fall between each two edges, and the edges, as NumPy does.
-
-    `bins` is a number of bins of equal width, a sequence of edges, or one of NumPy's
-    rules by name. Counts are integers and have no gradient; sums of `weights` have one
-    for the weights.
-
-    >>> import tapejit as tj
-    >>> counts, edges = tj.histogram(tj.asarray([1.0, 2.0, 2.5]), bins=[0, 2, 4])
-    >>> print(counts, edges)
-    [1 2] [0 2 4]
-    """
-    x = as_operand(x, "histogram")
-    if is_complex(x.dtype):
-        raise DTypeError(f"complex numbers have no order, got {x._type}")
-    values = value_of(x, "histogram").reshape(-1)
-    if values.dtype.name == "bfloat16":
-        values = values.astype(np.float32)
-    if isinstance(bins, Tensor) or hasattr(bins, "_operand"):
-        bins = value_of(as_operand(bins), "histogram")
-    token = silence()
-    try:
-        edges = np.histogram_bin_edges(values, bins, range)
-    except ValueError as error:
-        raise ArgumentError(str(error)) from None
-    finally:
-        restore(token)
-    places = np.searchsorted(edges, values, side="right") - 1
-    last = len(edges) - 1
-    places = np.where(values == edges[-1], last - 1, places)
-    is_inside = (places >= 0) & (places < last)
-    share = _as_weights(weights, x)
-    if share is not None:
-        share = take(reshape(share, (-1,)), np.nonzero(is_inside)[0], axis=0)
-    counts = _totals(places[is_inside], share, last)
-    ends = Tensor(edges)
-    if density:
-        widths = getitem(ends, slice(1, None)) - getitem(ends, slice(None, -1))
-        counts = counts / widths / reductions.sum(counts)
-    return counts, ends
-
-
-@named
-def digitize(x: Any, bins: Any, /, *, right: bool = False) -> Tensor:
-    """The number of the bin that each element is in, for ascending or descending edges.
-
-    `right` says that a bin includes its right edge instead of the left one.
-
-    >>> import tapejit as tj
-    >>> print(tj.digitize(tj.asarray([0.5, 1.0, 9.0]), [0.0, 1.0, 2.0]))
-    [1 2 3]
-    """
-    x, edges = operands((x, as_operand(bins)), "digitize")
-    line = value_of(edges, "digitize")
-    side = "left" if right else "right"
-    if np.all(line[1:] >= line[:-1]):
-        return searchsorted(edges, x, side=side)
-    if not np.all(line[1:] <= line[:-1]):
-        raise ArgumentError("bins must be monotonic", help="sort them with tj.sort")
-    found = searchsorted(flip(edges), x, side=side)
-    return elementwise.subtract(edges.size, found)
 
 
 # NumPy's parameters
@@ -573,10 +453,7 @@ def numpy_spread(function: Any) -> Any:
 
 __all__ = [
     "average",
-    "bincount",
     "count_nonzero",
-    "digitize",
-    "histogram",
     "median",
     "nanmax",
     "nanmean",

@@ -82,15 +82,16 @@ class GradientTape:
     # Life
 
     def __enter__(self) -> GradientTape:
-        if self._is_recording:
+        recording = self._recording
+        if recording is not None and recording.thread is not None:
             raise ArgumentError(
                 "this tape is recording already",
                 help="a tape can be entered again after its block has ended",
             )
         self._scope = SCOPE.get()
         self._origin = user_origin(2)
-        if self._recording is None or self._is_used_up:
-            self._recording = Recording(watches_variables=self._watch_accessed)
+        if recording is None or self._is_used_up:
+            self._recording = Recording(self._watch_accessed)
             self._is_used_up = False
         self._start()
         return self
@@ -113,9 +114,14 @@ class GradientTape:
         A tape that was stopped from another context is still listed in this one: the
         stopped ones go too.
         """
-        assert self._recording is not None
-        self._recording.thread = None
-        TAPES.set(tuple([tape for tape in TAPES.get() if tape.thread is not None]))
+        recording = self._recording
+        assert recording is not None
+        recording.thread = None
+        tapes = TAPES.get()
+        if len(tapes) == 1 and tapes[0] is recording:
+            TAPES.set(())  # the usual case
+        else:
+            TAPES.set(tuple([tape for tape in tapes if tape.thread is not None]))
 
     def _entered(self, what: str) -> Recording:
         if self._recording is None:

@@ -69,6 +69,10 @@ class Tensor(Operators):
     def _type(self) -> TensorType:
         return TensorType(self._value.dtype, self._value.shape)
 
+    @property
+    def _shown_type(self) -> TensorType:
+        return self._type
+
     # As NumPy
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -195,11 +199,17 @@ class TracedTensor(Tensor):
 
     @property
     def shape(self) -> Any:
-        return self._value.shape
+        return self._trace.shape_of(self._value)
 
     @property
     def _type(self) -> TensorType:
         return self._value.tensor_type
+
+    @property
+    def _shown_type(self) -> TensorType:
+        """The type of the tensor in the call that is traced, without symbolic sizes."""
+        state = self._trace.state
+        return self._type if state is None else state.facts.shown(self._type)
 
     def _needed(self, what: str) -> np.ndarray[Any, Any]:
         """The value, where the trace can tell it."""
@@ -207,12 +217,19 @@ class TracedTensor(Tensor):
             from tapejit.api.dispatch import leaked
 
             raise leaked(self)
+        self._mark_left()
         value: np.ndarray[Any, Any] = self._trace.needs_value(self, what)
         return value
+
+    def _mark_left(self) -> None:
+        from tapejit.api.recording import mark_left
+
+        mark_left(self)
 
     def _answer(self, what: str) -> Any:
         """What Python's `bool`, `int`, `index`, ... of this one element is based on."""
         if what in ("bool", "int", "index") and not self._trace.is_over:
+            self._mark_left()
             return self._trace.ask(self, what)
         return self._needed(f"{what}()").reshape(())[()]
 
@@ -238,3 +255,6 @@ class TracedTensor(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tensor(self._needed("pickle")).__reduce__()
+
+
+TracedTensor.__name__ = "Tensor"  # in messages: to the user it is one

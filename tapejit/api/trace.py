@@ -17,11 +17,14 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tapejit import ir, tree
 from tapejit.api.dispatch import (
     TAPES,
     TRACE,
     apply,
+    apply_traced,
     as_operand,
     described_node,
     effect,
@@ -31,6 +34,7 @@ from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import config
 from tapejit.errors import ArgumentTypeError, TapejitError
 from tapejit.ir.graph import Graph
+from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import (
     LITERAL,
     ORIGIN,
@@ -75,7 +79,26 @@ class Trace:
 
     def parameter(self, name: str, type: TensorType) -> TracedTensor:
         """A new argument of the function."""
+        if self.state is not None:
+            type = type.with_shape(self.state.facts.plain(type.shape))
         return TracedTensor(param(name, type), self, Made(f"argument {name}", None))
+
+    def shape_of(self, node: Node) -> tuple[Any, ...]:
+        """The shape of a Node, as the traced function meets it."""
+        shape: tuple[Any, ...] = node.shape
+        state = self.state
+        if state is None or not state.facts.actual:
+            return shape
+        return state.facts.shape(shape)
+
+    def prepared(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]
+    ) -> tuple[Sequence[Tensor], dict[str, Any]]:
+        """Operands and attributes with the symbolic sizes that the op needs."""
+        state = self.state
+        if state is None or not state.facts.actual:
+            return inputs, attrs
+        return state.facts.prepared(op, inputs, attrs)
 
     def node_of(self, x: Tensor) -> Node:
         """The Node that stands for a tensor in this trace."""
@@ -95,6 +118,8 @@ class Trace:
     def effect(self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> None:
         """Note an effect, to happen when the Graph runs."""
         nodes = tuple(self.node_of(x) for x in inputs)
+        if self.state is not None:
+            attrs = {key: self.state.facts.plain(x) for key, x in attrs.items()}
         self.effects.append((op, nodes, attrs, user_origin(3)))
 
     def chain(self, token: Node | None = None) -> Node | None:
@@ -115,6 +140,14 @@ class Trace:
     def ask(self, x: TracedTensor, kind: str) -> Any:
         """A value that Python decides on: `bool`, `int` or `index`."""
         return self.needs_value(x, f"{kind}()")
+
+    def number(self, x: TracedTensor, what: str) -> int:
+        """An integer without axes on which the shape of a result depends."""
+        return int(self.needs_value(x, what))
+
+    def count_true(self, mask: TracedTensor, what: str) -> int:
+        """How many elements a mask selects."""
+        return int(np.count_nonzero(self.needs_value(mask, what)))
 
     def record(
         self,
@@ -222,5 +255,8 @@ def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
         else:
             operands = [values[x] for x in node.inputs]
             with origin_of(node.origin):
-                values[node] = apply(node.op, *operands, **node.attrs)
+                if has_dims(node):  # also of tensors that have no symbolic sizes
+                    values[node] = apply_traced(node.op, operands, dict(node.attrs))
+                else:
+                    values[node] = apply(node.op, *operands, **node.attrs)
     return [values[node] for node in graph.outputs]

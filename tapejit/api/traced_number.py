@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import ops, tree
-from tapejit.api.dispatch import HANDLES, TRACED_FLOATS, apply, cast
+from tapejit.api.dispatch import HANDLES, TRACED_NUMBERS, apply, cast
 from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.dims import Dim
 from tapejit.ir.node import Op
 from tapejit.types import DType
 
@@ -31,13 +32,14 @@ class TracedFloat:
     """A weak float whose value is an input of the function being traced.
 
     `tensor` is its float64, `value` what it is in this call, `positions` the arguments
-    it comes from.
+    it comes from and the symbolic sizes.
     """
 
     __slots__ = ("positions", "tensor", "value")
+    sample = 1.0  # a weak number of this kind
 
     def __init__(
-        self, tensor: TracedTensor, value: float, positions: frozenset[int]
+        self, tensor: TracedTensor, value: float, positions: frozenset[int | Dim]
     ) -> None:
         self.tensor = tensor
         self.value = value
@@ -45,7 +47,11 @@ class TracedFloat:
 
     def asked(self) -> float:
         """The value, which makes the trace one for this value alone."""
-        self.tensor._trace.asked |= self.positions
+        for source in self.positions:
+            if isinstance(source, Dim):
+                self.tensor._trace.facts.fix(source)
+            else:
+                self.tensor._trace.asked.add(source)
         return self.value
 
     def in_dtype(self, dtype: DType) -> Tensor:
@@ -123,7 +129,9 @@ _PYTHON: Final[dict[str, Callable[[float, float], float]]] = {
 }
 
 
-def _parts(x: Any) -> tuple[Tensor, float, frozenset[int]]:
+def _parts(x: Any) -> tuple[Tensor, float, frozenset[int | Dim]]:
+    if type(x) is not TracedFloat and type(x) in TRACED_NUMBERS:
+        x = x.weak_float()
     if isinstance(x, TracedFloat):
         return x.tensor, x.value, x.positions
     return Tensor(np.float64(x)), float(x), frozenset()
@@ -168,4 +176,4 @@ for _name in (
 ):
     setattr(TracedFloat, f"__{_name}__", _asking(f"__{_name}__"))
 
-TRACED_FLOATS.add(TracedFloat)
+TRACED_NUMBERS.add(TracedFloat)

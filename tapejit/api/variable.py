@@ -30,6 +30,7 @@ from tapejit.api.dispatch import (
     apply,
     cast,
     convert,
+    leaked,
     warn_user,
 )
 from tapejit.api.indexing import flat_positions, getitem
@@ -47,6 +48,7 @@ from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
     DTypeError,
+    OutOfRangeError,
     ShapeError,
     UnsupportedError,
     VariableError,
@@ -103,15 +105,18 @@ class Variable(Operators):
             raise ArgumentTypeError("the constraint of a Variable is a function")
         kind = None if dtype is None else as_dtype(dtype)
         value = asarray(initial_value, dtype=kind)
-        trace = TRACE.get()
+        trace, initial = TRACE.get(), None
         if isinstance(value, TracedTensor):
+            if value._trace.is_over:
+                raise leaked(value)
             state = None if trace is None else trace.state
             if state is None or state is not trace:
                 raise UnsupportedError(
                     "a Variable cannot be made of a tensor that is being traced",
                     help="create it outside the function",
                 )
-            value = Tensor(state.value_of(value._value))
+            initial = value._value
+            value = Tensor(state.value_of(initial))
         self._name = "Variable" if name is None else str(name)
         self._trainable = bool(trainable)
         self._constraint = constraint
@@ -120,7 +125,7 @@ class Variable(Operators):
         self._tensor = self._holding(aligned_copy(value._value))
         _alive[self._serial] = self
         if trace is not None and trace.state is not None:
-            trace.state.note_created(self)
+            trace.state.note_created(self, initial)
 
     def _holding(self, array: Any) -> Tensor:
         return Tensor(array[()], Made("variable", None, self._name))
@@ -172,6 +177,12 @@ class Variable(Operators):
             if tensor._id not in tape.nodes:
                 tape.note_read(self, tensor)
         return tensor
+
+    def _note_read(self, tensor: Tensor) -> None:
+        """Tell the tapes that `tensor`, the value this holds or held, was read."""
+        for tape in TAPES.get():
+            if tensor._id not in tape.nodes:
+                tape.note_read(self, tensor)
 
     def value(self) -> Tensor:
         """The current value as a tensor, which later assignments do not change.
@@ -298,6 +309,8 @@ class Variable(Operators):
         """A value that fits this variable exactly, or an error that says why not."""
         if isinstance(value, (Tensor, Variable)):
             tensor = asarray(value)
+            if isinstance(tensor, TracedTensor) and tensor._trace.is_over:
+                raise leaked(tensor, name)
             if isinstance(tensor, TracedTensor) and not tensor._trace.holds_state:
                 raise UnsupportedError(
                     f"{self._name} cannot be assigned while a function is mapped",
@@ -338,17 +351,12 @@ class Variable(Operators):
         return cast(given, self.dtype)
 
     def _warn_if_tracked(self, tensor: Tensor, name: str) -> None:
-        global _tracked_warned
         mark_left(tensor, f"was assigned to variable {self._name!r} ({name})")
-        if _tracked_warned or not tensor._id:
-            return
-        if any(tensor._id in tape.nodes for tape in TAPES.get()):
-            _tracked_warned = True
-            warn_user(
-                f"{name} of a value that a tape is recording: no gradient flows "
-                "through an assignment; use the value itself where the gradient is "
-                "wanted"
-            )
+        trace = TRACE.get()
+        if trace is not None and trace.state is not None:
+            trace.state.note_taken(tensor, name)
+        if tensor._id and any(tape.tracks(tensor) for tape in TAPES.get()):
+            warn_tracked(name)
 
     def scatter_add(self, indices: Any, updates: Any) -> Tensor:
         """Add `updates` at integer positions along the first axis.
@@ -371,7 +379,8 @@ class Variable(Operators):
     def _scatter(
         self, name: str, indices: Any, updates: Any, write: Callable[..., None]
     ) -> Tensor:
-        index = asarray(indices)
+        is_empty = isinstance(indices, (list, tuple)) and not indices
+        index = asarray(indices, dtype=np.dtype(np.int32) if is_empty else None)
         if index.dtype.kind not in "iu":
             raise DTypeError(f"indices are integers, got {index._type}", op=name)
         return self._write_part(name, index, updates, write)
@@ -383,7 +392,11 @@ class Variable(Operators):
 
         In a trace: read, scatter, write.
         """
-        selected = flat_positions(self, key)
+        try:
+            selected = flat_positions(self, key)
+        except OutOfRangeError:
+            getitem(self._tensor, key)  # says it in terms of the variable
+            raise
         source = asarray(updates)
         if any(_is_mapped(x) for x in (selected, source)):
             raise UnsupportedError(
@@ -478,6 +491,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 _tracked_warned = False
+
+
+def warn_tracked(name: str) -> None:
+    """Say once that no gradient flows through an assignment."""
+    global _tracked_warned
+    if not _tracked_warned:
+        _tracked_warned = True
+        warn_user(
+            f"{name} of a value that a tape is recording: no gradient flows through an "
+            "assignment; use the value itself where the gradient is wanted"
+        )
 
 
 class PartOf(Made):

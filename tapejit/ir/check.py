@@ -35,7 +35,7 @@ from tapejit.binding import bind_shapes
 from tapejit.dims import Dim, evaluate, free_names
 from tapejit.errors import GraphError
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, OPS, PARAM, Derived, Node
+from tapejit.ir.node import LITERAL, OPS, PARAM, UNLISTED, Derived, Node
 from tapejit.ir.printer import Line, Writer
 from tapejit.types import TensorType, TokenType, TupleType, Type
 
@@ -85,7 +85,7 @@ def _check_inputs(graph: Graph) -> None:
 
 
 def _check_op(graph: Graph, node: Node) -> None:
-    if OPS.get(node.op.name) is not node.op:
+    if node.op not in (OPS.get(node.op.name), UNLISTED.get(node.op.name)):
         _fail(graph, node, 2, f"{node.op.name} is not a registered op")
     if node.op is PARAM:
         _fail(graph, node, 3, f"parameter {node.name} is reached but is no input")

@@ -5,7 +5,8 @@ bound, the registers it reads, the register it writes, and the registers that no
 reads afterwards. Values are let go as soon as the last reader has run, so a program
 holds no more than a compiled one would.
 
-Symbolic sizes are bound first, from the shapes of the arguments.
+Symbolic sizes are bound first, from the shapes of the arguments; the steps of the sizes
+met last are kept, so that a program is bound once per size.
 
 Start reading at `interpret`.
 """
@@ -13,15 +14,16 @@ Start reading at `interpret`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import CodeType
 from typing import Any, Final
 
 import numpy as np
 
 from tapejit.binding import bind_shapes
 from tapejit.dims import Dim, evaluate
-from tapejit.errors import ArgumentTypeError
+from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.numpy_adapter import restore, silence
@@ -69,9 +71,15 @@ class Program:
     The first run goes through the steps one by one. A program that runs again is
     worth compiling: the same steps as a Python function, one line each, which costs
     0.05 µs a step where the loop costs 0.3.
+
+    `symbolic_axes` are the inputs' axes of symbolic size; `bound` holds what runs for
+    their sizes: the steps, and from the second run on a function. All those functions
+    have the same `source`, they differ in the attributes they are bound to, and in the
+    numbers that the `sized` steps compute of nothing but sizes, once per function.
     """
 
     __slots__ = (
+        "bound",
         "compiled",
         "has_run",
         "input_types",
@@ -79,7 +87,10 @@ class Program:
         "nodes",
         "outputs",
         "registers",
+        "sized",
+        "source",
         "steps",
+        "symbolic_axes",
     )
 
     def __init__(self, graph: Graph) -> None:
@@ -105,8 +116,19 @@ class Program:
             self.registers[at] = value
         self.outputs = tuple(index[node] for node in graph.outputs)
         self.is_symbolic = any(has_dims(node) for node in (*graph.inputs, *running))
+        self.symbolic_axes = tuple(
+            (at, axis)
+            for at, kind in enumerate(self.input_types)
+            if isinstance(kind, TensorType)
+            for axis, size in enumerate(kind.shape)
+            if isinstance(size, Dim)
+        )
+        self.bound: dict[tuple[int, ...], Any] = {}
+        self.source: Source | None = None
         self.nodes = tuple(running)
-        self.steps = _steps(running, index, kept={*self.outputs, *constants})
+        self.sized = _sized_steps(running) if self.is_symbolic else ()
+        constant = {index[running[at]] for at in self.sized}
+        self.steps = _steps(running, index, {*self.outputs, *constants, *constant})
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """The outputs; `arguments` is emptied so that values can be let go."""
@@ -114,20 +136,49 @@ class Program:
         try:
             if self.compiled is not None:
                 return self.compiled(arguments)
-            if self.has_run and not self.is_symbolic:
-                self.compiled = compile_steps(
-                    self.steps, len(self.input_types), self.registers, self.outputs
-                )
+            if self.is_symbolic:
+                return self._run_bound(arguments)
+            if self.has_run:
+                self.compiled = self._compile(self.steps, self.registers)
                 return self.compiled(arguments)
             self.has_run = True
-            return self._run_steps(arguments)
+            return self._run_steps(arguments, self.steps)
         finally:
             restore(token)
 
-    def _run_steps(self, arguments: list[Any]) -> list[Any]:
+    def _run_bound(self, arguments: list[Any]) -> list[Any]:
+        """Run for the sizes of these arguments, as far prepared as they were met."""
+        key = tuple([arguments[at].shape[axis] for at, axis in self.symbolic_axes])
+        found = self.bound.get(key)
+        if found is None:
+            steps = self._bound(arguments)
+            if len(self.bound) >= MAX_BOUND:
+                oldest, *_ = list(self.bound)  # at once: other threads add to it
+                self.bound.pop(oldest, None)
+            self.bound[key] = steps
+            return self._run_steps(arguments, steps)
+        if isinstance(found, list):
+            registers = self.registers.copy()
+            try:
+                for at in self.sized:
+                    function, reads, writes, _ = found[at]
+                    registers[writes] = function(*[registers[x] for x in reads])
+            except Exception:  # then it is a step of the run that fails
+                return self._run_steps(arguments, found)
+            found = self.bound[key] = self._compile(found, registers)
+        return found(arguments)
+
+    def _compile(
+        self, steps: Sequence[Step], registers: Sequence[Any]
+    ) -> Callable[[list[Any]], list[Any]]:
+        inputs = len(self.input_types)
+        if self.source is None:
+            self.source = source_of(steps, inputs, self.outputs, self.sized)
+        return self.source.bound_to(steps, inputs, registers)
+
+    def _run_steps(self, arguments: list[Any], steps: Sequence[Step]) -> list[Any]:
         registers = self.registers.copy()
         registers[: len(arguments)] = arguments
-        steps = self._bound(arguments) if self.is_symbolic else self.steps
         arguments.clear()
         for at, (function, reads, writes, last) in enumerate(steps):  # noqa: B007
             registers[writes] = function(*[registers[x] for x in reads])
@@ -161,11 +212,28 @@ class Program:
         bound: list[Step] = []
         for function, reads, writes, last in self.steps:
             if isinstance(function, partial):
-                attrs = {k: bind_dims(v, sizes) for k, v in function.keywords.items()}
-                function = partial(function.func, **attrs)
+                function = _bound_function(function, sizes)
             bound.append((function, reads, writes, last))
         return bound
 
+
+def _bound_function(function: partial[Any], sizes: Mapping[str, int]) -> Any:
+    """A step for these sizes; what has no value for them fails when it is run.
+
+    A guard before it may stop the run, because the step is not meant for the sizes.
+    """
+    try:
+        attrs = {k: bind_dims(v, sizes) for k, v in function.keywords.items()}
+    except ArithmeticError as error:
+        return partial(_fail, ArgumentError(str(error)))
+    return partial(function.func, **attrs)
+
+
+def _fail(error: Exception, *arrays: Any) -> Any:
+    raise error
+
+
+MAX_BOUND: Final = 64  # how many sizes a program stays bound to
 
 COMPILED: Final = "<tapejit program>"
 
@@ -177,31 +245,61 @@ INFIX: Final[dict[Any, str]] = {
 }
 
 
-def compile_steps(
+class Source:
+    """The steps as the code of one Python function of a list, which it empties.
+
+    `calls` are the steps that call a function of their own, by its name in the code.
+    """
+
+    __slots__ = ("calls", "code", "step_of_line")
+
+    def __init__(
+        self, code: CodeType, calls: dict[str, int], step_of_line: dict[int, int]
+    ) -> None:
+        self.code = code
+        self.calls = calls
+        self.step_of_line = step_of_line
+
+    def bound_to(
+        self, steps: Sequence[Step], inputs: int, registers: Sequence[Any]
+    ) -> Callable[[list[Any]], list[Any]]:
+        """The function that calls those of `steps`."""
+        names: dict[str, Any] = {
+            f"r{at}": value
+            for at, value in enumerate(registers)
+            if at >= inputs and value is not None
+        }
+        names["__name__"] = __name__  # its frames are tapejit's, not the user's
+        names["STEP_OF_LINE"] = self.step_of_line
+        for name, at in self.calls.items():
+            names[name] = steps[at][0]
+        exec(self.code, names)
+        # Taken out of its own globals, or the two would keep each other alive.
+        return names.pop("program")  # type: ignore[no-any-return]
+
+
+def source_of(
     steps: Sequence[Step],
     inputs: int,
-    registers: Sequence[Any],
     outputs: Sequence[int],
-) -> Callable[[list[Any]], list[Any]]:
-    """The steps as one Python function of a list, which it empties."""
-    names: dict[str, Any] = {
-        f"r{at}": value
-        for at, value in enumerate(registers)
-        if at >= inputs and value is not None
-    }
-    names["__name__"] = __name__  # its frames are tapejit's, not the user's
+    without: Collection[int] = (),
+) -> Source:
+    """The code of a program, one line for each step but those `without`."""
     arguments = "".join(f"r{at}, " for at in range(inputs))
     lines = [f"({arguments}) = arguments"] if inputs else []
     lines.append("arguments.clear()")
+    calls: dict[str, int] = {}
     step_of_line: dict[int, int] = {}
     for at, (function, reads, writes, last) in enumerate(steps):
+        if at in without:
+            continue
         sources = [f"r{x}" for x in reads]
         if function in INFIX:
             value = f" {INFIX[function]} ".join(sources)
         elif function is operator.neg:
             value = f"-{sources[0]}"
         else:
-            names[f"f{at}"] = function
+            calls[f"f{at}"] = at
             value = f"f{at}({', '.join(sources)})"
         lines.append(f"r{writes} = {value}")
         step_of_line[len(lines) + 1] = at
@@ -209,10 +307,24 @@ def compile_steps(
             lines.append("del " + ", ".join(f"r{x}" for x in last))
     lines.append(f"return [{', '.join(f'r{x}' for x in outputs)}]")
     source = "def program(arguments):\n" + "".join(f"    {line}\n" for line in lines)
-    names["STEP_OF_LINE"] = step_of_line
-    exec(compile(source, COMPILED, "exec"), names)
-    # Taken out of its own globals, or the two would keep each other alive.
-    return names.pop("program")  # type: ignore[no-any-return]
+    return Source(compile(source, COMPILED, "exec"), calls, step_of_line)
+
+
+def _sized_steps(running: Sequence[Node]) -> tuple[int, ...]:
+    """The steps that compute numbers of sizes and literals only."""
+    numbers: set[Node] = set()
+    found: list[int] = []
+    for at, node in enumerate(running):
+        is_number = isinstance(node.type, TensorType) and not node.type.shape
+        known = all(x.op is LITERAL or x in numbers for x in node.inputs)
+        # An op with a lane expression is elementwise: it has no effects and no state.
+        is_pure = node.op.name == "dim_value" or (
+            node.op.scalar is not None and bool(node.inputs)
+        )
+        if is_number and known and is_pure:
+            numbers.add(node)
+            found.append(at)
+    return tuple(found)
 
 
 def _steps(

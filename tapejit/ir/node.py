@@ -143,7 +143,7 @@ class Op:
         return f"Op({self.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (OPS.__getitem__, (self.name,))
+        return (op_named, (self.name,))
 
 
 def _imported_when_called(path: str) -> Rule:
@@ -172,6 +172,19 @@ class Registry(dict[str, Op]):
 OPS: Final = Registry()
 
 
+# Ops that take part in graphs which are run but never written down, because a value
+# or an attribute of theirs has no text.
+UNLISTED: Final[dict[str, Op]] = {}
+
+
+def register_unlisted(op: Op) -> Op:
+    """Make an op known without an entry in the registry of what can be read back."""
+    if op.name in OPS or op.name in UNLISTED:
+        raise ArgumentError(f"op {op.name!r} is registered twice")
+    UNLISTED[op.name] = op
+    return op
+
+
 def register(op: Op) -> Op:
     """Add a record to the registry, checking what can be checked cheaply."""
     if op.name in OPS:
@@ -188,6 +201,11 @@ def register(op: Op) -> Op:
         raise ArgumentError(f"op {op.name!r} needs both vjp and jvp")
     OPS[op.name] = op
     return op
+
+
+def op_named(name: str) -> Op:
+    """The op of this name, listed or not."""
+    return UNLISTED[name] if name in UNLISTED else OPS[name]
 
 
 class Derived:

@@ -2,8 +2,9 @@
 
 `read` marks the value of a variable at one point of the program, `reread` its value
 after an assignment, `item` projects one result of several, `call` runs a Graph,
-`guard` is an effect that stops a run whose value differs from the one the graph was
-specialised for.
+`dim_value` is a symbolic size as a number, `with_shape` says in other words what shape
+something has, `guard` is an effect that stops a run whose value differs from the one
+the graph was specialised for.
 
 Effects form one chain: an effect takes the previous link as its last input and
 results in the next one, so nothing can be pruned or reordered without breaking it.
@@ -13,12 +14,15 @@ Start reading at `read`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.binding import bind_shapes
+from tapejit.dims import Shape, Size, require_size, substitute
+from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Node, Op, register
 from tapejit.types import TOKEN, TensorType, TokenType, TupleType, Type
@@ -158,12 +162,40 @@ def call_type(*inputs: Type, graph: Graph) -> TupleType:
         raise ArgumentTypeError(
             f"{graph.name} takes {len(expected)} inputs, got {len(inputs)}"
         )
+    sizes: dict[str, int] = {}
+    if inputs != expected:
+        sizes = _sizes_of_call(inputs, expected)
     for at, (given, wanted) in enumerate(zip(inputs, expected, strict=True)):
-        if given != wanted:
+        if given != bound_type(wanted, sizes):
             raise ArgumentTypeError(
                 f"input {at} of {graph.name} is {wanted}, got {given}"
             )
-    return TupleType(tuple(node.type for node in graph.outputs))
+    return TupleType(tuple(bound_type(node.type, sizes) for node in graph.outputs))
+
+
+def _sizes_of_call(inputs: Sequence[Type], expected: Sequence[Type]) -> dict[str, int]:
+    """The symbolic sizes of a Graph for inputs whose sizes are known."""
+    pairs = [
+        (wanted.shape, given.shape)
+        for given, wanted in zip(inputs, expected, strict=True)
+        if isinstance(wanted, TensorType)
+        and isinstance(given, TensorType)
+        and given.is_static
+    ]
+    try:
+        actual: Any = [given for _, given in pairs]  # ints all of them
+        return bind_shapes([wanted for wanted, _ in pairs], actual)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def bound_type(type: Type, sizes: Mapping[str, int]) -> Type:
+    """A type with its symbolic sizes replaced by numbers."""
+    if isinstance(type, TupleType):
+        return TupleType(tuple(bound_type(part, sizes) for part in type.items))
+    if not isinstance(type, TensorType) or not sizes or type.is_static:
+        return type
+    return type.with_shape(tuple(substitute(size, sizes) for size in type.shape))
 
 
 def _call_eval(*arrays: Any, graph: Graph) -> tuple[Any, ...]:
@@ -173,6 +205,77 @@ def _call_eval(*arrays: Any, graph: Graph) -> tuple[Any, ...]:
 # How a call differentiates and batches is a matter of its body: the passes that
 # rewrite bodies give it its rules.
 call = register(Op("call", type_rule=call_type, eval=_call_eval, differentiable=False))
+
+
+def dim_value_type(*, size: Size) -> TensorType:
+    require_size(size)
+    return TensorType(np.dtype(np.int64), ())
+
+
+def _dim_value_eval(*, size: int) -> Any:
+    return np.int64(size)
+
+
+# A size where a number is wanted: it is known when the shapes of the inputs are.
+dim_value = register(
+    Op(
+        "dim_value",
+        type_rule=dim_value_type,
+        eval=_dim_value_eval,
+        differentiable=False,
+        is_cheap=True,
+    )
+)
+
+
+def with_shape_type(x: Type, *, shape: Shape) -> TensorType:
+    if not isinstance(x, TensorType):
+        raise ArgumentTypeError(f"takes a tensor, got {x}")
+    is_other = len(shape) != x.ndim or any(
+        isinstance(old, int) and isinstance(new, int) and old != new
+        for old, new in zip(x.shape, shape, strict=True)
+    )
+    if is_other:
+        raise ShapeError(f"{x} does not have the shape {shape}")
+    return x.with_shape(shape)
+
+
+def _with_shape_eval(x: Any, *, shape: tuple[int, ...]) -> Any:
+    if x.shape != shape:
+        raise ShapeError(f"the shape is {x.shape} and was taken for {shape}")
+    return x
+
+
+def with_shape_vjp(g: Node, out: Node, x: Node, *, shape: Shape) -> tuple[Node]:
+    return (with_shape(g, shape=x.shape),)
+
+
+def with_shape_jvp(
+    tangents: tuple[Node, ...], out: Node, x: Node, *, shape: Shape
+) -> Node:
+    return with_shape(tangents[0], shape=shape)
+
+
+def _batch_with_shape(
+    size: Size, inputs: tuple[Node, ...], batched: Any, *, shape: Shape
+) -> Node:
+    return with_shape(*inputs, shape=(size, *shape))
+
+
+# The same tensor, its shape written with other sizes that are known to be equal: a
+# guard has found `n` to be `m`, or to be 5.
+with_shape = register(
+    Op(
+        "with_shape",
+        type_rule=with_shape_type,
+        eval=_with_shape_eval,
+        vjp=with_shape_vjp,
+        jvp=with_shape_jvp,
+        batch=_batch_with_shape,
+        conj_linear=True,
+        is_cheap=True,
+    )
+)
 
 
 def guard_type(x: Type, token: Type, *, expected: bool | int) -> TokenType:

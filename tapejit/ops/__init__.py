@@ -120,10 +120,7 @@ if TYPE_CHECKING:
         convolve,
     )
     from tapejit.ops.custom_rules import (
-        custom,
         custom_call,
-        custom_jvp,
-        custom_vjp,
     )
     from tapejit.ops.decompositions import (
         cholesky,
@@ -305,7 +302,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "qr",
         "svd",
     ),
-    "custom_rules": ("custom", "custom_call", "custom_jvp", "custom_vjp"),
+    "custom_rules": ("custom_call",),
     "effects": ("check", "print_values"),
     "transforms": ("fourier",),
     "masks": ("checked_categories", "true_positions"),
@@ -440,10 +437,7 @@ __all__ = [
     "cosh",
     "cumulative_prod",
     "cumulative_sum",
-    "custom",
     "custom_call",
-    "custom_jvp",
-    "custom_vjp",
     "det",
     "digamma",
     "div",

@@ -13,8 +13,11 @@ closure goes with the values of the step.
 
 Which arguments `grad_fn` gives a gradient is known only once it has run. A Node of
 `custom_vjp` states what it expects (`connected`); a callback that finds otherwise
-raises `Reconnected`, the finding is noted in `CONNECTED`, and the derivative is built
-again.
+raises `Reconnected`, and the derivative is built again with the finding in
+`CONNECTED`.
+
+These three are unlisted, for the text of a Graph cannot hold a callback.
+`custom_call`, their counterpart in traced functions, is.
 
 Start reading at `custom`, then `Callback`.
 """
@@ -22,13 +25,18 @@ Start reading at `custom`, then `Callback`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from tapejit.errors import ArgumentTypeError, UnsupportedError
+from tapejit.errors import (
+    ArgumentTypeError,
+    NotDifferentiableError,
+    UnsupportedError,
+)
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, Op, literal, register
+from tapejit.ir.node import Node, Op, literal, register, register_unlisted
 from tapejit.ir.structural import call
 from tapejit.ir.structural import results as results_of
 from tapejit.ops.movement import broadcast_to
@@ -82,9 +90,11 @@ class Reconnected(Exception):
         self.connected = connected
 
 
-# The Node of a callback -> which arguments have got a gradient from it, where that
-# has turned out to be other than all of them.
-CONNECTED: Final[WeakKeyDictionary[Node, tuple[bool, ...]]] = WeakKeyDictionary()
+# While a derivative is built: the Node of a callback -> which arguments get a gradient
+# from it, where that has turned out to be other than all of them.
+CONNECTED: Final[ContextVar[Mapping[Node, tuple[bool, ...]]]] = ContextVar(
+    "connected", default=MappingProxyType({})
+)
 
 
 def _check_opaque(callback: Type) -> None:
@@ -145,7 +155,7 @@ def _batch_custom_vjp(
 
 
 # `shapes` and `dtypes` are those of the results: one for each connected argument.
-custom_vjp = register(
+custom_vjp = register_unlisted(
     Op(
         "custom_vjp",
         type_rule=custom_vjp_type,
@@ -178,7 +188,7 @@ def _batch_custom_jvp(
 
 
 # `shapes` and `dtypes` are those of the results that are floating point.
-custom_jvp = register(
+custom_jvp = register_unlisted(
     Op(
         "custom_jvp",
         type_rule=custom_jvp_type,
@@ -219,7 +229,7 @@ def custom_pull(
         _zeros(x.type) if part is None else part
         for part, x in zip(g, values, strict=True)
     ]
-    connected = CONNECTED.get(callback, (True,) * len(arguments))
+    connected = CONNECTED.get().get(callback, (True,) * len(arguments))
     parts: list[Node | None] = [None] * len(arguments)
     places = [at for at, flag in enumerate(connected) if flag]
     if places:
@@ -273,7 +283,7 @@ def _batch_custom(
     )
 
 
-custom = register(
+custom = register_unlisted(
     Op(
         "custom",
         type_rule=custom_type,
@@ -379,6 +389,56 @@ custom_call = register(
     )
 )
 
+# A `grad_fn` that raised while it was traced raises again where it would have run. The
+# exception itself is kept beside the Graph, by its text, so that it keeps its type.
+ERRORS: Final[dict[str, Exception]] = {}
+MAX_ERRORS: Final = 256
+
+
+def note_error(error: Exception) -> str:
+    """The name by which `failed` raises an exception."""
+    name = f"{type(error).__name__}: {error}"
+    if len(ERRORS) >= MAX_ERRORS:
+        ERRORS.clear()
+    ERRORS[name] = error.with_traceback(None)  # its frames would keep the trace alive
+    return name
+
+
+def failed_type(
+    *operands: Type, error: str, shapes: Shapes, dtypes: DTypes
+) -> TupleType:
+    return TupleType(tuple(map(TensorType, dtypes, shapes)))
+
+
+def _failed_eval(
+    *arrays: Any, error: str, shapes: Shapes, dtypes: DTypes
+) -> tuple[Any, ...]:
+    raise ERRORS.get(error) or NotDifferentiableError(error)
+
+
+def _batch_failed(
+    size: Any,
+    inputs: tuple[Node, ...],
+    batched: Sequence[bool],
+    *,
+    error: str,
+    shapes: Shapes,
+    dtypes: DTypes,
+) -> Node:
+    rows = tuple((size, *shape) for shape in shapes)
+    return failed(*inputs, error=error, shapes=rows, dtypes=dtypes)
+
+
+failed = register_unlisted(
+    Op(
+        "failed",
+        type_rule=failed_type,
+        eval=_failed_eval,
+        batch=_batch_failed,
+        differentiable=False,
+    )
+)
+
 __all__ = [
     "CALLING",
     "CONNECTED",
@@ -388,4 +448,6 @@ __all__ = [
     "custom_call",
     "custom_jvp",
     "custom_vjp",
+    "failed",
+    "note_error",
 ]

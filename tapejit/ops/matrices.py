@@ -73,10 +73,12 @@ def lapack(compute: Rule, type_rule: Rule, *, failure: str, help: str) -> Rule:
     """An evaluation by LAPACK, whose failure is a `LinAlgError` of these words.
 
     NumPy raises the same error for shapes that do not fit, which the type rule words
-    better.
+    better. Nobody looks at the shapes of empty matrices, so the rule does at once.
     """
 
     def evaluate(*arrays: Any, **attrs: Any) -> Any:
+        if not all(x.size for x in arrays):
+            type_rule(*map(TensorType.of, arrays), **attrs)
         dtype = arrays[0].dtype
         is_half = dtype.itemsize == 2
         if is_half:

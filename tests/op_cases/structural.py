@@ -73,6 +73,19 @@ def structural(
     )
 
 
+def doubled(x: Node) -> Node:
+    """Twice `x`, without its derivative."""
+    return OPS["stop_gradient"](x + x)
+
+
+def custom_called(x: Node) -> Node:
+    """The same with its derivative, as a function with a gradient of its own."""
+    g = param("g", x.type)
+    body = Graph("double", (g,), (g + g,))
+    attrs = {"backward": body, "forward": body, "connected": (True,), "results": 1}
+    return item(OPS["custom_call"](x, doubled(x), **attrs), index=0)
+
+
 FLAG = Operand(integers=(EXPECTED, EXPECTED + 1), own=INDEX_DTYPES)
 
 CASES = [
@@ -106,6 +119,19 @@ CASES = [
     # other, so only this shows both.
     structural("reread", lambda x: x, lambda x: OPS["reread"](x, x), SHAPES),
     structural(
+        "dim_value",
+        ref.arithmetic(lambda x: x + 2, lambda n: n + 2),
+        lambda x: OPS["add"](x, OPS["cast"](OPS["dim_value"](size=2), dtype=x.dtype)),
+        SHAPES,
+        takes=NUMERIC,
+    ),
+    structural(
+        "with_shape",
+        lambda x: x,
+        lambda x: OPS["with_shape"](x, shape=x.shape),
+        SHAPES,
+    ),
+    structural(
         "guard",
         ref.arithmetic(lambda x, _: x + x, lambda n, _: 2 * n),
         guarded,
@@ -121,5 +147,12 @@ CASES = [
         lambda x: x,
         lambda x: Graph("start", (x,), (x,), first_token()),
         SHAPES,
+    ),
+    structural(
+        "custom_call",
+        ref.arithmetic(lambda x: x + x, lambda n: 2 * n),
+        custom_called,
+        SHAPES,
+        takes=INEXACT,
     ),
 ]

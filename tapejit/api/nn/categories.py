@@ -1,28 +1,22 @@
 """Integers that name categories: labels, and rows of a table.
 
 A category is an integer from 0 on. NumPy's negative indices have no place here: a
-label of -1 is a padding mark or a mistake, never the last class. So they are refused;
-while a function is traced, where values are not known, they are sent out of range, and
-reading there fails when the graph runs.
+label of -1 is a padding mark or a mistake, never the last class. So they are refused,
+by an op of its own: when a function is traced, that happens as its graph runs.
 
 Start reading at `embedding`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from tapejit import ops
-from tapejit.api.dispatch import apply, as_operand, cast
-from tapejit.api.elementwise import where
-from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.dispatch import apply, as_operand
+from tapejit.api.tensor import Tensor
 from tapejit.dims import Size
-from tapejit.errors import DTypeError, OutOfRangeError, ShapeError
+from tapejit.errors import DTypeError, ShapeError
 from tapejit.types import is_integer
-
-INT64: Final = np.dtype("int64")
 
 
 def embedding(table: Any, indices: Any, /) -> Tensor:
@@ -54,22 +48,7 @@ def categories(indices: Any, count: Size, label: str, name: str) -> Tensor:
             op=name,
             help="convert with .astype(tj.int64)",
         )
-    if isinstance(found, TracedTensor):
-        if found.dtype.kind == "u":
-            return found
-        wide = cast(found, INT64)
-        return where(wide < 0, count, wide)
-    values = found._value
-    is_wrong = (values < 0) | (values >= count)
-    if np.any(is_wrong):
-        at = np.unravel_index(np.argmax(is_wrong), np.shape(is_wrong))
-        place = f" at [{', '.join(map(str, map(int, at)))}]" if at else ""
-        raise OutOfRangeError(
-            f"{label} is from 0 to {count - 1}, got {values[at]}{place}",
-            op=name,
-            help="give padding any index in range, and mask it out afterwards",
-        )
-    return found
+    return apply(ops.checked_categories, found, count=count, label=label, name=name)
 
 
 __all__ = ["embedding"]

@@ -203,7 +203,7 @@ def huber(
     """
     name = "huber"
     if not delta > 0:
-        raise ArgumentError(f"delta is a positive number, got {delta}", op=name)
+        raise ArgumentError(f"delta is a positive number, got {float(delta)}", op=name)
     difference, dtype = _difference(predictions, targets, reduction, name)
     near = clip(difference, -delta, delta)
     return _reduced(near * (difference - near * 0.5), weights, reduction, dtype, name)

@@ -1,0 +1,231 @@
+"""One trace of a function, as a function of its own.
+
+`fn.get_concrete_function(...)` traces for arguments, or for `TensorSpec`s in their
+place, without running anything. What it gives back takes arguments of that signature
+only and refuses others with an error that shows both. Its Graph can be looked at.
+
+A trace made from specs has no values: a body that asks for one is refused. One that was
+made for any size has the trace of sizes from 2 on; sizes 0 and 1 are traced when they
+come, as they are in every function.
+
+Start reading at `concrete_function`, then `ConcreteFunction.__call__`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapejit import tree
+from tapejit.api.creation import TensorSpec
+from tapejit.api.dispatch import TRACE
+from tapejit.api.function import Entry, Function
+from tapejit.api.relaxation import Axes, is_tensor_part, relaxed_key
+from tapejit.api.signature import Call, describe_key, describe_part, leaf_names
+from tapejit.api.tensor import Tensor
+from tapejit.api.variable import Variable
+from tapejit.config import config
+from tapejit.dims import Dim
+from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.ir.graph import Graph
+from tapejit.types import TensorType
+
+
+def concrete_function(
+    function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ConcreteFunction:
+    """The trace of `function` for arguments, or for specs that stand for them."""
+    signature = function._specs
+    if signature is not None:
+        if not args and not kwargs:
+            args = signature.specs
+        args = signature.conform(function._binder, args, kwargs, allows_specs=True)
+        kwargs = {}
+    leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
+    given = [_placeholder(x) if isinstance(x, TensorSpec) else x for x in leaves]
+    placeholders = {
+        id(made): spec
+        for made, spec in zip(given, leaves, strict=True)
+        if isinstance(spec, TensorSpec)
+    }
+    args, kwargs = tree.unflatten(structure, given)
+    call = _call(function, args, kwargs)
+    call.unknown = frozenset(
+        at for at, x in enumerate(call.leaves) if id(x) in placeholders
+    )
+    loose: Axes = frozenset(
+        (at, axis)
+        for at in call.unknown
+        for axis, size in enumerate(placeholders[id(call.leaves[at])].shape)
+        if size is None
+    )
+    call.key = relaxed_key(call.key, loose)
+    return ConcreteFunction(function, call, loose)
+
+
+def _placeholder(spec: TensorSpec) -> Tensor:
+    """A tensor of the spec's type that takes no memory; nobody looks at its value."""
+    sizes = tuple(2 if size is None else size for size in spec.shape)
+    return Tensor(np.broadcast_to(np.zeros((), spec.dtype), sizes))
+
+
+def _call(
+    function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Call:
+    default_float = config.current().default_float
+    return function._bound(function._cache, default_float, args, kwargs)
+
+
+class ConcreteFunction:
+    """A function for one signature; made by `get_concrete_function`.
+
+    >>> import tapejit as tj
+    >>> @tj.function
+    ... def scaled(x, times):
+    ...     return {"y": x * times}
+    >>> concrete = scaled.get_concrete_function(tj.TensorSpec([None, 3]), 2)
+    >>> concrete.inputs
+    (TensorSpec(shape=(None, 3), dtype=float32),)
+    >>> concrete.outputs
+    {'y': TensorSpec(shape=(None, 3), dtype=float32)}
+    >>> print(concrete(tj.ones((2, 3)))["y"])
+    [[2. 2. 2.]
+     [2. 2. 2.]]
+    """
+
+    def __init__(self, function: Function[..., Any], call: Call, loose: Axes) -> None:
+        self._function = function
+        self._call = call
+        self._loose = loose
+        self._entries: dict[Any, Entry] = {}
+        found = None if loose else function._cache.entries.get(call.key)
+        if found is None or not found.paths:
+            found = function.trace_entry(call)
+            if not loose or function._relaxation is not None:
+                function._cache.keep(found)
+        self._entries[call.key] = found
+        if not found.paths:
+            raise ArgumentError(
+                f"{function.__name__} has no Graph: it {found.reason}",
+                help="call the function itself, which runs eagerly",
+            )
+        path = found.paths[0]
+        self.graph: Graph = path.graph
+        self._outputs = [x.tensor_type for x in path.graph.outputs[: path.results]]
+        self._structure = path.structure
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The tensors it takes."""
+        return tuple(self._spec(at) for at in self._call.takes if self._is_tensor(at))
+
+    @property
+    def outputs(self) -> Any:
+        """The structure it returns, with specs in place of tensors."""
+        specs = [_spec_of(kind) for kind in self._outputs]
+        return tree.unflatten(self._structure, specs)
+
+    @property
+    def structured_input_signature(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments, with specs in place of tensors."""
+        leaves = [
+            self._spec(at) if self._is_tensor(at) else x
+            for at, x in enumerate(self._call.leaves)
+        ]
+        return self._call.arguments(leaves)
+
+    def _is_tensor(self, at: int) -> bool:
+        return is_tensor_part(self._call.key[at + 1])
+
+    def _spec(self, at: int) -> TensorSpec:
+        array = self._call.arrays[self._call.takes.index(at)]
+        return TensorSpec(self._call.key[at + 1][1], array.dtype)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it with arguments of its signature.
+
+        Arguments that are no tensors were fixed when it was made, and may be left out.
+        """
+        function = self._function
+        args, kwargs = self._completed(args, kwargs)
+        if TRACE.get() is not None or config.current().eager:
+            return function(*args, **kwargs)
+        call = _call(function, args, kwargs)
+        self._check(call)
+        call.key = relaxed_key(call.key, self._loose)
+        entry = self._entries.get(call.key)
+        if entry is None:
+            entry = self._entries.setdefault(call.key, Entry(call.key))
+        return entry.run(function, function._cache, call)
+
+    def _completed(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with those that were fixed put in where none is given."""
+        binder = self._function._binder
+        if self._function._specs is not None:
+            return self._function._specs.conform(binder, args, kwargs), {}
+        signature = binder.signature
+        fixed_args, fixed_kwargs = self._call.arguments(self._call.leaves)
+        fixed = signature.bind(*fixed_args, **fixed_kwargs).arguments
+        bound = signature.bind_partial(*args, **kwargs)
+        for name, value in fixed.items():
+            if name not in bound.arguments and not _has_tensors(value):
+                bound.arguments[name] = value
+        complete = signature.bind(*bound.args, **bound.kwargs)
+        return complete.args, complete.kwargs
+
+    def _check(self, call: Call) -> None:
+        """Whether a call has the signature of this trace."""
+        wanted, given = self._call.key, call.key
+        if len(wanted) != len(given) or self._call.structure != call.structure:
+            raise self._refused("the arguments have another structure", call)
+        names = leaf_names(self._function._binder, call.structure)
+        for at in range(len(call.leaves)):
+            want, got = wanted[at + 1], given[at + 1]
+            if not _fits(want, got):
+                raise self._refused(
+                    f"{names[at]} is {describe_part(want)}, got {describe_part(got)}",
+                    call,
+                )
+
+    def _refused(self, what: str, call: Call) -> ArgumentTypeError:
+        binder = self._function._binder
+        return ArgumentTypeError(
+            f"this trace of {self._function.__name__} is for "
+            f"{describe_key(binder, self._call.key)}: {what}",
+            help="call the function itself, which traces what is new to it",
+        )
+
+    def __repr__(self) -> str:
+        signature = describe_key(self._function._binder, self._call.key)
+        results = ", ".join(map(str, self._outputs))
+        if len(self._outputs) != 1:
+            results = f"({results})"
+        return (
+            f"<tj.ConcreteFunction {self._function.__name__}{signature} -> {results}>"
+        )
+
+
+def _has_tensors(value: Any) -> bool:
+    leaves = tree.leaves(value, none_is_leaf=True)
+    return any(isinstance(x, (Tensor, Variable, np.ndarray)) for x in leaves)
+
+
+def _fits(want: Any, got: Any) -> bool:
+    """Whether a part of a key is the wanted one; a size that is None may be any."""
+    if want == got:
+        return True
+    if not (is_tensor_part(want) and is_tensor_part(got)) or want[0] != got[0]:
+        return False
+    if len(want[1]) != len(got[1]):
+        return False
+    pairs = zip(want[1], got[1], strict=True)
+    return all(size is None or size == other for size, other in pairs)
+
+
+def _spec_of(kind: TensorType) -> TensorSpec:
+    """The spec of a result: a size that follows from others may be any."""
+    sizes = [None if isinstance(size, Dim) else size for size in kind.shape]
+    return TensorSpec(sizes, kind.dtype)

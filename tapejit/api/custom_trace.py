@@ -1,0 +1,205 @@
+"""A function with a gradient of its own in a traced function.
+
+The Graph of a traced function outlives the trace, and a tape may stand outside: so
+`grad_fn` is traced too, at once, on cotangents that are parameters. What it computes
+becomes a Graph, `backward`, whose first inputs are the values it looks at, and the
+call becomes one Node of `custom_call` that carries it. Its transpose by the cotangents
+is `forward`, the rule for tangents.
+
+What `grad_fn` prints or checks has no place in a Graph that only computes: effects in
+it are dropped.
+
+Start reading at `offer_traced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+from tapejit.api.callbacks import PythonRule
+from tapejit.api.creation import zeros
+from tapejit.api.dispatch import TAPES, TRACE
+from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.trace import Trace
+from tapejit.ir.graph import Graph, topological_order
+from tapejit.ir.node import LITERAL, Node, Op, param
+from tapejit.ir.structural import item
+from tapejit.ir.structural import results as results_of
+from tapejit.ops.custom_rules import custom, custom_call, failed, note_error
+from tapejit.passes.vjp import materialize, vjp
+from tapejit.types import TensorType, is_differentiable
+
+
+def offer_traced(
+    rule: PythonRule,
+    inputs: Sequence[Tensor],
+    values: Sequence[Tensor],
+    shadow_of: Callable[[Tensor], Tensor],
+) -> list[Tensor]:
+    """The results, connected to the inputs by what the rule computes.
+
+    A tape inside the trace calls the rule itself when it is asked, as it would in
+    plain Python; the Graph is for those outside.
+    """
+    trace = TRACE.get()
+    assert trace is not None
+    shadows = [shadow_of(x) for x in values]
+    arguments = [trace.node_of(x) for x in inputs]
+    backward, forward, residuals, connected = _graphs(rule, arguments, trace)
+    nodes = [*arguments, *residuals, *map(trace.node_of, shadows)]
+    attrs = {
+        "backward": backward,
+        "forward": forward,
+        "connected": connected,
+        "results": len(values),
+    }
+    results: tuple[Tensor, ...] = trace.record(custom_call, nodes, attrs)
+    kept = [TracedTensor(node, trace) for node in residuals]
+    for tape in TAPES.get():
+        if isinstance(tape, Observer):
+            tape.record(custom_call, (*inputs, *kept, *shadows), attrs, results)
+        elif tape.trace is trace:
+            operands = (Tensor(rule), *inputs, *shadows)
+            tape.record(custom, operands, {"results": len(values)}, results)
+    return list(results)
+
+
+# backward, forward, the values they look at, which arguments get a gradient
+Graphs = tuple[Graph, Graph, list[Node], tuple[bool, ...]]
+
+
+def _graphs(rule: PythonRule, arguments: Sequence[Node], trace: Trace) -> Graphs:
+    """What the rule computes.
+
+    An error of the user's belongs to whoever asks for the gradient: the Graph then
+    raises it when it runs.
+    """
+    seeds = [param(f"d_{at}", kind) for at, kind in enumerate(rule.results)]
+    cotangents = [
+        TracedTensor(seed, trace)
+        if is_differentiable(seed.dtype)
+        else zeros(seed.shape, dtype=seed.dtype)
+        for seed in seeds
+    ]
+    name = f"{rule.name}.backward"
+    try:
+        with _observed(trace) as made:
+            gradients = rule.pull(cotangents)
+            outputs = [trace.node_of(g) for g in gradients if g is not None]
+    except Exception as error:
+        return _failing(name, rule, seeds, note_error(error))
+    residuals = _residuals(outputs, made, seeds)
+    for node in arguments:  # a size may stand in an argument alone
+        if not node.tensor_type.is_static and node not in residuals:
+            residuals.append(node)
+    backward = Graph(name, (*residuals, *seeds), outputs)
+    forward = _transposed(backward, len(residuals))
+    connected = tuple(g is not None for g in gradients)
+    return backward, forward, residuals, connected
+
+
+def _failing(name: str, rule: PythonRule, seeds: Sequence[Node], error: str) -> Graphs:
+    """Graphs that raise, in the place of those that could not be traced."""
+    connected = (True,) * len(rule.arguments)
+    tangents = [param(f"t_{at}", kind) for at, kind in enumerate(rule.arguments)]
+    wanted = [kind for kind in rule.results if is_differentiable(kind.dtype)]
+    graphs = [
+        Graph(name, inputs, results_of(failed(*inputs, error=error, **_kinds(types))))
+        for inputs, types in ((seeds, rule.arguments), (tangents, wanted))
+    ]
+    return graphs[0], graphs[1], [], connected
+
+
+def _kinds(types: Sequence[TensorType]) -> dict[str, Any]:
+    return {
+        "shapes": tuple(kind.shape for kind in types),
+        "dtypes": tuple(kind.dtype for kind in types),
+    }
+
+
+def _residuals(
+    outputs: Sequence[Node], made: set[Node], seeds: Sequence[Node]
+) -> list[Node]:
+    """What the Nodes made for `outputs` look at and were there before."""
+    before: dict[Node, None] = {}
+    waiting, seen = list(outputs), set(seeds)
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in made or node.op is LITERAL:
+            waiting.extend(node.inputs)
+        else:
+            before[node] = None
+    return list(before)
+
+
+def _transposed(backward: Graph, residuals: int) -> Graph:
+    """From the tangents of connected arguments to those of the results."""
+    seeds = backward.inputs[residuals:]
+    wanted = [x for x in seeds if is_differentiable(x.dtype)]
+    tangents = [param(f"t_{at}", x.type) for at, x in enumerate(backward.outputs)]
+    order = topological_order(backward.outputs, stop=frozenset(backward.inputs))
+    found = vjp(order, targets=backward.outputs, seeds=tangents, sources=wanted)
+    ends = [materialize(g, x.type) for g, x in zip(found, wanted, strict=True)]
+    inputs = (*backward.inputs[:residuals], *tangents)
+    return Graph(backward.name.replace("backward", "forward"), inputs, ends)
+
+
+class Observer:
+    """Stands among the tapes and hears of operations, but records nothing.
+
+    It belongs to no thread, so that it does not make a run one that is observed.
+    """
+
+    nodes: Mapping[int, Node] = MappingProxyType({})
+    thread = -1
+    trace: Any
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """An operation was performed."""
+
+
+class Maker(Observer):
+    """Notes the Nodes that are made in a trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.made: set[Node] = set()
+        self.pending: dict[int, Any] = {}
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """An operation was performed, on traced tensors or on concrete ones."""
+        for part in result if type(result) is tuple else (result,):
+            if isinstance(part, TracedTensor):
+                self.made.add(part._value)
+                if part._value.op is item:
+                    self.made.add(part._value.inputs[0])
+
+    def note_read(self, variable: Any, tensor: Tensor) -> None:
+        """A variable that is read has a Node of its own already."""
+
+
+@contextmanager
+def _observed(trace: Trace) -> Iterator[set[Node]]:
+    """What runs inside is recorded by no tape; the Nodes it makes are noted."""
+    maker: Any = Maker(trace)
+    watcher = getattr(trace.state, "watcher", None)
+    token = TAPES.set((maker,) if watcher is None else (watcher, maker))
+    effects = len(trace.effects)
+    try:
+        yield maker.made
+    finally:
+        del trace.effects[effects:]
+        TAPES.reset(token)
+
+
+__all__ = ["Observer", "offer_traced"]

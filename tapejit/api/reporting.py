@@ -1,0 +1,91 @@
+"""What the setting `debug` shows: why functions are traced, and what comes of it.
+
+    1   one line per trace: the function and signature, why, how long, how many Nodes
+    2   also the traced Graph
+    3   also the Graph that saves values for a tape, when a tape first records a call
+
+Everything goes to `sys.stderr`. Nothing here runs unless a function is being traced.
+
+Start reading at `report_trace`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tapejit.api.signature import describe_key, difference
+from tapejit.config import config
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import LITERAL, Node
+from tapejit.ir.printer import Writer
+from tapejit.origin import Origin, describe
+
+if TYPE_CHECKING:
+    from tapejit.api.function import Cache, Function
+    from tapejit.api.function_trace import Traced
+
+
+def report_trace(
+    function: Function[..., Any],
+    cache: Cache,
+    key: Any,
+    place: Origin | None,
+    traced: Traced,
+    seconds: float,
+) -> None:
+    """Say that a function was traced, with the Graph if so much is wanted."""
+    level = config.current().debug
+    reasons = "; ".join(why_traced(function, cache, key, place))
+    signature = describe_key(function._binder, key)
+    count = len(operations(traced.graph))
+    text = (
+        f"tapejit: traced {function.__name__}{signature} in {1e3 * seconds:.1f} ms, "
+        f"{count} Node{'' if count == 1 else 's'}: {reasons}\n"
+    )
+    if level >= 2:
+        text += f"{shown(traced.graph)}\n"
+    sys.stderr.write(text)  # in one piece, or the lines of two threads would mix
+
+
+def report_forward(graph: Graph, results: int) -> None:
+    """Show what a call under a tape runs, if so much is wanted."""
+    if config.current().debug >= 3:
+        saved = len(graph.outputs) - results
+        sys.stderr.write(
+            f"tapejit: under a tape {graph.name} saves {saved} "
+            f"value{'' if saved == 1 else 's'} for the gradient\n{shown(graph)}\n"
+        )
+
+
+def why_traced(
+    function: Function[..., Any], cache: Cache, key: Any, place: Origin | None
+) -> list[str]:
+    """What is new: another way through the body, or what changed in the arguments.
+
+    The arguments are compared with those of the nearest call that was traced before.
+    """
+    if place is not None:
+        return [f"another way is taken at {describe(place)}"]
+    if key in cache.entries:
+        return ["other variables are passed"]
+    latest_first = reversed(list(cache.entries))
+    options = [difference(function._binder, key, other) for other in latest_first]
+    return min(options, key=len, default=["the first call"])
+
+
+def operations(graph: Graph) -> list[Node]:
+    """The Nodes that do something: no constants, no marks of the chain of effects."""
+    return [x for x in graph.nodes if x.op is not LITERAL and x.op.name != "start"]
+
+
+def shown(graph: Graph) -> str:
+    """A Graph as text, with the user's lines; what has no text is shown by its type."""
+    return "\n".join(line.text for line in _Showing(comments=True).lines(graph))
+
+
+class _Showing(Writer):
+    """Writes every Graph: what it writes is not parsed back."""
+
+    def unprintable(self, value: Any) -> str:
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,311 @@
+"""Hessians, products with them, functions of functions, in both modes (line 39)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from agreement import COMPOSED
+
+import tapejit as tj
+
+from .both_modes import both_modes, note_error, tape_around, ways
+from .test_higher_order import POINT, VECTOR, rosen, rosen_hessian
+
+
+def point() -> Any:
+    return tj.asarray(POINT), tj.asarray(VECTOR)
+
+
+def check(program: Any, expected: Any, setup: Any = point) -> None:
+    """The program in both modes, and near to what it should be."""
+    plain = both_modes(program, setup)
+    np.testing.assert_allclose(plain.result.numpy(), expected, rtol=1e-12)
+
+
+HESSIAN = rosen_hessian(POINT)
+
+
+def by_tapes(x: Any, v: Any) -> Any:
+    with tj.GradientTape() as outer:
+        outer.watch(x)
+        with tj.GradientTape() as inner:
+            inner.watch(x)
+            y = rosen(x)
+        g = inner.gradient(y, x)
+    return outer.jacobian(g, x)
+
+
+HESSIANS = {
+    "jacobian of gradient": by_tapes,
+    "hessian": lambda x, v: tj.hessian(rosen)(x),
+    "jacobian of grad": lambda x, v: tj.jacobian(tj.grad(rosen))(x),
+    "hessian of a function": lambda x, v: tj.hessian(tj.function(rosen))(x),
+    "function of a hessian": lambda x, v: tj.function(tj.hessian(rosen))(x),
+    "vmap of hvp": lambda x, v: tj.vmap(lambda e: tj.hvp(rosen, (x,), (e,))[0])(
+        tj.eye(4, dtype="float64")
+    ),
+}
+
+
+@pytest.mark.parametrize("program", HESSIANS.values(), ids=HESSIANS)
+def test_s39_hessians(program: Any) -> None:
+    check(program, HESSIAN)
+
+
+def through_output_gradients(x: Any, v: Any) -> Any:
+    with tj.GradientTape() as outer:
+        outer.watch(x)
+        with tj.GradientTape() as inner:
+            inner.watch(x)
+            y = rosen(x)
+        g = inner.gradient(y, x)
+    return outer.gradient(g, x, output_gradients=v)
+
+
+def forward_over_reverse(x: Any, v: Any) -> Any:
+    def gradient(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            y = rosen(x)
+        return tape.gradient(y, x)
+
+    return tj.jvp(gradient, (x,), (v,))[1]
+
+
+def accumulated(x: Any, v: Any) -> Any:
+    with tj.ForwardAccumulator(x, v) as forward:
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            y = rosen(x)
+        g = tape.gradient(y, x)
+    return forward.jvp(g)
+
+
+PRODUCTS = {
+    "output_gradients": through_output_gradients,
+    "forward over reverse": forward_over_reverse,
+    "accumulator over tape": accumulated,
+    "reverse over forward": lambda x, v: tj.grad(
+        lambda x: tj.jvp(rosen, (x,), (v,))[1]
+    )(x),
+    "hvp": lambda x, v: tj.hvp(rosen, (x,), (v,))[0],
+    "hvp of a function": lambda x, v: tj.hvp(tj.function(rosen), (x,), (v,))[0],
+    "vjp of grad": lambda x, v: tj.vjp(tj.grad(rosen), x)[1](v)[0],
+}
+
+
+@pytest.mark.parametrize("program", PRODUCTS.values(), ids=PRODUCTS)
+def test_s39_products_with_hessians(program: Any) -> None:
+    check(program, HESSIAN @ VECTOR)
+
+
+def test_s39_variables_as_sources_of_hessians() -> None:
+    def program(a: Any, b: Any) -> Any:
+        with tj.GradientTape() as outer:
+            with tj.GradientTape() as inner:
+                y = tj.sum(a**3) * b * b
+            ga, gb = inner.gradient(y, [a, b])
+        return outer.jacobian([ga, gb], [a, b])
+
+    def setup() -> Any:
+        return tj.Variable([1.0, 2.0]), tj.Variable(3.0)
+
+    expected = [
+        [[[54.0, 0.0], [0.0, 108.0]], [18.0, 72.0]],
+        [[18.0, 72.0], 18.0],
+    ]
+    both_modes(program, setup, expected=expected)
+
+
+def test_s39_the_public_functions_in_a_body() -> None:
+    def program(x: Any, v: Any) -> Any:
+        value, gradient = tj.value_and_grad(rosen)(x)
+        again, pull = tj.vjp(rosen, x)
+        same, slope = tj.jvp(rosen, (x,), (v,))
+        batched = tj.vmap(tj.grad(rosen))(tj.stack([x, 2.0 * x]))
+        return [
+            (value, again, same, rosen(x)),
+            (gradient, pull(1.0)[0], tj.grad(rosen)(x), batched[0]),
+            (slope, tj.sum(gradient * v)),
+        ]
+
+    values, gradients, slopes = both_modes(program, point).result
+    assert len({float(x) for x in values}) == 1
+    for g in gradients:
+        np.testing.assert_allclose(g.numpy(), gradients[0].numpy(), rtol=1e-12)
+    np.testing.assert_allclose(float(slopes[0]), float(slopes[1]), rtol=1e-12)
+
+
+def test_s39_they_nest() -> None:
+    def program(x: Any, rows: Any) -> Any:
+        third = tj.grad(tj.grad(tj.grad(lambda x: x**4)))
+        by_rows = tj.vmap(lambda x: tj.grad(tj.grad(lambda y: y**3))(x))
+        return third(x), by_rows(rows), tj.vmap(tj.vmap(lambda x: x * x))(rows[None])
+
+    def setup() -> Any:
+        return tj.asarray(2.0), tj.asarray([1.0, 2.0])
+
+    both_modes(program, setup, expected=(48.0, [6.0, 12.0], [[1.0, 4.0]]))
+
+
+def test_s39_tapes_in_the_body_see_them() -> None:
+    def program(v: Any, rows: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            cubed = tj.grad(lambda x: x**3 * v)(v.value())
+            mapped = tj.sum(tj.vmap(lambda x: x * v)(rows))
+            _, slope = tj.jvp(lambda x: x * x * v, (3.0,), (1.0,))
+        return [tape.gradient(t, v) for t in (cubed, mapped, slope)]
+
+    def setup() -> Any:
+        return tj.Variable(2.0), tj.asarray([1.0, 2.0])
+
+    both_modes(program, setup, expected=[36.0, 3.0, 6.0])
+
+
+def test_s39_tapes_around_see_them() -> None:
+    def program(v: Any, rows: Any) -> Any:
+        return (
+            tj.grad(lambda x: x**3 * v)(v.value()),
+            tj.vmap(lambda x: x * v * v)(rows),
+            tj.jvp(lambda x: x * x * v, (v.value(),), (1.0,)),
+        )
+
+    def setup() -> Any:
+        return tj.Variable(2.0), tj.asarray([1.0, 2.0])
+
+    # 3v³ + Σ rows v² + v³ + 2v²
+    tape_around(program, setup, expected=[9 * 4.0 + 12 + 12 + 8, [4.0, 4.0]])
+
+
+def test_s39_a_tape_works_inside_a_mapped_function() -> None:
+    def program(v: Any, rows: Any) -> Any:
+        def by_argument(x: Any) -> Any:
+            with tj.GradientTape() as tape:
+                tape.watch(x)
+                y = x**3 * v
+            return tape.gradient(y, x)
+
+        def by_variable(x: Any) -> Any:
+            with tj.GradientTape() as tape:
+                y = x * v * v
+            return tape.gradient(y, v)
+
+        return tj.vmap(by_argument)(rows), tj.vmap(by_variable)(rows)
+
+    def setup() -> Any:
+        return tj.Variable(2.0), tj.asarray([1.0, 2.0])
+
+    both_modes(program, setup, expected=([6.0, 24.0], [4.0, 8.0]))
+    tape_around(program, setup, expected=[15.0 + 6.0, [16.0, 28.0]])
+
+
+def test_s39_a_seed_is_differentiable_by_an_outer_tape() -> None:
+    def program(x: Any, seed: Any) -> Any:
+        with tj.GradientTape() as outer:
+            with tj.GradientTape() as inner:
+                y = x * x
+            g = inner.gradient(y, x, output_gradients=seed)
+        return outer.gradient(g, [x, seed])
+
+    def setup() -> Any:
+        return tj.Variable([1.0, 2.0]), tj.Variable([1.0, 10.0])
+
+    both_modes(program, setup, expected=[[2.0, 20.0], [2.0, 4.0]])
+
+
+def test_s39_arguments_that_are_one_tensor_are_told_apart() -> None:
+    def program(x: Any) -> Any:
+        product = tj.grad(lambda a, b: a * a * b, argnums=(0, 1))
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            first, second = product(x, x)
+            total = first + second
+        return first, second, tape.gradient(total, x)
+
+    both_modes(program, lambda: tj.asarray(3.0), expected=(18.0, 9.0, 18.0))
+
+
+def test_s39_an_inner_derivative_does_not_see_the_outer_one() -> None:
+    def program(x: Any) -> Any:
+        def outer(x: Any) -> Any:
+            return x * tj.grad(lambda y: x + y)(1.0)
+
+        def forward(x: Any) -> Any:
+            return x * tj.jvp(lambda y: x + y, (1.0,), (1.0,))[1]
+
+        return [
+            tj.grad(outer)(x),
+            tj.jvp(outer, (x,), (1.0,))[1],
+            tj.grad(forward)(x),
+            tj.jvp(forward, (x,), (1.0,))[1],
+        ]
+
+    both_modes(program, lambda: tj.asarray(1.0), expected=[1.0] * 4)
+
+
+def test_s39_vjp_and_jvp_take_structures_and_refuse_the_same() -> None:
+    def function(x: Any, p: Any) -> Any:
+        return {"s": x * p["w"], "t": tj.sum(p["w"])}
+
+    def program(x: Any, p: Any) -> Any:
+        value, pull = tj.vjp(function, x, p)
+        found = [pull({"s": tj.asarray([1.0, 10.0]), "t": 5.0}) for _ in range(2)]
+        _, pushed = tj.jvp(function, (x, p), (1.0, {"w": tj.asarray([10.0, 0.0])}))
+        note_error(lambda: tj.jvp(tj.sin, (p["w"],), (tj.ones(3),)))
+        note_error(lambda: tj.jvp(tj.sin, (x,), (1j,)))
+        note_error(lambda: tj.jvp(tj.sin, x, x))
+        note_error(lambda: tj.grad(lambda x: x * p["w"])(p["w"]))
+        return value, found, pushed
+
+    def setup() -> Any:
+        return tj.asarray(2.0), {"w": tj.asarray([1.0, 3.0])}
+
+    pulled = (31.0, {"w": [7.0, 25.0]})
+    expected = (
+        {"s": [2.0, 6.0], "t": 4.0},
+        [pulled, pulled],
+        {"s": [21.0, 3.0], "t": 10.0},
+    )
+    both_modes(program, setup, expected=expected)
+
+
+def test_s39_functions_of_decorated_functions() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return tj.sum(tj.tanh(x * w) ** 2)
+
+    def setup() -> Any:
+        return tj.asarray(POINT), tj.asarray(VECTOR)
+
+    found = []
+    for _, call in ways(loss, setup):
+        x, w = setup()
+        results = [
+            tj.grad(call)(x, w),
+            tj.grad(call, argnums=(0, 1))(x, w),
+            tj.value_and_grad(call)(x, w),
+            tj.jacobian(call)(x, w),
+            tj.jvp(call, (x, w), (w, x)),
+            tj.hvp(lambda x, call=call, w=w: call(x, w), (x,), (w,)),
+            tj.vjp(call, x, w)[1](1.0),
+            tj.vmap(call)(tj.stack([x, w]), tj.stack([w, w])),
+            tj.hessian(call)(x, w),
+        ]
+        found.append([np.asarray(x) for x in tj.tree.leaves(results)])
+    for other in found[1:]:
+        for got, plain in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(got, plain)
+
+
+def test_s39_third_order_of_a_network_by_tapes_around_it() -> None:
+    def network(w: Any, b: Any, x: Any) -> Any:
+        hidden = tj.tanh(x @ w + b)
+        return tj.mean(hidden * hidden, axis=0), tj.sum(hidden)
+
+    def setup() -> Any:
+        rng = np.random.default_rng(0)
+        w, b = tj.Variable(rng.normal(size=(3, 2))), tj.Variable(rng.normal(size=2))
+        return w, b, tj.asarray(rng.normal(size=(4, 3)))
+
+    tape_around(network, setup, order=3, op_class=COMPOSED)

@@ -1,0 +1,525 @@
+"""Variables in every mode: creation, assignment, reads (lines 32 to 34)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+
+from .both_modes import both_modes, note, note_error, tape_around
+
+TRACKED = "no gradient flows through an assignment"
+
+
+def vector() -> Any:
+    return tj.Variable([1.0, 2.0, 3.0], name="v")
+
+
+def vector_and_tensor() -> Any:
+    return vector(), tj.asarray([10.0, 20.0, 30.0])
+
+
+def two_and_tensor() -> Any:
+    other = tj.Variable([5.0, 5.0, 5.0], name="w")
+    return vector(), other, tj.asarray([10.0, 20.0, 30.0])
+
+
+# 32: what a variable is
+
+
+def test_s32_attributes_are_plain_python_facts() -> None:
+    def program(v: Any) -> Any:
+        note((v.shape, v.dtype.name, v.name, v.trainable, v.constraint is halved))
+        note((v.ndim, v.size, len(v)))
+        return v * 2.0
+
+    def setup() -> Any:
+        return tj.Variable([1.0, 2.0], False, "float64", "weights", halved)
+
+    both_modes(
+        program,
+        setup,
+        expected=np.array([2.0, 4.0]),
+        notes=[((2,), "float64", "weights", False, True), (1, 2, 2)],
+    )
+
+
+def halved(x: Any) -> Any:
+    return x * 0.5
+
+
+@pytest.mark.parametrize("arguments", [(), (None,), (lambda: None,)])
+def test_s32_a_missing_initial_value_is_the_same_error(arguments: Any) -> None:
+    def program(x: Any) -> Any:
+        note_error(lambda: tj.Variable(*arguments))
+        return x
+
+    outcome = both_modes(program, lambda: tj.asarray(1.0))
+    assert outcome.notes[0][0] is tj.ArgumentError
+    assert "initial value" in outcome.notes[0][1]
+
+
+# 33: assignment
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("assign", [10.0, 20.0, 30.0]),
+        ("assign_add", [11.0, 22.0, 33.0]),
+        ("assign_sub", [-9.0, -18.0, -27.0]),
+    ],
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        [10.0, 20.0, 30.0],
+        (10, 20, 30),
+        np.array([10.0, 20.0, 30.0]),
+        np.int64([10, 20, 30]),
+        tj.asarray([10.0, 20.0, 30.0]),
+        tj.Variable([10.0, 20.0, 30.0]),
+        [tj.asarray(10.0), 20.0, np.float32(30)],
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_s33_assignments_return_a_read_of_the_new_value(
+    method: str, expected: list[float], value: Any
+) -> None:
+    def program(v: Any) -> Any:
+        result = getattr(v, method)(value)
+        v.assign([0.0, 0.0, 0.0])
+        return result
+
+    wanted = np.float32(expected)
+    both_modes(program, vector, expected=wanted, variables=[[0.0, 0.0, 0.0]])
+
+
+def test_s33_the_value_of_a_tensor_argument_is_assigned() -> None:
+    def program(v: Any, x: Any) -> Any:
+        return v.assign(x), v.assign_add(x * 2.0), v.assign_sub(x)
+
+    both_modes(
+        program,
+        vector_and_tensor,
+        expected=([10.0, 20.0, 30.0], [30.0, 60.0, 90.0], [20.0, 40.0, 60.0]),
+        variables=[[20.0, 40.0, 60.0]],
+        also=[lambda: (vector(), tj.asarray([-1.0, 0.0, 2.0]))],
+    )
+
+
+REFUSED = {
+    "a number": (1.0, ValueError),
+    "one element": ([1.0], ValueError),
+    "two elements": (np.ones(2), ValueError),
+    "a row": (tj.ones((1, 3)), ValueError),
+    "nothing": ([], ValueError),
+    "integers": (tj.asarray([1, 2, 3]), TypeError),
+    "doubles": (tj.asarray(np.ones(3)), TypeError),
+    "complex": (np.array([1j, 2.0, 3.0]), TypeError),
+    "text": ("text", TypeError),
+    "None": (None, TypeError),
+    "a dict": ({"a": 1.0}, TypeError),
+}
+
+
+@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_s33_shape_and_dtype_are_checked(method: str, name: str) -> None:
+    value, error = REFUSED[name]
+
+    def program(v: Any, x: Any) -> Any:
+        v.assign(x)
+        return getattr(v, method)(value)
+
+    both_modes(program, vector_and_tensor, raises=(error, ""))
+
+
+@pytest.mark.parametrize("sign", ["+", "-", "*", "/", "//", "%", "**", "@"])
+def test_s33_an_augmented_assignment_is_the_same_error(sign: str) -> None:
+    def program(v: Any, x: Any) -> Any:
+        names = {"v": v, "x": x}
+        exec(f"v {sign}= x", names)
+        return names["v"]
+
+    both_modes(
+        program,
+        vector_and_tensor,
+        raises=(RuntimeError, "assign_add"),
+        same_place=False,
+    )
+
+
+def test_s33_the_result_of_an_assignment_is_a_read_of_the_variable() -> None:
+    def program(v: Any, x: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            result = v.assign(x)
+            y = result * 2.0
+            z = v.assign_add(x) * v.assign_sub(x)
+            unused = v.assign(x * x)
+        note([w is v for w in tape.watched_variables()])
+        found = [tape.gradient(t, v) for t in (result, y, z, unused, [y, result])]
+        return found, tape.gradient(y, result)
+
+    both_modes(
+        program,
+        vector_and_tensor,
+        expected=(
+            [
+                [1.0, 1.0, 1.0],
+                [2.0, 2.0, 2.0],
+                [30.0, 60.0, 90.0],
+                [1.0, 1.0, 1.0],
+                [3.0, 3.0, 3.0],
+            ],
+            [2.0, 2.0, 2.0],
+        ),
+        notes=[[True]],
+    )
+
+
+@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+def test_s33_a_returned_assignment_has_the_variables_gradient(method: str) -> None:
+    """Also if the body reads the variable in no other way."""
+    tape_around(
+        lambda v, x: getattr(v, method)(x),
+        vector_and_tensor,
+        expected=[[1.0, 1.0, 1.0], None],
+        order=1,
+        warns=[TRACKED],
+    )
+    tape_around(
+        lambda v, x: getattr(v, method)([1.0, 1.0, 1.0]) * x,
+        vector_and_tensor,
+        expected=[
+            [10.0, 20.0, 30.0],
+            {"assign": [1.0] * 3, "assign_add": [2.0, 3.0, 4.0]}.get(
+                method, [0.0, 1.0, 2.0]
+            ),
+        ],
+    )
+
+
+@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+def test_s33_assigning_is_not_differentiable_by_tapes_inside(method: str) -> None:
+    def program(v: Any, w: Any, x: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = w * w
+            result = getattr(v, method)(y)
+            z = result * v
+        note(tape.why_none(result, w))
+        return (
+            tape.gradient(result, w),
+            tape.gradient(z, [w, y]),
+            tape.gradient(z, v),
+            tape.gradient(y, w),
+        )
+
+    value = {"assign": 25.0, "assign_add": 26.0, "assign_sub": -24.0}[method]
+    outcome = both_modes(program, two_and_tensor, warns=[TRACKED])
+    first, second, third, fourth = outcome.result
+    assert first is None
+    assert second == [None, None]
+    assert float(third[0]) == 2 * value
+    assert fourth.tolist() == [10.0, 10.0, 10.0]
+    assert "assigned" in outcome.notes[0]
+
+
+@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+def test_s33_nor_by_tapes_around(method: str) -> None:
+    def program(v: Any, w: Any, x: Any) -> Any:
+        result = getattr(v, method)(w * x)
+        return result * v * x
+
+    derivatives = tape_around(program, two_and_tensor, warns=[TRACKED])
+    assert derivatives[0][1] is None
+
+
+def test_s33_what_is_not_tracked_does_not_warn_under_tapes_around() -> None:
+    def program(v: Any, w: Any, x: Any) -> Any:
+        v.assign(tj.stop_gradient(w * x))
+        v.assign_add([1.0, 1.0, 1.0])
+        v.assign_sub((w > 2.0).astype("float32"))
+        v[1:].assign([5.0, 5.0])
+        return w * x
+
+    tape_around(program, two_and_tensor, expected=[None, [10.0, 20.0, 30.0], [5.0] * 3])
+
+
+def test_s33_only_assignments_of_tracked_values_warn() -> None:
+    def program(v: Any, w: Any, x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = w * w
+            v.assign([2.0, 2.0, 2.0])
+            v.assign_add(x)
+            with tape.stop_recording():
+                v.assign(w * w)
+        w.assign_sub(0.5 * tape.gradient(y, w))
+        v.assign(y)
+        return v, w
+
+    both_modes(
+        program,
+        two_and_tensor,
+        expected=([25.0] * 3, [0.0] * 3),
+        variables=[[25.0] * 3, [0.0] * 3],
+    )
+
+
+# 34: reads
+
+
+def test_s34_each_read_captures_its_value() -> None:
+    def program(v: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = v * v
+            v.assign(10.0)
+            z = v * v
+        return [tape.gradient(t, v) for t in (y, z, [y, z])], y, z
+
+    both_modes(
+        program,
+        lambda: tj.Variable(3.0),
+        expected=([6.0, 20.0, 26.0], 9.0, 100.0),
+        variables=[10.0],
+    )
+
+
+def test_s34_each_read_captures_its_value_for_tapes_around() -> None:
+    def program(v: Any) -> Any:
+        y = v * v
+        v.assign(10.0)
+        return y, v * v
+
+    derivatives = tape_around(
+        program, lambda: tj.Variable(3.0), expected=[26.0], second=[4.0]
+    )
+    assert [[float(g) for g in each] for each in derivatives[2]] == [[6.0], [20.0]]
+
+
+def test_s34_reads_from_before_and_after_an_assignment_both_count() -> None:
+    def program(v: Any) -> Any:
+        old = v.value()
+        v.assign(10.0)
+        return old * v
+
+    def differentiated(v: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = program(v)
+        return y, tape.gradient(y, v)
+
+    both_modes(differentiated, lambda: tj.Variable(3.0), expected=(30.0, 13.0))
+    tape_around(program, lambda: tj.Variable(3.0), expected=[13.0], second=[2.0])
+
+
+CHANGES: dict[str, Any] = {
+    "assign": lambda v: v.assign([10.0, 20.0, 30.0]),
+    "assign_add": lambda v: v.assign_add([9.0, 18.0, 27.0]),
+    "assign_sub": lambda v: v.assign_sub([-9.0, -18.0, -27.0]),
+    "scatter_update": lambda v: v.scatter_update([0, 1, 2], [10.0, 20.0, 30.0]),
+    "scatter_add": lambda v: v.scatter_add([0, 1, 2], [9.0, 18.0, 27.0]),
+    "part": lambda v: v[:].assign([10.0, 20.0, 30.0]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_s34_assigning_after_the_block_does_not_change_the_gradient(name: str) -> None:
+    def program(v: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = v * v
+        before = v.value()
+        CHANGES[name](v)
+        g = tape.gradient(y, v)
+        v.assign([0.0, 0.0, 0.0])
+        return y, before, g, tape.gradient(y, v)
+
+    both_modes(
+        program,
+        vector,
+        expected=([1.0, 4.0, 9.0], [1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [2.0, 4.0, 6.0]),
+        variables=[[0.0, 0.0, 0.0]],
+    )
+
+
+def test_s34_assignments_in_a_loop_keep_their_order() -> None:
+    def program(v: Any, x: Any) -> Any:
+        seen = []
+        for k in range(4):
+            seen.append(v.value())
+            v.assign(v * 2.0 if k % 2 else v + x)
+            seen.append(v * 1.0)
+        return seen
+
+    outcome = both_modes(
+        program, lambda: (tj.Variable(1.0), tj.asarray(3.0)), variables=[22.0]
+    )
+    assert [float(x) for x in outcome.result] == [1, 4, 4, 8, 8, 11, 11, 22]
+    derivatives = tape_around(
+        program, lambda: (tj.Variable(1.0), tj.asarray(3.0)), order=1, warns=[TRACKED]
+    )
+    assert float(derivatives[0][0]) == 8.0, "each of the reads counts once"
+
+
+def test_s34_two_variables_are_swapped() -> None:
+    def program(v: Any, w: Any, x: Any) -> Any:
+        old = v.value()
+        v.assign(w)
+        w.assign(old)
+        return v - w
+
+    both_modes(
+        program,
+        two_and_tensor,
+        expected=[4.0, 3.0, 2.0],
+        variables=[[5.0] * 3, [1.0, 2.0, 3.0]],
+    )
+    tape_around(
+        program,
+        two_and_tensor,
+        expected=[[1.0] * 3, [-1.0] * 3, None],
+        order=1,
+        warns=[TRACKED],
+    )
+
+
+def test_s34_a_step_inside_a_step() -> None:
+    """Two updates in one call: the second sees what the first did."""
+
+    def step(v: Any, x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            loss = tj.sum(v * v * x)
+        v.assign_sub(0.125 * tape.gradient(loss, v))
+        return loss
+
+    def program(v: Any, x: Any) -> Any:
+        return step(v, x), step(v, x)
+
+    both_modes(
+        program,
+        lambda: (vector(), tj.asarray([1.0, 2.0, 4.0])),
+        expected=(45.0, 1 * 0.75**2 + 2 * 1.0),
+        variables=[[0.5625, 0.5, 0.0]],
+    )
+
+
+def test_s34_python_branches_on_variables_see_what_was_assigned() -> None:
+    def program(v: Any, x: Any) -> Any:
+        if tj.sum(v) > 20.0:
+            v.assign(x)
+        else:
+            v.assign_add(x)
+        while tj.sum(v) < 100.0:
+            v.assign(v * 2.0)
+        return v[0]
+
+    def started(*numbers: float) -> Any:
+        return lambda: (tj.Variable(numbers), tj.asarray([10.0, 20.0, 30.0]))
+
+    both_modes(
+        program,
+        started(1.0, 2.0, 3.0),
+        expected=22.0,
+        variables=[[22.0, 44.0, 66.0]],
+        also=[
+            started(50.0, 1.0, 1.0),
+            started(-20.0, -20.0, -15.0),
+            started(1.0, 2.0, 4.0),
+            started(50.0, 2.0, 1.0),
+        ],
+    )
+
+
+def test_s34_a_branch_that_assigns_and_one_that_does_not() -> None:
+    def program(v: Any, x: Any) -> Any:
+        if x > 0.0:
+            v.assign(x)
+        return v * 2.0
+
+    def given(x: float) -> Any:
+        return lambda: (tj.Variable(3.0), tj.asarray(x))
+
+    both_modes(
+        program,
+        given(1.0),
+        expected=2.0,
+        variables=[1.0],
+        also=[given(-1.0), given(2.0), given(-2.0), given(float("nan"))],
+    )
+
+
+def test_s34_reads_and_writes_of_nested_functions_keep_their_order() -> None:
+    @tj.function
+    def inner(v: Any, x: Any) -> Any:
+        v.assign_add(x)
+        return v * x
+
+    def program(v: Any, x: Any) -> Any:
+        first = inner(v, x)
+        v.assign(v * 2.0)
+        return first, inner(v, first), v.value()
+
+    both_modes(
+        program,
+        lambda: (tj.Variable(1.0), tj.asarray(2.0)),
+        expected=(6.0, 72.0, 12.0),
+        variables=[12.0],
+    )
+    tape_around(program, lambda: (tj.Variable(1.0), tj.asarray(2.0)), warns=[TRACKED])
+
+
+def test_s34_variables_of_other_dtypes_and_untrainable_ones() -> None:
+    def program(v: Any, count: Any, flag: Any) -> Any:
+        count.assign_add(1)
+        flag.assign(count > 2)
+        v.assign_add(count.astype("float32"))
+        return v[count % 3], flag
+
+    def setup() -> Any:
+        count = tj.Variable(2, trainable=False)
+        return vector(), count, tj.Variable(False, trainable=False)
+
+    def program_on_first(v: Any, count: Any, flag: Any) -> Any:
+        v[:1].assign(v[:1] + count)
+        return program_on_scalar(v, count, flag)
+
+    def program_on_scalar(v: Any, count: Any, flag: Any) -> Any:
+        count.assign_add(1)
+        flag.assign(count > 2)
+        return v[count % 3], flag
+
+    both_modes(
+        program_on_first,
+        setup,
+        expected=(3.0, True),
+        variables=[[3.0, 2.0, 3.0], 3, True],
+    )
+    both_modes(program, setup, raises=(ValueError, r"\(3,\)"))
+
+
+def test_s34_unused_reads_do_not_matter_unused_assignments_happen() -> None:
+    def program(v: Any, x: Any) -> Any:
+        v * x
+        v.assign(x)
+        v.value()
+        return tj.asarray(1.0)
+
+    both_modes(program, vector_and_tensor, expected=1.0, variables=[[10.0, 20.0, 30.0]])
+    tape_around(
+        program, vector_and_tensor, expected=[None, None], order=1, warns=[TRACKED]
+    )
+
+
+def test_s34_watched_variables_are_those_that_were_read() -> None:
+    @tj.function
+    def reads(v: Any, w: Any) -> Any:
+        w.assign(tj.stop_gradient(v * 2.0))
+        return v * 3.0
+
+    for _ in range(2):
+        v, w = tj.Variable(1.0, name="v"), tj.Variable(2.0, name="w")
+        with tj.GradientTape() as tape:
+            reads(v, w)
+        assert [x.name for x in tape.watched_variables()] == ["v"]

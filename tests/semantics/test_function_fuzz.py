@@ -1,0 +1,239 @@
+"""Random small programs with branches: traced and plain, they agree (line 58)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from agreement import COMPOSED, EXACT, assert_agrees
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tapejit as tj
+
+# A program is a list of statements over registers. Statements are plain data, so that
+# a failing one is printed and shrinks.
+REGISTERS = 4
+
+registers = st.integers(0, REGISTERS - 1)
+small = st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0])
+
+simple = st.one_of(
+    st.tuples(st.sampled_from(["add", "sub", "mul", "max"]), *[registers] * 3),
+    st.tuples(st.sampled_from(["sin", "neg", "half", "copy"]), registers, registers),
+    st.tuples(st.just("set"), registers, small),
+    st.tuples(st.sampled_from(["assign", "assign_add"]), st.integers(0, 1), registers),
+    st.tuples(st.just("load"), registers, st.integers(0, 1)),
+    st.tuples(st.just("gradient"), registers, registers),
+    st.tuples(st.just("print"), registers),
+)
+
+
+def compound(inner: Any) -> Any:
+    body = st.lists(inner, max_size=3)
+    return st.one_of(
+        st.tuples(st.just("if"), registers, small, body, body),
+        st.tuples(st.just("while"), registers, small, body),
+        st.tuples(st.just("for"), registers, body),
+        st.tuples(st.just("and"), registers, registers, body),
+        st.tuples(st.just("call"), registers, registers, body),
+        st.tuples(st.just("try"), registers, body),
+    )
+
+
+programs = st.lists(
+    st.recursive(simple, compound, max_leaves=8), min_size=1, max_size=6
+)
+inputs = st.lists(st.tuples(small, small), min_size=2, max_size=6)
+
+
+class Failed(Exception):
+    pass
+
+
+def run(program: Any, regs: list[Any], variables: list[tj.Variable]) -> None:
+    """Perform the statements; registers are changed in place."""
+    for statement in program:
+        STATEMENTS[statement[0]](regs, variables, *statement[1:])
+
+
+def two(op: Callable[[Any, Any], Any]) -> Any:
+    def statement(regs: Any, variables: Any, to: int, a: int, b: int) -> None:
+        regs[to] = op(regs[a], regs[b])
+
+    return statement
+
+
+def one(op: Callable[[Any], Any]) -> Any:
+    def statement(regs: Any, variables: Any, to: int, a: int) -> None:
+        regs[to] = op(regs[a])
+
+    return statement
+
+
+def assign(regs: Any, variables: Any, to: int, a: int) -> None:
+    variables[to].assign(regs[a])
+
+
+def assign_add(regs: Any, variables: Any, to: int, a: int) -> None:
+    variables[to].assign_add(regs[a])
+
+
+def load(regs: Any, variables: Any, to: int, which: int) -> None:
+    regs[to] = variables[which] * 1.0
+
+
+def set_to(regs: Any, variables: Any, to: int, value: float) -> None:
+    regs[to] = regs[to] * 0.0 + value
+
+
+def gradient(regs: Any, variables: Any, to: int, a: int) -> None:
+    with tj.GradientTape() as tape:
+        tape.watch(regs[a])
+        y = tj.sin(regs[a]) * variables[0] + regs[a] * regs[to]
+        if y > 0:
+            y = y * variables[1]
+    for part in tape.gradient(y, [regs[a], *variables]):
+        if part is not None:
+            regs[to] = regs[to] + part
+
+
+def show(regs: Any, variables: Any, a: int) -> None:
+    tj.print("r", regs[a], variables[0])
+
+
+def if_else(
+    regs: Any, variables: Any, a: int, than: float, body: Any, other: Any
+) -> None:
+    run(body if regs[a] > than else other, regs, variables)
+
+
+def while_loop(regs: Any, variables: Any, a: int, than: float, body: Any) -> None:
+    for _ in range(3):
+        if not (regs[a] < than):
+            break
+        run(body, regs, variables)
+        regs[a] = regs[a] + 1.0
+
+
+def for_loop(regs: Any, variables: Any, a: int, body: Any) -> None:
+    for _ in range(min(abs(int(tj.clip(regs[a], -9.0, 9.0))), 3)):
+        run(body, regs, variables)
+
+
+def both(regs: Any, variables: Any, a: int, b: int, body: Any) -> None:
+    if (regs[a] > 0 and regs[b] > 0) or regs[a] == regs[b]:
+        run(body, regs, variables)
+
+
+def call(regs: Any, variables: Any, to: int, a: int, body: Any) -> None:
+    @tj.function
+    def inner(x: Any) -> Any:
+        own = [x] * REGISTERS
+        run(body, own, variables)
+        return own[0] + own[-1]
+
+    regs[to] = inner(regs[a])
+
+
+def attempt(regs: Any, variables: Any, a: int, body: Any) -> None:
+    @tj.function
+    def inner(x: Any) -> Any:
+        run(body, [x] * REGISTERS, variables)
+        if x > 0:
+            raise Failed
+        return x
+
+    try:
+        regs[a] = inner(regs[a])
+    except Failed:
+        regs[a] = regs[a] - 1.0
+
+
+STATEMENTS: dict[str, Any] = {
+    "add": two(lambda a, b: a + b),
+    "sub": two(lambda a, b: a - b),
+    "mul": two(lambda a, b: a * b),
+    "max": two(tj.maximum),
+    "sin": one(tj.sin),
+    "neg": one(lambda a: -a),
+    "half": one(lambda a: a * 0.5),
+    "copy": one(lambda a: a),
+    "set": set_to,
+    "assign": assign,
+    "assign_add": assign_add,
+    "load": load,
+    "gradient": gradient,
+    "print": show,
+    "if": if_else,
+    "while": while_loop,
+    "for": for_loop,
+    "and": both,
+    "call": call,
+    "try": attempt,
+}
+
+
+class Outcome(NamedTuple):
+    state: Any
+    gradients: Any
+    shown: str
+
+
+def outcome(
+    f: Any, variables: list[tj.Variable], values: Any, capsys: Any, with_tape: bool
+) -> Outcome:
+    """Everything a call does: results, state, prints, gradients."""
+    xs = [tj.asarray(x) for x in values]
+    grads: list[Any] = []
+    if with_tape:
+        with tj.GradientTape() as tape:
+            tape.watch(xs)
+            found = f(*xs)
+            total = sum(found)
+        grads = tape.gradient(total, xs)
+    else:
+        found = f(*xs)
+    shown = capsys.readouterr().out
+    state = [np.asarray(part) for part in (*found, *variables)]
+    return Outcome(np.stack(state), np.array(list(map(number, grads))), shown)
+
+
+def number(gradient: Any) -> np.float32:
+    """A gradient; infinity, which no program here gives, for None."""
+    return np.float32(np.inf if gradient is None else gradient)
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(programs, inputs, st.booleans())
+def test_s58_random_programs_do_the_same_traced_and_plain(
+    capsys: Any, program: Any, inputs: Any, with_tape: bool
+) -> None:
+    def make() -> tuple[Any, list[tj.Variable]]:
+        variables = [tj.Variable(0.5), tj.Variable(-1.5)]
+
+        def body(x: Any, y: Any) -> Any:
+            regs = [x, y, x + y, x * 0.5]
+            run(program, regs, variables)
+            return tuple(r * 1.0 for r in regs)
+
+        return body, variables
+
+    plain, plain_state = make()
+    traced, state = make()
+    f = tj.function(traced)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for values in [*inputs, *inputs]:
+            mine = outcome(f, state, values, capsys, with_tape)
+            theirs = outcome(plain, plain_state, values, capsys, with_tape)
+            assert_agrees(EXACT, mine.state, theirs.state)
+            # A call sums its cotangents before those of other operations are added.
+            assert_agrees(COMPOSED, mine.gradients, theirs.gradients)
+            assert mine.shown == theirs.shown
