@@ -9,7 +9,8 @@
 
 The public names are the ones listed in `__all__`. The layers, each importing only
 those before it: types, errors, config; `ir` (graphs); `ops` (the records); `passes`
-(differentiation, batching); `api` (what users touch).
+(differentiation, batching); `api` (what users touch); `kits` (what training programs
+are made of).
 
 Start reading at `tapejit.ir`, then `tapejit.ops`, then `tapejit.api`.
 """
@@ -153,6 +154,7 @@ from tapejit.errors import (
     ArgumentTypeError,
     AxisError,
     CheckFailed,
+    CheckpointError,
     Disagreement,
     DTypeError,
     GradientMismatch,
@@ -191,6 +193,7 @@ __all__ = [
     "ArgumentTypeError",
     "AxisError",
     "CheckFailed",
+    "CheckpointError",
     "Config",
     "ConfigError",
     "DTypeError",
@@ -200,6 +203,7 @@ __all__ = [
     "GradientMismatch",
     "GradientTape",
     "GraphError",
+    "History",
     "LinAlgError",
     "NotDifferentiableError",
     "OutOfRangeError",
@@ -256,10 +260,14 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_shapes",
     "broadcast_to",
+    "callbacks",
     "can_cast",
     "cbrt",
     "ceil",
     "clip",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
     "column_stack",
     "complex64",
     "complex128",
@@ -278,6 +286,7 @@ __all__ = [
     "cumulative_prod",
     "cumulative_sum",
     "custom_gradient",
+    "data",
     "debug",
     "deg2rad",
     "delete",
@@ -304,6 +313,7 @@ __all__ = [
     "eye",
     "fft",
     "finfo",
+    "fit",
     "flip",
     "float16",
     "float32",
@@ -317,6 +327,7 @@ __all__ = [
     "full_like",
     "function",
     "functions_run_eagerly",
+    "global_norm",
     "grad",
     "grad_pass_through",
     "greater",
@@ -352,6 +363,7 @@ __all__ = [
     "less_equal",
     "linalg",
     "linspace",
+    "load",
     "log",
     "log1p",
     "log2",
@@ -372,6 +384,7 @@ __all__ = [
     "mean",
     "median",
     "meshgrid",
+    "metrics",
     "min",
     "minimum",
     "modf",
@@ -392,6 +405,7 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
+    "optimizers",
     "outer",
     "pad",
     "partition",
@@ -421,6 +435,7 @@ __all__ = [
     "round",
     "rsqrt",
     "run_functions_eagerly",
+    "save",
     "scatter_add",
     "searchsorted",
     "select",
@@ -483,10 +498,14 @@ __all__ = [
 
 # Namespaces that a program may do without are imported when asked for.
 _MODULES = {
+    "callbacks": "tapejit.kits.callbacks",
+    "data": "tapejit.kits.data",
     "debug": "tapejit.debug",
     "fft": "tapejit.api.fft",
     "linalg": "tapejit.api.linalg",
-    "nn": "tapejit.api.nn",
+    "metrics": "tapejit.kits.metrics",
+    "nn": "tapejit.kits.nn",
+    "optimizers": "tapejit.kits.optimizers",
     "random": "tapejit.api.random",
     "special": "tapejit.api.special",
     "testing": "tapejit.testing",
@@ -497,6 +516,7 @@ _FUNCTIONS = (
     "tapejit.api.function",
     "tapejit.api.accumulator",
     "tapejit.api.arrangement",
+    "tapejit.api.clipping",
     "tapejit.api.closeness",
     "tapejit.api.contraction",
     "tapejit.api.counting",
@@ -512,6 +532,8 @@ _FUNCTIONS = (
     "tapejit.api.sorting",
     "tapejit.api.statistics",
     "tapejit.api.trigonometry",
+    "tapejit.kits.checkpoint",
+    "tapejit.kits.fit",
 )
 
 if _TYPE_CHECKING:
@@ -519,11 +541,11 @@ if _TYPE_CHECKING:
     from tapejit import testing as testing
     from tapejit.api import fft as fft
     from tapejit.api import linalg as linalg
-    from tapejit.api import nn as nn
     from tapejit.api import random as random
     from tapejit.api import special as special
     from tapejit.api.accumulator import *
     from tapejit.api.arrangement import *
+    from tapejit.api.clipping import *
     from tapejit.api.closeness import *
     from tapejit.api.contraction import *
     from tapejit.api.counting import *
@@ -540,6 +562,13 @@ if _TYPE_CHECKING:
     from tapejit.api.sorting import *
     from tapejit.api.statistics import *
     from tapejit.api.trigonometry import *
+    from tapejit.kits import callbacks as callbacks
+    from tapejit.kits import data as data
+    from tapejit.kits import metrics as metrics
+    from tapejit.kits import nn as nn
+    from tapejit.kits import optimizers as optimizers
+    from tapejit.kits.checkpoint import *
+    from tapejit.kits.fit import *
 
 
 def __getattr__(name: str) -> _Any:

@@ -213,6 +213,21 @@ class VariableError(TapejitError, RuntimeError, ValueError):
     """
 
 
+class CheckpointError(TapejitError, ValueError):
+    """A file that cannot be read, or that does not fit what it is loaded into.
+
+    >>> import os, tempfile
+    >>> import tapejit as tj
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> tj.save(path, w=tj.Variable([1.0, 2.0]))
+    >>> try:
+    ...     tj.load(path, into={"w": tj.Variable([0.0])})
+    ... except tj.CheckpointError as error:
+    ...     print(error.message.partition(" ")[2])
+    does not fit: w has shape (2,) in the file, (1,) here
+    """
+
+
 class GraphError(TapejitError, ValueError):
     """A graph that breaks one of `check_graph`'s invariants, or text that is none.
 

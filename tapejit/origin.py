@@ -20,6 +20,21 @@ from types import CodeType, FrameType
 Origin = tuple[CodeType, int]
 
 
+class Labelled(tuple[CodeType, int]):
+    """An origin with the name of the function that the user called there.
+
+    When an operation of a graph fails, the message names that function, as it does
+    when the operation fails at once.
+    """
+
+    label: str
+
+    def __new__(cls, origin: Origin, label: str) -> Labelled:
+        made = super().__new__(cls, origin)
+        made.label = label
+        return made
+
+
 class _InternalModules(dict[str, bool]):
     """Module name -> whether its frames are skipped; filled as names are met."""
 

@@ -89,6 +89,10 @@ each("bitwise_left_shift bitwise_right_shift", call(INTEGERS, SHIFTS))
 each("bitwise_invert", call(INTEGERS), call(MASK))
 each("astype", call(SIGNED, "int32"), call(MASK, "float32"))
 each("clip", call(SIGNED, -0.5, 0.5), call(SIGNED, V), call(SIGNED, None, V))
+each("clip_by_norm", call(SIGNED, 0.5), call(CUBE, 1.5, axes=(1, 2)))
+each("clip_by_value", call(SIGNED, -0.5, 0.5))
+each("global_norm", call([SIGNED, V]))
+each("clip_by_global_norm", call([SIGNED, V], 0.5), call([SIGNED, COMPLEX], 99.0))
 each("where", call(MASK, SIGNED, N), call(MASK, V, 0.0))
 each(
     "all any argmax argmin max min sum prod mean logsumexp count_nonzero median ptp "
@@ -234,6 +238,8 @@ each(
 )
 each("nn.sigmoid_cross_entropy", call(SIGNED, M), call(SIGNED, M, label_smoothing=0.1))
 each("nn.softmax_cross_entropy", call(SIGNED, M), call(SIGNED, M, reduction="sum"))
+each("nn.categorical_hinge nn.kl_divergence", call(SIGNED, M), call(M, N, axis=0))
+each("nn.hinge nn.squared_hinge", call(SIGNED, np.sign(N - 0.5)))
 each("nn.sparse_softmax_cross_entropy", call(SIGNED, LABELS))
 each("nn.embedding", call(M, np.int32([0, 2, 0])))
 each("nn.one_hot", call(LABELS, 4))
@@ -286,6 +292,8 @@ EXEMPT: dict[str, str] = {
     "from_dlpack": "takes other libraries' arrays: see test_array_api.py",
     "print": "is an effect: see test_effects.py",
     "random.default_generator": "gives what the others draw from",
+    "fit": "runs a loop of steps around functions",
+    **dict.fromkeys(["load", "save"], "reads and writes files"),
     "random.set_seed": "is what the tests of random functions start with",
 }
 

@@ -54,6 +54,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"codegen"}),
     frozenset({"runtime"}),
     frozenset({"api"}),
+    frozenset({"kits"}),
     frozenset({"testing", "debug"}),
     frozenset({""}),
 )

@@ -257,6 +257,60 @@ def test_huber_refuses_a_width_that_is_none() -> None:
         nn.huber([1.0], [2.0], 0.0)
 
 
+# Divergence
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_kl_divergence_is_its_formula(axis: int) -> None:
+    labels = shares_of(axis)
+    costs = special.rel_entr(labels, special.softmax(LOGITS, axis=axis))
+    found = none(nn.kl_divergence)(LOGITS, labels, axis=axis)
+    np.testing.assert_allclose(found, costs.sum(axis), rtol=1e-12)
+    tj.testing.check_grads(
+        lambda x, y: none(nn.kl_divergence)(x, y, axis=axis),
+        [LOGITS[:2, :3, :2], shares_of(axis)[:2, :3, :2]],
+    )
+
+
+def test_kl_divergence_of_equal_distributions_is_zero() -> None:
+    p = np.array([0.25, 0.5, 0.25, 0.0])
+    with np.errstate(divide="ignore"):
+        v = tj.Variable(np.log(p))
+    with tj.GradientTape() as tape:
+        loss = nn.kl_divergence(v, p)
+    assert float(loss) == 0
+    np.testing.assert_allclose(tape.gradient(loss, v), np.zeros(4), atol=1e-16)
+
+
+def test_kl_divergence_from_an_impossible_class_is_infinite() -> None:
+    assert float(nn.kl_divergence([0.0, -INF], [0.5, 0.5])) == INF
+
+
+# Margins
+
+
+def test_hinge_and_its_square() -> None:
+    x, y = RNG.normal(size=(3, 4)) * 2, np.sign(RNG.normal(size=(3, 4)))
+    expected = np.maximum(0, 1 - x * y)
+    np.testing.assert_allclose(none(nn.hinge)(x, y), expected)
+    np.testing.assert_allclose(none(nn.squared_hinge)(x, y), expected**2)
+    np.testing.assert_allclose(none(nn.hinge)(x, y > 0), expected)
+    tj.testing.check_grads(nn.hinge, [x, y])
+    tj.testing.check_grads(nn.squared_hinge, [x, y])
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_categorical_hinge(axis: int) -> None:
+    x = RNG.normal(size=(4, 4)) * 2
+    y = np.eye(4)[[2, 0, 3, 1]]
+    right = np.sum(x * y, axis=axis)
+    wrong = np.maximum(0, np.max(np.where(y == 1, -INF, x), axis=axis))
+    expected = np.maximum(0, 1 + wrong - right)
+    found = none(nn.categorical_hinge)(x, y, axis=axis)
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    tj.testing.check_grads(lambda x: nn.categorical_hinge(x, y, axis=axis), [x])
+
+
 # What all have in common
 
 PAIRS: dict[str, tuple[Callable[..., tj.Tensor], Array, Array]] = {
@@ -270,6 +324,14 @@ PAIRS: dict[str, tuple[Callable[..., tj.Tensor], Array, Array]] = {
         nn.sigmoid_cross_entropy,
         LOGITS,
         RNG.uniform(size=LOGITS.shape),
+    ),
+    "kl_divergence": (nn.kl_divergence, LOGITS, shares_of(-1)),
+    "hinge": (nn.hinge, LOGITS, np.sign(LOGITS[::-1])),
+    "squared_hinge": (nn.squared_hinge, LOGITS, np.sign(LOGITS[::-1])),
+    "categorical_hinge": (
+        nn.categorical_hinge,
+        LOGITS,
+        np.eye(5)[RNG.integers(0, 5, (3, 4))],
     ),
     "squared_error": (nn.squared_error, LOGITS, LOGITS[::-1].copy()),
     "absolute_error": (nn.absolute_error, LOGITS, LOGITS[::-1].copy()),
@@ -342,7 +404,8 @@ def test_halves_round_once(name: str, dtype: str) -> None:
 @every
 def test_keywords_in_any_order(name: str) -> None:
     function, x, y = PAIRS[name]
-    names = ("logits", "labels") if "entropy" in name else ("predictions", "targets")
+    takes_logits = "entropy" in name or name == "kl_divergence"
+    names = ("logits", "labels") if takes_logits else ("predictions", "targets")
     found = function(**{names[1]: y, names[0]: tj.Variable(x)})
     np.testing.assert_array_equal(found, function(x, y))
 

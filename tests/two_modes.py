@@ -31,20 +31,17 @@ def outcome(call: Callable[[], Any]) -> Outcome:
 
 
 class Raised(NamedTuple):
-    """An error: its class, what it says, and the help it offers.
-
-    The name in front is that of the function called eagerly, that of the operation
-    when a graph runs; it is no part of the message.
-    """
+    """An error: its class, what it says, of which function, and the help it offers."""
 
     kind: type[Exception]
     message: str
+    op: str | None = None
     help: str | None = None
 
 
 def described(error: Exception) -> Raised:
     if isinstance(error, TapejitError):
-        return Raised(type(error), error.message, error.help)
+        return Raised(type(error), error.message, error.op, error.help)
     return Raised(type(error), str(error))
 
 

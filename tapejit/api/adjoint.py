@@ -19,17 +19,18 @@ import numpy as np
 
 from tapejit import ir
 from tapejit.api.callbacks import rules_in, run_settled
-from tapejit.api.manipulation import concat, permute_dims, reshape
+from tapejit.api.manipulation import broadcast_to, concat, permute_dims, reshape
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.trace import run_graph
 from tapejit.api.traced_size import fixed_size, size_now
 from tapejit.api.variable import Variable
 from tapejit.config import config
+from tapejit.dims import Dim
 from tapejit.errors import ArgumentError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import Node, Zero, param
-from tapejit.ops.custom_rules import CONNECTED
+from tapejit.ops.custom_rules import CONNECTED, failed
 from tapejit.passes.batch import batch, broadcast_front
 from tapejit.passes.jvp import jvp
 from tapejit.passes.vjp import filled, vjp, zeros
@@ -103,12 +104,21 @@ class Plan:
         self.kept = kept
         self.graph = graph
         self.places = places
-        self.calls_back = bool(rules_in(graph))
+        self.calls_back = bool(rules_in(graph)) or _has_failed(graph)
         self.expected: dict[Node, tuple[bool, ...]] = {}
 
     def spread(self, found: Sequence[Tensor]) -> list[Tensor | None]:
         """The results in the order of the sources."""
         return [None if at is None else found[at] for at in self.places]
+
+
+def _has_failed(graph: Graph) -> bool:
+    """Whether a `grad_fn` that raised while it was traced will raise when this runs."""
+    for node in graph.nodes:
+        parts = [x for x in node.attrs.values() if isinstance(x, Graph)]
+        if node.op is failed or any(map(_has_failed, parts)):
+            return True
+    return False
 
 
 def plan_for(request: Request, *, seeded: bool) -> Plan:
@@ -340,6 +350,8 @@ def _seed_rows(plan: RowsPlan, start: int, target: Any) -> Tensor:
     """The unit rows from `start` on, each for every row of the batch."""
     size, *inner = target.shape
     units = np.asarray(_unit_rows(plan, start, tuple(inner), target.dtype)._value)
+    if isinstance(size, Dim):
+        return broadcast_to(Tensor(units[:, None]), (plan.chunk, size, *inner))
     return Tensor(np.broadcast_to(units[:, None], (plan.chunk, size, *inner)))
 
 
@@ -355,7 +367,7 @@ def check_rows(plan: RowsPlan, kept: Sequence[Tensor], target: Any) -> None:
     if place is None or any(value is None for value in known):
         return
     for start in range(0, plan.rows, plan.chunk):
-        seed = np.asarray(_seed_rows(plan, start, target)._value)
+        seed = np.asarray(_known_value(_seed_rows(plan, start, target)))
         for row in range(seed.shape[1]):
             alone = np.zeros_like(seed)
             alone[:, row] = seed[:, row]

@@ -543,7 +543,7 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     if not tensors:
         return []
     try:
-        shape = broadcast_types(*(x._type for x in tensors))
+        shape = broadcast_types(*(TensorType(x.dtype, x.shape) for x in tensors))
     except ShapeError as error:
         error.op = "broadcast_arrays"
         raise

@@ -33,6 +33,7 @@ from tapejit.api.dispatch import (
 )
 from tapejit.api.indexing import count_true, flat_positions, getitem, number_of
 from tapejit.api.manipulation import broadcast_to, concat, reshape
+from tapejit.api.naming import labelled
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import DTypeError, ShapeError, TapejitError
 from tapejit.ir.node import Op
@@ -263,7 +264,8 @@ class Selected:
     def _aligned(self, x: Tensor, values: Tensor, name: str) -> tuple[Tensor, Tensor]:
         """Positions and values, one of each, along one axis."""
         try:
-            positions = flat_positions(x, self._key)
+            with labelled(f"at.{name}"):
+                positions = flat_positions(x, self._key)
         except TapejitError as error:
             error.op = f"at.{name}"
             raise

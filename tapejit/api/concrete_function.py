@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from tapejit import tree
+from tapejit.api.cache import Entry
 from tapejit.api.creation import TensorSpec
 from tapejit.api.dispatch import TRACE
-from tapejit.api.function import Entry, Function
+from tapejit.api.function import Function
 from tapejit.api.relaxation import Axes, is_tensor_part, relaxed_key
 from tapejit.api.signature import Call, describe_key, describe_part, leaf_names
 from tapejit.api.tensor import Tensor
@@ -99,7 +100,7 @@ class ConcreteFunction:
         self._call = call
         self._loose = loose
         self._entries: dict[Any, Entry] = {}
-        found = None if loose else function._cache.entries.get(call.key)
+        found = function._cache.entries.get(call.key)
         if found is None or not found.paths:
             found = function.trace_entry(call)
             if not loose or function._relaxation is not None:

@@ -62,11 +62,14 @@ def _number_of_bins(places: Tensor, least: int) -> int:
     """One more than the largest, the smallest if that is negative: one question."""
     if not places.size:
         return least
-    one, low, bins = (weak_scalar(number, INT64) for number in (1, 0, least))
+    if not isinstance(places, TracedTensor):
+        low, high = int(places._value.min()), int(places._value.max())
+        return low if low < 0 else max(high + 1, least)
+    one, nothing, bins = (weak_scalar(n, INT64) for n in (1, 0, least))
     smallest = apply(ops.min, places, axes=(0,), keepdims=False)
     largest = apply(ops.max, places, axes=(0,), keepdims=False)
     needed = apply(ops.maximum, apply(ops.add, largest, one), bins)
-    is_wrong = apply(ops.less, smallest, low)
+    is_wrong = apply(ops.less, smallest, nothing)
     return number_of(apply(ops.where, is_wrong, smallest, needed), "bincount")
 
 
@@ -202,11 +205,16 @@ def _directions(edges: Tensor) -> tuple[bool, bool]:
     """Whether edges never fall, and whether they never rise."""
     if edges.ndim != 1:
         return True, False  # which searching refuses
+    if not isinstance(edges, TracedTensor):
+        line = edges._value
+        steps = line[1:] >= line[:-1], line[1:] <= line[:-1]
+        return bool(np.all(steps[0])), bool(np.all(steps[1]))
     after, before = getitem(edges, slice(1, None)), getitem(edges, slice(None, -1))
     rising, falling = (
         reductions.all(is_in_order)
         for is_in_order in (after >= before, after <= before)
     )
+    # Both answers in one number are one guard in a traced function.
     twice = apply(ops.mul, cast(falling, INT64), weak_scalar(2, INT64))
     found = number_of(apply(ops.add, cast(rising, INT64), twice), "digitize")
     return bool(found & 1), bool(found & 2)

@@ -310,7 +310,8 @@ def described_node(
     origin = node.origin
     while isinstance(origin, Derived):
         origin = origin.node.origin
-    error.op = error.op or node.op.name
+    label = getattr(node.origin, "label", None)
+    error.op = label or error.op or node.op.name
     error.origin = origin
     error.operands = tuple(
         described_type(x.type, made.get(x))

@@ -269,7 +269,7 @@ def sizes_of(shape: Any, parameters: Sequence[Parameter], name: str) -> Shape:
     sizes = () if shape is None else as_shape(shape, name)
     if TRACE.get() is None and any(isinstance(size, Dim) for size in sizes):
         raise ShapeError(f"cannot draw a tensor of shape {sizes}", op=name)
-    types = [x._type for x in parameters if isinstance(x, Tensor)]
+    types = [TensorType(x.dtype, x.shape) for x in parameters if isinstance(x, Tensor)]
     with named(name):
         check_shape(sizes)
         if not types:

@@ -75,7 +75,6 @@ SPELLINGS: Final[dict[str, str]] = {
     "around": "tj.round(x)",
     "bitwise_not": "tj.bitwise_invert(x > 0)",
     "clamp": "tj.clip(x, 0, 1)",
-    "clip_by_value": "tj.clip(x, 0, 1)",
     "conjugate": "tj.conj(x)",
     "degrees": "tj.rad2deg(x)",
     "div": "tj.divide(x, y)",

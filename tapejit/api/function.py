@@ -10,24 +10,20 @@ and as atomic.
 
 Bound to an instance, a Function has one Cache per instance, which dies with it.
 
-Start reading at `Function.__call__`, then `Entry.run`.
+Start reading at `Function.__call__`, then `Entry.run` in `cache.py`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from threading import RLock
-from time import perf_counter
+from contextlib import ExitStack, contextmanager
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Final,
     Generic,
     ParamSpec,
     TypeVar,
@@ -39,14 +35,14 @@ import numpy as np
 
 from tapejit import tree
 from tapejit.api import reporting
+from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
 from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand, warn_user
 from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
-from tapejit.api.path import Path, WrongPath
+from tapejit.api.path import Path, WrongPath, in_order
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.signature import (
     DTYPES,
-    FLOAT,
     Binder,
     Call,
     describe_key,
@@ -57,7 +53,7 @@ from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentTypeError
-from tapejit.origin import Origin, describe, short_location
+from tapejit.origin import Origin
 
 if TYPE_CHECKING:
     from tapejit.api.concrete_function import ConcreteFunction
@@ -67,256 +63,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Rest = ParamSpec("Rest")  # the parameters of a method that follow `self`
 R = TypeVar("R")
-
-MAX_ENTRIES: Final = 128  # signatures kept per function
-MAX_SHORT: Final = 1024  # shorter keys: with loose sizes an Entry has many
-MAX_PATHS: Final = 16  # paths that one place in the body may open
-
-_tracing = RLock()  # one trace at a time: tracing runs Python, which does not scale
-_running_eagerly = RLock()  # bodies run as plain Python write variables one by one
-
-
-def _renew_locks() -> None:
-    """In a forked child: no thread is left that could release a lock held before."""
-    global _tracing, _running_eagerly
-    _tracing = RLock()
-    _running_eagerly = RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
-
-
-class Cache:
-    """What a function has traced.
-
-    entries   key -> Entry, the one used last at the end
-    paths     for calls with tensors alone: a shorter key -> Entry and Path taken last
-    general   floats that are inputs, as (structure, leaf)
-    fixed     floats whose value the body asks for, which therefore stay in the key
-    loose     sizes that are left out of keys, as structure -> (leaf, axis)
-    """
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.entries: dict[Any, Entry] = {}
-        self.paths: dict[Any, tuple[Entry, Path]] = {}
-        self.general: set[Any] = set()
-        self.fixed: set[Any] = set()
-        self.loose: dict[Any, frozenset[tuple[int, int]]] = {}
-        self.last: Entry | None = None
-        self.traces = 0
-        self.calls = 0
-        self.traced_at: list[int] = []
-        self.has_warned = False
-
-    def keep(self, entry: Entry) -> None:
-        """Add an Entry, dropping the one that has not been used for longest."""
-        self.entries[entry.key] = entry
-        while len(self.entries) > MAX_ENTRIES:
-            del self.entries[next(iter(self.entries))]
-            self.paths.clear()
-
-    def touch(self, entry: Entry) -> None:
-        """Make an Entry the one used last."""
-        with _tracing:
-            if self.entries.pop(entry.key, None) is not None:
-                self.entries[entry.key] = entry
-            self.last = entry
-
-    def shorten(self, key: Any, call: Call) -> None:
-        """Lead a shorter key to a Path for the call that has just ended.
-
-        The tensors given must be all inputs there are: no default is one.
-        """
-        entry = self.entries.get(call.key)
-        path = None if entry is None else entry.last
-        count = len(key) // 2
-        if entry is None or path is None or path.has_variable_arguments:
-            return
-        if len(path.takes) == count:
-            if len(self.paths) >= MAX_SHORT:
-                self.paths.clear()
-            self.paths[key] = (entry, path)
-
-    def new_floats(self, call: Call) -> set[Any]:
-        """The floats in which a call differs from an earlier one, if in nothing else.
-
-        Such a float changes from call to call: it becomes an input.
-        """
-        for key in reversed(self.entries):
-            if len(key) != len(call.key):
-                continue
-            changed = [
-                (at, now, then)
-                for at, (now, then) in enumerate(zip(call.key, key, strict=True))
-                if now != then
-            ]
-            found = {(call.structure, at - 1) for at, _, _ in changed}
-            if found & self.fixed or found <= self.general:
-                continue
-            if all(_is_float(now) and _is_float(then) for _, now, then in changed):
-                return found
-        return set()
-
-
-def _is_float(part: Any) -> bool:
-    return isinstance(part, tuple) and part[0] in (float, FLOAT)
-
-
-class Entry:
-    """The Paths for one key; `last` is the one taken last.
-
-    `opened` counts the paths that each place of the body has led to; `is_eager` says
-    that the body runs as plain Python, `reason` why.
-    """
-
-    __slots__ = ("is_eager", "key", "last", "opened", "paths", "reason")
-
-    def __init__(self, key: Any) -> None:
-        self.key = key
-        self.paths: list[Path] = []
-        self.last: Path | None = None
-        self.opened: dict[str, int] = {}
-        self.is_eager = False
-        self.reason: str | None = None
-
-    def run(self, function: Function[..., Any], cache: Cache, call: Call) -> Any:
-        """Take the path that fits, or make one."""
-        known: tuple[bool | int, ...] = ()
-        place: Origin | None = None
-        tried = 0
-        while True:
-            if self.is_eager:
-                return function.run_eagerly(*call.arguments(call.leaves))
-            path = self._path(call.leaves, known)
-            if path is None:
-                tried = len(self.paths)
-                with _tracing:
-                    if len(self.paths) != tried and self._path(call.leaves, known):
-                        continue  # another thread has traced it meanwhile
-                    return self._trace(function, cache, call, known, place)
-            try:
-                result = function.perform(path, call)
-            except WrongPath as wrong:
-                known = (*path.answers[: wrong.at], wrong.answer)
-                place = path.places[wrong.at]
-                continue
-            self.last = path
-            return result
-
-    def _path(self, leaves: Sequence[Any], known: tuple[Any, ...]) -> Path | None:
-        """A path that fits these leaves and begins with these answers."""
-        path = self.last
-        if path is not None and not known and not path.has_variable_arguments:
-            return path
-        fitting = [
-            path
-            for path in reversed(self.paths)
-            if path.answers[: len(known)] == known and path.fits(leaves)
-        ]
-        return min(fitting, key=Path.generality, default=None)
-
-    def _trace(
-        self,
-        function: Function[..., Any],
-        cache: Cache,
-        call: Call,
-        known: tuple[bool | int, ...],
-        place: Origin | None,
-    ) -> Any:
-        """Trace the body for this call, and run what was found."""
-        if place is not None and self._is_too_branched(function, place):
-            return function.run_eagerly(*call.arguments(call.leaves))
-        path = self.add_trace(function, cache, call, known, place)
-        try:
-            return function.perform(path, call)
-        except WrongPath:
-            # Another thread has changed a variable since: what was traced holds, but
-            # not for this call.
-            return self.run(function, cache, call)
-
-    def add_trace(
-        self,
-        function: Function[..., Any],
-        cache: Cache,
-        call: Call,
-        known: tuple[bool | int, ...] = (),
-        place: Origin | None = None,
-    ) -> Path:
-        """Trace the body for this call, without running what was found."""
-        started = perf_counter()
-        traced, takes = function.traced(call, known)
-        cache.traces += 1
-        if config.current().debug:
-            seconds = perf_counter() - started
-            reporting.report_trace(function, cache, call.key, place, traced, seconds)
-        path = Path(traced, takes, _variable_positions(call.leaves))
-        if traced.needs is not None:
-            self.is_eager = True
-            self.paths.clear()
-            self.last = None
-            what, origin = traced.needs
-            self.reason = f"needs a value while it is traced ({what}, at "
-            self.reason += f"{describe(origin)})"
-            _warn_needs_value(function, self.reason)
-        elif not traced.serves_once:
-            self._add(path)
-        function.note_trace(cache, self, call, place)
-        return path
-
-    def _add(self, path: Path) -> None:
-        for other in self.paths:
-            other.compare(path)
-            path.compare(other)
-        self.paths.append(path)
-        self.last = path
-
-    def _is_too_branched(self, function: Function[..., Any], place: Origin) -> bool:
-        where = short_location(place)
-        self.opened[where] = self.opened.get(where, 1) + 1
-        if self.opened[where] <= MAX_PATHS:
-            return False
-        self.is_eager = True
-        self.paths.clear()
-        self.last = None
-        self.reason = f"takes more than {MAX_PATHS} different ways at {describe(place)}"
-        warn_user(
-            f"{function.__name__} {self.reason}, so it now runs eagerly; write the "
-            "choice with tj.where, tj.cond or tj.while_loop, or move it out of the "
-            "function"
-        )
-        return True
-
-
-def inputs_of(path: Path, call: Call) -> list[Any]:
-    """The inputs of a path; floats that its key names by value may be among them."""
-    if len(path.takes) == len(call.takes):
-        return call.arrays.copy()
-    known = dict(zip(call.takes, call.arrays, strict=True))
-    return [
-        known[at] if at in known else np.float64(call.leaves[at]) for at in path.takes
-    ]
-
-
-def _variable_positions(leaves: Sequence[Any]) -> dict[int, int]:
-    """id of each variable among the arguments -> its first position."""
-    found: dict[int, int] = {}
-    for at, x in enumerate(leaves):
-        if type(x) is Variable:
-            found.setdefault(id(x), at)
-    return found
-
-
-def _warn_needs_value(function: Function[..., Any], reason: str) -> None:
-    warn_user(
-        f"{function.__name__} {reason}, so it runs eagerly from now on; return the "
-        "value, show it with tj.print, check it with tj.debug, or do this outside the "
-        "function"
-    )
 
 
 class Function(Generic[P, R]):
@@ -364,12 +110,8 @@ class Function(Generic[P, R]):
         if self._specs is not None:
             args = self._specs.conform(self._binder, args, kwargs)  # type: ignore[assignment]  # what fits the specs fits P
             kwargs = {}  # type: ignore[assignment]
-        trace = TRACE.get()
-        if trace is not None:
-            if trace.state is None:
-                return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
-            with trace.state.undone_if_it_fails():
-                return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
+        if TRACE.get() is not None:
+            return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
         settings = config.current()
         if settings.eager:
             return self.run_eagerly(args, kwargs)  # type: ignore[no-any-return]
@@ -442,7 +184,8 @@ class Function(Generic[P, R]):
         self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call whose key is new: trace, unless another thread has just done so."""
-        with _tracing:
+        path: Path | None = None
+        with LOCKS.tracing:
             entry = cache.entries.get(call.key)
             if entry is None and self._relaxation is not None:
                 self._relaxation.learn(cache, call)
@@ -458,17 +201,17 @@ class Function(Generic[P, R]):
                         self._relaxation.relax(cache, call)
                 entry = Entry(call.key)
                 try:
-                    return entry.run(self, cache, call)
-                finally:
+                    path = entry.trace(self, cache, call)
+                finally:  # a warning that is an error comes after the trace
                     self._keep(cache, entry, call, floats, exact)
-        return entry.run(self, cache, call)
+        return entry.run(self, cache, call, path)
 
     def _keep(
         self, cache: Cache, entry: Entry, call: Call, floats: set[Any], exact: Any
     ) -> None:
         """Keep an Entry that has been traced, under the key it turned out to be for."""
         if not entry.paths and not entry.is_eager:
-            return  # the body raised
+            return  # what was traced serves one call
         if floats and entry.paths:
             asked = {(call.structure, at) for at in entry.paths[-1].asked} & floats
             if asked:
@@ -481,7 +224,7 @@ class Function(Generic[P, R]):
     def trace_entry(self, call: Call) -> Entry:
         """A new Entry, traced for a call that is not performed."""
         entry = Entry(call.key)
-        with _tracing:
+        with LOCKS.tracing:
             entry.add_trace(self, self._cache, call)
         return entry
 
@@ -559,13 +302,25 @@ class Function(Generic[P, R]):
             ) from None
         return alias(tensor) if id(x) in own or type(x) is Variable else tensor
 
-    def run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the body as plain Python; if it raises, no variable has changed."""
+    def run_eagerly(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        written: Sequence[Variable] = (),
+    ) -> Any:
+        """Run the body as plain Python; if it raises, no variable has changed.
+
+        `written` are variables that it writes: nobody else does meanwhile.
+        """
+        given = [x for x in tree.leaves((args, kwargs)) if type(x) is Variable]
+        locks = [variable._lock for variable in in_order([*written, *given])]
         outer = JOURNAL.get()
         journal: dict[int, tuple[Variable, Tensor]] = {}
         token = JOURNAL.set(journal)
         try:
-            with _running_eagerly:
+            with LOCKS.running_eagerly, ExitStack() as stack:
+                for lock in locks:
+                    stack.enter_context(lock)
                 try:
                     return self.run_inside(args, kwargs)
                 except BaseException:
@@ -698,7 +453,7 @@ class Function(Generic[P, R]):
         >>> square.signatures()
         []
         """
-        with _tracing:
+        with LOCKS.tracing:
             self._cache.clear()
             self._caches.clear()
 

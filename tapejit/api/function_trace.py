@@ -19,8 +19,7 @@ Start reading at `run_traced`, then `FunctionTrace`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, Final
 from weakref import ref
@@ -37,8 +36,26 @@ from tapejit.config import config
 from tapejit.errors import ArgumentError, TapejitError, VariableError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import bind_dims, has_dims
-from tapejit.ir.node import LITERAL, OPS, PARAM, Node, Op, literal, origin_of, param
-from tapejit.ir.structural import first_token, guard, read, reread, results
+from tapejit.ir.node import (
+    LITERAL,
+    OPS,
+    ORIGIN,
+    PARAM,
+    Derived,
+    Node,
+    Op,
+    literal,
+    origin_of,
+    param,
+)
+from tapejit.ir.structural import (
+    first_token,
+    guard,
+    read,
+    require,
+    reread,
+    results,
+)
 from tapejit.numpy_adapter import restore, silence
 from tapejit.origin import Origin, describe, user_origin
 from tapejit.types import TensorType, TupleType
@@ -185,6 +202,22 @@ class FunctionTrace(Trace):
         else:
             self.derived[id(result)] = (result, node)
 
+    def record(
+        self,
+        op: Op,
+        nodes: Sequence[Node],
+        attrs: dict[str, Any],
+        origin: Origin | Derived | None = None,
+    ) -> Any:
+        """Perform an op symbolically; one that can fail does so in its turn."""
+        if origin is None:
+            origin = ORIGIN.get() or user_origin(3)
+        out = super().record(op, nodes, attrs, origin)
+        if op.can_fail and isinstance(origin, tuple):
+            first = out[0] if isinstance(out, tuple) else out
+            self.effects.append((require, (first._value,), {}, origin))
+        return out
+
     # Variables
 
     def slot_of(self, variable: Variable) -> Slot:
@@ -267,21 +300,6 @@ class FunctionTrace(Trace):
             TAPES.reset(tapes_token)
             TRACE.reset(trace_token)
 
-    @contextmanager
-    def undone_if_it_fails(self) -> Iterator[None]:
-        """What a part of the body has assigned is forgotten if it raises."""
-        before = {key: (slot.exit, slot.tensor) for key, slot in self.slots.items()}
-        try:
-            yield
-        except BaseException:
-            for key, slot in self.slots.items():
-                if key in before:
-                    slot.exit, slot.tensor = before[key]
-                elif slot.exit is not None:
-                    slot.exit = None
-                    slot.tensor = TracedTensor(slot.entry, self, slot.tensor._made)
-            raise
-
     # Values beside the trace
 
     def value_of(self, node: Node) -> Any:
@@ -311,7 +329,14 @@ class FunctionTrace(Trace):
         try:
             return node.op.eval(*[self.values[x] for x in node.inputs], **attrs)
         except Exception as error:
-            raise described_node(error, node) from None
+            raise described_node(error, node, self._sources()) from None
+
+    def _sources(self) -> dict[Node, Made | None]:
+        """Where variables and captured tensors came from, for messages."""
+        made = {node: tensor._made for tensor, node in self.captures.values()}
+        for slot in self.slots.values():
+            made[slot.entry] = slot.variable._tensor._made
+        return made
 
     def ask(self, x: TracedTensor, kind: str) -> Any:
         """The answer to `bool`, `int` or `index`, which becomes a guard."""
@@ -382,7 +407,7 @@ class FunctionTrace(Trace):
             except TapejitError as error:
                 with origin_of(origin):
                     node = op(*nodes, first_token(), **attrs)
-                raise described_node(error, node) from None
+                raise described_node(error, node, self._sources()) from None
 
     def chain(self, token: Node | None = None) -> Node | None:
         """The guards, then the effects."""
@@ -452,6 +477,8 @@ class Traced:
     serves_once whether the body would do something else in the next call
     structure   of the results
     results     how many there are
+    unread      position -> the variable's slot, for results that are what an
+                assignment returned and that nobody used
     """
 
     def __init__(self, trace: FunctionTrace, arguments: Sequence[Node]) -> None:
@@ -467,18 +494,25 @@ class Traced:
         self.places = tuple(origin for _, _, origin in trace.guards)
         self.structure: Any = None
         self.results = 0
+        self.unread: dict[int, Slot] = {}
         self.graph: Graph
 
 
 def _run_body(
     trace: FunctionTrace, body: Callable[[], Any]
-) -> tuple[tree.Structure, list[Node]]:
-    """The structure of what `body` returns in a trace, and its Nodes."""
+) -> tuple[tree.Structure, list[Node], dict[int, Slot]]:
+    """The structure of what `body` returns, its Nodes, and which are unread."""
     trace_token = TRACE.set(trace)
     tapes_token = TAPES.set((trace.watcher,))  # type: ignore[arg-type]
     try:
         found, structure = tree.flatten(body())
-        return structure, [trace.node_of(result_tensor(x, trace)) for x in found]
+        given = [result_tensor(x, trace) for x in found]
+        known = trace.unread
+        unread = {at: known[id(x)][1] for at, x in enumerate(given) if id(x) in known}
+        outputs = [
+            x._value if at in unread else trace.node_of(x) for at, x in enumerate(given)
+        ]
+        return structure, outputs, unread
     finally:
         TAPES.reset(tapes_token)
         TRACE.reset(trace_token)
@@ -492,7 +526,7 @@ def run_traced(
 ) -> Traced:
     """Run `body` in a trace and gather its Graph."""
     try:
-        structure, outputs = _run_body(trace, body)
+        structure, outputs, unread = _run_body(trace, body)
     except BaseException:
         try:
             trace.perform_effects()
@@ -502,6 +536,7 @@ def run_traced(
     traced = Traced(trace, [x._value for x in arguments])
     traced.structure = structure
     traced.results = len(outputs)
+    traced.unread = unread
     trace.check_created()
     traced.serves_once = trace.serves_once
     traced.slots = tuple(trace.slots.values())

@@ -18,12 +18,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from tapejit.api import function as functions
 from tapejit.api import reporting
+from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
 from tapejit.api.dispatch import TRACE
-from tapejit.api.function import Cache, Entry, Function, inputs_of
+from tapejit.api.function import Function
 from tapejit.api.path import Binding, Path
 from tapejit.api.signature import Call, describe_key
+from tapejit.api.variable import Variable
 from tapejit.config import config
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, UnsupportedError
@@ -50,7 +51,7 @@ class Probe(Function[..., Any]):
         cache = self._cache
         if self._specs is not None:
             args, kwargs = tuple(self._specs.conform(self._binder, args, kwargs)), {}
-        with functions._tracing:
+        with LOCKS.tracing:
             default_float = config.current().default_float
             call = self._bound(cache, default_float, args, kwargs)
             path = self._call_at_length(cache, call, args, kwargs)
@@ -63,7 +64,12 @@ class Probe(Function[..., Any]):
         path.check(inputs_of(path, call), call.leaves)
         return path
 
-    def run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def run_eagerly(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        written: Sequence[Variable] = (),
+    ) -> None:
         """There is no path."""
 
     def note_trace(

@@ -1,17 +1,20 @@
 """Errors named after the function that a user called.
 
 A function composed of others would report their names: `median` fails in a sort. The
-decorator `named` puts the name the user knows in its place.
+decorator `named` puts the name the user knows in its place. What a function does while
+it is traced may fail later, when its graph runs: `labelled` notes the name for then.
 
 Start reading at `named`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from tapejit.api.dispatch import TRACE
 from tapejit.errors import TapejitError
 
 Arguments = ParamSpec("Arguments")
@@ -32,9 +35,35 @@ def named(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            return function(*args, **kwargs)
+            if TRACE.get() is None:
+                return function(*args, **kwargs)
+            with labelled(function.__name__):
+                return function(*args, **kwargs)
         except TapejitError as error:
             error.op = function.__name__
             raise
 
     return call
+
+
+@contextmanager
+def labelled(name: str) -> Iterator[None]:
+    """Operations that are traced inside fail under this name; the outermost counts.
+
+    >>> import tapejit as tj
+    >>> put = tj.function(lambda x, i: x.at[i].set(0.0))
+    >>> try:
+    ...     put(tj.ones(3), tj.asarray([7]))
+    ... except IndexError as error:
+    ...     print(error.op)
+    at.set
+    """
+    trace = TRACE.get()
+    if trace is None or trace.label is not None:
+        yield
+        return
+    trace.label = name
+    try:
+        yield
+    finally:
+        trace.label = None

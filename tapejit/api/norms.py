@@ -60,7 +60,7 @@ def _vector_norm(x: Tensor, ord: float, axis: Axis, keepdims: bool) -> Tensor:
         is_zero = apply(ops.eq_mask, x, weak_scalar(0, x.dtype))
         return reductions.sum(1.0 - elementwise.real(is_zero), **over)
     if ord == 2 and not is_complex(x.dtype):
-        return _root(reductions.sum(x * x, **over))
+        return safe_root(reductions.sum(x * x, **over))
     size = elementwise.abs(x)
     if ord == math.inf:
         return reductions.max(size, **over)
@@ -69,12 +69,12 @@ def _vector_norm(x: Tensor, ord: float, axis: Axis, keepdims: bool) -> Tensor:
     if ord == 1:
         return reductions.sum(size, **over)
     if ord == 2:
-        return _root(reductions.sum(size * size, **over))
+        return safe_root(reductions.sum(size * size, **over))
     powers = _power(size, ord, 0.0 if ord > 0 else math.inf)
     return _power(reductions.sum(powers, **over), 1 / ord, 0.0 if ord > 0 else math.inf)
 
 
-def _root(squares: Tensor) -> Tensor:
+def safe_root(squares: Tensor) -> Tensor:
     """The square root, with slope 0 at 0 where it is infinite."""
     is_zero = squares == 0
     root = elementwise.sqrt(elementwise.where(is_zero, 1.0, squares))

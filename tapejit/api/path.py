@@ -25,6 +25,7 @@ from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.dispatch import TAPES, described_node
 from tapejit.api.function_trace import Slot, Traced
+from tapejit.api.recording import Recording
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.variable import JOURNAL, Variable, warn_tracked
 from tapejit.binding import bind_shapes
@@ -63,6 +64,37 @@ class Binding:
         self.variable: Variable | None = slot.variable if position is None else None
         self.was_read = slot.was_read
         self.is_written = slot.exit is not None
+
+
+class held:
+    """Holds several locks, and never waits for one while it holds another.
+
+    A body that runs as plain Python takes the locks of variables as it meets them: it
+    may hold one and wait for the next, because nobody else does.
+    """
+
+    __slots__ = ("_locks",)
+
+    def __init__(self, locks: Sequence[Any]) -> None:
+        self._locks = locks
+
+    def __enter__(self) -> None:
+        locks = self._locks
+        while True:
+            locks[0].acquire()
+            for at in range(1, len(locks)):
+                if not locks[at].acquire(blocking=False):
+                    break
+            else:
+                return
+            for lock in locks[:at]:
+                lock.release()
+            with locks[at]:  # wait for it with empty hands, then try again
+                pass
+
+    def __exit__(self, *exception: object) -> None:
+        for lock in self._locks:
+            lock.release()
 
 
 # Each reads all variables of a call in one go, between two commits.
@@ -124,10 +156,13 @@ class Path:
         self._writes = tuple(at for at, b in enumerate(self.bindings) if b.is_written)
         self._written: tuple[Any, ...] = ()
         if self._is_fixed:
-            self._written = _in_order([b.variable for b in written])
+            self._written = in_order([b.variable for b in written])
         self._captured_values = tuple(x._value for x in traced.captured)
         self._is_single = traced.structure is LEAF
         self._may_share = _may_share(graph, len(traced.arguments))
+        self._unused = _unused(graph)
+        places = {id(slot): at for at, slot in enumerate(traced.slots)}
+        self._unread = [(at, places[id(slot)]) for at, slot in traced.unread.items()]
         self._executable: Executable = executable_for(graph)
         self._execute = self._executable.run
         self._forwards: dict[
@@ -147,6 +182,12 @@ class Path:
             if id(x) in self._owned:
                 return False
         return True
+
+    @property
+    def written(self) -> list[Variable]:
+        """The variables it writes, but for those that are arguments."""
+        found = [b.variable for b in self.bindings if b.is_written]
+        return [variable for variable in found if variable is not None]
 
     def generality(self) -> int:
         """How many variables among the arguments may be any."""
@@ -203,17 +244,11 @@ class Path:
                 leaves[b.position] if b.variable is None else b.variable  # type: ignore[index]
                 for b in self.bindings
             ]
-            written = _in_order([variables[at] for at in self._writes])
+            written = in_order([variables[at] for at in self._writes])
         if not written:
             return self._run(arrays, leaves, variables, foreign)
-        locks = [variable._lock for variable in written]
-        for lock in locks:
-            lock.acquire()
-        try:
+        with held([variable._lock for variable in written]):
             return self._run(arrays, leaves, variables, foreign)
-        finally:
-            for lock in reversed(locks):
-                lock.release()
 
     def _run(
         self,
@@ -239,6 +274,8 @@ class Path:
             self._separate(found, foreign)
         if self._writes:
             self._commit(variables, found)
+        if self._unread and TAPES.get():
+            return self._results([Tensor(value) for value in found], variables)
         if self._is_single:
             result = _new(Tensor)
             result._value = found[0]
@@ -313,7 +350,7 @@ class Path:
         rest = self.graph.inputs[len(self.takes) :]
         for x, binding in zip(rest, self.bindings, strict=False):
             at = binding.position
-            variable = binding.variable if at is None else leaves[at]
+            variable: Any = binding.variable if at is None else leaves[at]
             made[x] = variable._tensor._made
         made.update(self._captured_from)
         return made
@@ -329,12 +366,19 @@ class Path:
         if not tapes:
             return None
         tensors = self._tensors(arrays, leaves)
+        marks = [
+            (tape, tape.state, len(tape.order))
+            for tape in tapes
+            if self.answers and isinstance(tape, Recording)
+        ]
         held = list(map(_tensor_held, variables))
         for binding, variable, x in zip(self.bindings, variables, held, strict=True):
             if binding.was_read:
                 variable._note_read(x)
         tensors += held
         tensors.extend(self.captured)
+        for at in self._unused:  # being passed is no use: no tape hears of them
+            tensors[at] = Tensor(tensors[at]._value)
         watched = tuple(
             [
                 x._id != 0
@@ -350,13 +394,26 @@ class Path:
         try:
             found = executable.run([x._value for x in tensors])
         except Exception as error:
-            raise self._explained(error, graph, executable, leaves) from None
+            explained = self._explained(error, graph, executable, leaves)
+            if isinstance(explained, WrongPath):
+                for tape, state, count in marks:  # another path reads what it reads
+                    tape.forget_reads(state, count)
+            raise explained from None
         results = tuple([Tensor(value) for value in found])
         for tape in tapes if results else ():
             tape.record(call, tensors, {"graph": graph}, results)
         if self._writes:
             self._commit(variables, found)
-        return tree.unflatten(self.structure, results[: self.results])
+        return self._results(results, variables)
+
+    def _results(self, found: Sequence[Tensor], variables: Sequence[Variable]) -> Any:
+        """What the function returns; an unused result of `assign` is no read yet."""
+        results = list(found[: self.results])
+        for at, which in self._unread:
+            variable = variables[which]
+            made = Made("assign", None, variable.name)
+            results[at] = variable._pending(Tensor(results[at]._value, made))
+        return tree.unflatten(self.structure, results)
 
     def _tensors(self, arrays: Sequence[Any], leaves: Sequence[Any]) -> list[Tensor]:
         """The arguments as Tensors: those that were given, copies of foreign arrays."""
@@ -439,7 +496,7 @@ def _in_numbers(
     return numbers, error
 
 
-def _in_order(variables: Sequence[Any]) -> tuple[Any, ...]:
+def in_order(variables: Sequence[Any]) -> tuple[Any, ...]:
     """The variables in the order of creation: locked so, nobody waits for ever."""
     return tuple(sorted({id(v): v for v in variables}.values(), key=_serial))
 
@@ -450,6 +507,12 @@ def _serial(variable: Variable) -> int:
 
 # Elementwise operations write a new array, except those that may change nothing.
 _PASSING: Final = frozenset({"cast", "conj", "positive", "read", "real", "reread"})
+
+
+def _unused(graph: Graph) -> tuple[int, ...]:
+    """The inputs that nothing depends on."""
+    used = {x for node in graph.nodes for x in node.inputs}.union(graph.outputs)
+    return tuple(at for at, x in enumerate(graph.inputs) if x not in used)
 
 
 def _may_share(graph: Graph, arguments: int) -> tuple[int, ...]:

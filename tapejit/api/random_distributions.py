@@ -56,7 +56,7 @@ from tapejit.api.reductions import max as largest
 from tapejit.api.reductions import sum as total_of
 from tapejit.api.scans import cumulative_sum
 from tapejit.api.sorting import argsort, searchsorted
-from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.ops.shapes import normalize_axis

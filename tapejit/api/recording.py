@@ -27,7 +27,7 @@ from tapejit.api.dispatch import TAPES, TRACE
 from tapejit.api.tensor import Tensor, next_id
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, param
-from tapejit.ir.structural import read, results
+from tapejit.ir.structural import call, read, results
 from tapejit.origin import (
     Origin,
     instruction_start,
@@ -48,9 +48,9 @@ class State:
 
     `node` is what the last step recorded, `items` its projections if it has several
     results. `saves` says which operands to keep, as pairs of a Node and a position;
-    `keeps_result` whether the result; `is_cut` that no gradient can pass. `is_plain`
-    is the usual case: one result, not cut. `plans` holds the adjoint Graphs asked
-    for at this point.
+    `keeps_result` whether the result; `cut` holds the Nodes that no gradient can pass.
+    `is_plain` is the usual case: one result, not cut. `plans` holds the adjoint Graphs
+    asked for at this point.
 
     `likely` is the state that followed the last time. To be recognised, a state says
     what led to it: `op`, `first` and `second` (one operand and ABSENT; two; more as a
@@ -61,8 +61,8 @@ class State:
     __slots__ = (
         "attrs",
         "code",
+        "cut",
         "first",
-        "is_cut",
         "is_plain",
         "items",
         "keeps_result",
@@ -83,12 +83,12 @@ class State:
         saves: tuple[tuple[Node, int], ...] = (),
         *,
         keeps_result: bool = False,
-        is_cut: bool = False,
+        cut: tuple[Node, ...] = (),
     ) -> None:
         self.node = node
         self.keeps_result = keeps_result
-        self.is_cut = is_cut
-        self.is_plain = not items and not is_cut
+        self.cut = cut
+        self.is_plain = not items and not cut
         self.items = items
         self.saves = saves
         self.op: Op | None = None
@@ -261,8 +261,8 @@ class Recording:
         results = result if state.items else (result,)
         outputs = state.items or (node,)
         self.order.extend(state.items)
-        if state.is_cut:
-            self.cut.update(dict.fromkeys((node, *state.items)))
+        if state.cut:
+            self.cut.update(dict.fromkeys(state.cut))
         for part, out in zip(results, outputs, strict=True):
             part._id = part._id or next_id()
             self.nodes[part._id] = out
@@ -325,7 +325,8 @@ class Recording:
         is_cut = not any(wanted) or not passes_gradient(node)
         looked_at, at_result = ((), False) if is_cut else needed_values(node, wanted)
         saves = tuple((operands[at], at) for at in looked_at)
-        made = State(node, items, saves, keeps_result=at_result, is_cut=is_cut)
+        cut = (node, *items) if is_cut else _cut_results(node, items, wanted)
+        made = State(node, items, saves, keeps_result=at_result, cut=cut)
         made.op, made.first, made.second = path[:3]
         made.attrs = attrs
         made.code = None if origin is None else origin[0]
@@ -356,6 +357,20 @@ class Recording:
             self.reads[id(variable)] = (variable, [node])
         else:
             known[1].append(node)
+
+    def forget_reads(self, state: State, count: int) -> None:
+        """Go back to a state with so many Nodes, since which variables were read."""
+        forgotten = set(self.order[count:])
+        del self.order[count:]
+        self.state = state
+        while self.nodes and next(reversed(self.nodes.values())) in forgotten:
+            self.nodes.popitem()
+        for key, (_, nodes) in list(self.reads.items()):
+            nodes[:] = [node for node in nodes if node not in forgotten]
+            if not nodes:
+                del self.reads[key]
+        for node in forgotten:
+            self.values.pop(node, None)
 
     def tracks(self, x: Tensor) -> bool:
         """Whether a gradient can flow into a tensor."""
@@ -404,6 +419,21 @@ def identify(tensor: Tensor) -> int:
     with _id_lock:
         tensor._id = tensor._id or next_id()
     return tensor._id
+
+
+def _cut_results(
+    node: Node, items: Sequence[Node], wanted: Sequence[bool]
+) -> tuple[Node, ...]:
+    """The results of a call that no path inside leads to, as if it were inlined."""
+    if node.op is not call:
+        return ()
+    graph = node.attrs["graph"]
+    reached = {x for x, flag in zip(graph.inputs, wanted, strict=True) if flag}
+    for x in graph.nodes:
+        if passes_gradient(x) and not reached.isdisjoint(x.inputs):
+            reached.add(x)
+    ends = zip(items, graph.outputs, strict=True)
+    return tuple(part for part, x in ends if x not in reached)
 
 
 def leaf_key(x: Tensor) -> Any:

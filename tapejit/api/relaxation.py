@@ -28,7 +28,7 @@ from tapejit.errors import ArgumentTypeError, TapejitError
 from tapejit.types import TensorType, is_complex, is_differentiable
 
 if TYPE_CHECKING:
-    from tapejit.api.function import Cache
+    from tapejit.api.cache import Cache
 
 Axes = frozenset[tuple[int, int]]  # (leaf, axis)
 
@@ -216,13 +216,12 @@ class InputSignature:
         )
 
     def _parameter(self, binder: Binder, position: int) -> str:
-        parameters = list(binder.signature.parameters.values())
-        last = parameters[-1]
-        if last.kind is inspect.Parameter.VAR_POSITIONAL:
-            first = len(parameters) - 1
-            if position >= first:
-                return f"{last.name}[{position - first}]"
-        return parameters[position].name
+        for at, (name, parameter) in enumerate(binder.signature.parameters.items()):
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                return f"{name}[{position - at}]"
+            if at == position:
+                break
+        return name
 
     def _parts(self, spec: Any, x: Any, where: str) -> list[Any]:
         """The parts of an argument, one per spec: what stands at a spec is whole."""

@@ -22,7 +22,8 @@ from tapejit.ir.printer import Writer
 from tapejit.origin import Origin, describe
 
 if TYPE_CHECKING:
-    from tapejit.api.function import Cache, Function
+    from tapejit.api.cache import Cache
+    from tapejit.api.function import Function
     from tapejit.api.function_trace import Traced
 
 

@@ -27,8 +27,8 @@ from tapejit.api.arrangement import (
     ravel,
 )
 from tapejit.api.at import At
-from tapejit.api.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.api.creation import zeros
+from tapejit.api.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.api.elementwise import equal, logical_not, not_equal, where
 from tapejit.api.indexing import take, true_positions
 from tapejit.api.manipulation import concat, expand_dims, reshape

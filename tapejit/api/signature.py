@@ -45,7 +45,7 @@ DTYPES: Final[dict[int, DType]] = {
 
 
 def is_usable(array: Any) -> bool:
-    """Whether an array can be an input as it is: its dtype is ours, its bytes native."""
+    """Whether an array can be an input as it is: a dtype of ours, in native bytes."""
     return DTYPES.get(array.dtype.num) is array.dtype
 
 

@@ -47,7 +47,7 @@ from tapejit.ir.node import (
 )
 from tapejit.ir.structural import first_token, item, results
 from tapejit.ops.custom_rules import CALLING
-from tapejit.origin import Origin, user_origin
+from tapejit.origin import Labelled, Origin, user_origin
 from tapejit.types import TOKEN, TensorType, TupleType
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Trace:
     captures  id -> the concrete Tensors used, with the Nodes that stand for them
     effects   what happens beside the results, in order
     is_over   set at the end: a tensor of this trace used later has leaked
+    label     the function the user has called, if errors are named after it
     """
 
     def __init__(self, name: str) -> None:
@@ -69,6 +70,7 @@ class Trace:
         self.captures: dict[int, tuple[Tensor, Node]] = {}
         self.effects: list[tuple[Op, tuple[Node, ...], dict[str, Any], Any]] = []
         self.is_over = False
+        self.label: str | None = None
 
     holds_state = False  # whether variables can be given this trace's tensors
 
@@ -159,6 +161,8 @@ class Trace:
         """Perform an op symbolically."""
         if origin is None:
             origin = ORIGIN.get() or user_origin(3)
+        if self.label is not None and type(origin) is tuple:
+            origin = Labelled(origin, self.label)
         with origin_of(origin):
             node = op(*nodes, **attrs)
         made = Made(op.name, origin if isinstance(origin, tuple) else None)

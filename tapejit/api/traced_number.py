@@ -81,6 +81,8 @@ class TracedFloat:
         return self
 
     def __getattr__(self, name: str) -> Any:
+        if not hasattr(float, name):  # to ask whether it has one is not to ask for it
+            raise AttributeError(f"'float' object has no attribute {name!r}", name=name)
         return getattr(self.asked(), name)
 
     # To Python it is a float, to NumPy a Python float.

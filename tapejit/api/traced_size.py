@@ -347,8 +347,9 @@ class SizeFacts:
         """What a size is in this call, where something depends on it."""
         number = self.number(size)
         if number != number:
+            names = ", ".join(sorted(free_names(size)))
             raise ArgumentError(
-                f"{self.trace.name} is traced without a call, for any {size}, and "
+                f"{self.trace.name} is traced without a call, for any {names}, and "
                 f"{why}",
                 help="trace it with tensors of the wanted shapes, or with a spec that "
                 "gives this size",
@@ -383,7 +384,7 @@ class SizeFacts:
             known = self.answers.get((difference, relation))
         if known is None:
             self._check_under_way(difference)
-            number = self.asked(difference, f"compares {difference} with 0")
+            number = self.asked(difference, f"asks for the sign of {difference}")
             question = OPS[relation](dim_value(size=difference), _zero())
             known = self.trace.guarded(question, _COMPARE[relation](number, 0))
             self.answers[difference, relation] = known

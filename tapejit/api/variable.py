@@ -262,6 +262,10 @@ class Variable(Operators):
             result = Tensor(self._tensor._value, made)
         else:
             result = trace.state.assigned(self, made)
+        return self._pending(result)
+
+    def _pending(self, result: Tensor) -> Tensor:
+        """A tensor that tapes take for a read of this variable once it is used."""
         tapes = TAPES.get()
         if tapes:
             result._id = next_id()

@@ -67,6 +67,7 @@ class Op:
     holomorphic     False: the rules deal with complex operands themselves
     conj_linear     the rule commutes with conj (movement, sums): no conj is inserted
     is_effect       the last input and the (last) result are tokens of the effects
+    can_fail        its evaluation may raise, depending on values: it is never pruned
     is_cheap        recomputing it costs less than keeping its result
     draws           a random draw: batched even when no input is, so rows differ
     accepted        the dtypes (tuples of them, or one that all operands share) that
@@ -76,6 +77,7 @@ class Op:
     __slots__ = (
         "accepted",
         "batch",
+        "can_fail",
         "conj_linear",
         "deriv",
         "differentiable",
@@ -106,6 +108,7 @@ class Op:
         holomorphic: bool = True,
         conj_linear: bool = False,
         is_effect: bool = False,
+        can_fail: bool = False,
         is_cheap: bool = False,
         draws: bool = False,
     ) -> None:
@@ -122,6 +125,7 @@ class Op:
         self.holomorphic = holomorphic
         self.conj_linear = conj_linear
         self.is_effect = is_effect
+        self.can_fail = can_fail
         self.is_cheap = is_cheap
         self.draws = draws
 

@@ -303,6 +303,34 @@ guard = register(
 )
 
 
+def require_type(x: Type, token: Type) -> TokenType:
+    if not isinstance(token, TokenType):
+        raise ArgumentTypeError(f"the last input is the chain of effects, got {token}")
+    return TOKEN
+
+
+def _require_eval(x: Any, token: None) -> None:
+    return None
+
+
+def _batch_require(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
+    return require(*inputs)
+
+
+# Keeps a Node whose evaluation can fail, and its place among the effects: an index
+# that is out of range is an error also where nobody uses what it selects.
+require = register(
+    Op(
+        "require",
+        type_rule=require_type,
+        eval=_require_eval,
+        batch=_batch_require,
+        differentiable=False,
+        is_effect=True,
+    )
+)
+
+
 def _start_type() -> TokenType:
     return TOKEN
 

@@ -18,7 +18,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from tapejit.ir.node import OPS, Op
-from tapejit.ir.structural import call, guard, item, read, reread
+from tapejit.ir.structural import (
+    call,
+    dim_value,
+    guard,
+    item,
+    read,
+    require,
+    reread,
+    with_shape,
+)
 from tapejit.ops.arithmetic import (
     add,
     cast,
@@ -440,6 +449,7 @@ __all__ = [
     "custom_call",
     "det",
     "digamma",
+    "dim_value",
     "div",
     "eigh",
     "entr",
@@ -526,6 +536,7 @@ __all__ = [
     "real",
     "rel_entr",
     "remainder",
+    "require",
     "reread",
     "reshape",
     "round",
@@ -556,6 +567,7 @@ __all__ = [
     "trunc",
     "unsort_by",
     "where",
+    "with_shape",
     "written_from",
     "xlog1py",
     "xlogy",

@@ -116,6 +116,7 @@ checked_categories = register(
         "checked_categories",
         type_rule=checked_categories_type,
         eval=checked_categories_eval,
+        can_fail=True,
         batch=checked_categories_batch,
         differentiable=False,
     )

@@ -19,7 +19,7 @@ from agreement import EXACT, ROUNDED
 from op_cases import references as ref
 from op_cases.case import INDEX_DTYPES, INEXACT, NUMERIC, OpCase, Operand, variants_of
 from tapejit.ir import OPS, Graph, Node, literal, param
-from tapejit.ir.structural import call, first_token, guard, item
+from tapejit.ir.structural import call, first_token, guard, item, require
 
 SHAPES = [((3, 4),), ((),), ((0, 3),)]
 PAIRS = [((3, 4), (3, 4)), ((), ()), ((0, 3), (0, 3))]
@@ -45,6 +45,11 @@ def guarded(x: Node, flag: Node) -> Graph:
     """Doubles `x`, provided the flag is what is expected."""
     checked = guard(flag, first_token(), expected=EXPECTED)
     return Graph("guard", (x, flag), (x + x,), checked)
+
+
+def required(x: Node) -> Graph:
+    """Doubles `x`, and has something run that nobody uses."""
+    return Graph("require", (x,), (x + x,), require(x * x, first_token()))
 
 
 def structural(
@@ -130,6 +135,13 @@ CASES = [
         lambda x: x,
         lambda x: OPS["with_shape"](x, shape=x.shape),
         SHAPES,
+    ),
+    structural(
+        "require",
+        ref.arithmetic(lambda x: x + x, lambda n: 2 * n),
+        required,
+        SHAPES,
+        takes=INEXACT,
     ),
     structural(
         "guard",

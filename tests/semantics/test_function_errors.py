@@ -250,7 +250,7 @@ def test_s55_a_failing_call_under_a_tape_records_nothing() -> None:
 
     @tj.function
     def f(x: Any) -> Any:
-        v.assign_add(x)
+        v.assign_add([1.0, 2.0])
         tj.debug.assert_less(x, 10.0)
         return v * x
 
@@ -283,3 +283,103 @@ def test_s55_an_error_inside_the_gradient_of_a_call_keeps_its_type() -> None:
     for _ in range(2):  # the tape is as it was
         with pytest.raises(Refused, match="in grad"):
             tape.gradient(y, x)
+
+
+# What had happened by then
+
+
+def test_s55_what_was_printed_before_an_exception_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @tj.function
+    def f(x: Any) -> Any:
+        tj.print("x is", x)
+        if x > 1:
+            raise Refused("large")
+        tj.print("fine")
+        return x
+
+    for eager in (False, True, False):
+        with tj.config.override(eager=eager):
+            for value in (2.0, 1.0, 2.0):
+                if value > 1:
+                    with pytest.raises(Refused, match="large"):
+                        f(tj.asarray(value))
+                else:
+                    f(tj.asarray(value))
+        assert capsys.readouterr().out.splitlines() == [
+            *("x is 2.0", "x is 1.0", "fine", "x is 2.0")
+        ]
+
+
+def test_s55_a_check_that_fails_comes_before_a_later_exception() -> None:
+    @tj.function
+    def f(x: Any) -> Any:
+        tj.debug.assert_less(x, 1.0, "first")  # the earlier check
+        return x + tj.ones((3, 3)) @ tj.ones(5)
+
+    for eager in (False, True):
+        with (
+            tj.config.override(eager=eager),
+            pytest.raises(tj.CheckFailed, match="first") as caught,
+        ):
+            f(tj.asarray(2.0))
+        assert f":{line_of('the earlier check')} in f" in str(caught.value)
+    with pytest.raises(tj.ShapeError):
+        f(tj.asarray(0.5))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
+@pytest.mark.parametrize("eager", [False, True])
+def test_s55_an_interruption_while_it_runs_commits_nothing(
+    error: type[BaseException], eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    v, u = tj.Variable(1.0), tj.Variable(1.0)
+    interrupts = [False]
+
+    class Interrupting:
+        def write(self, text: str) -> None:
+            if interrupts[0]:
+                raise error
+
+        def flush(self) -> None: ...
+
+    @tj.function
+    def f(x: Any) -> None:
+        v.assign_add(x)
+        tj.print("now")
+        u.assign_add(x)
+
+    monkeypatch.setattr("sys.stdout", Interrupting())
+    x = tj.asarray(1.0)
+    with tj.config.override(eager=eager):
+        f(x)
+        for _ in range(2):
+            interrupts[0] = True
+            with pytest.raises(error):
+                f(x)
+            assert (float(v), float(u)) == (2.0, 2.0)
+        interrupts[0] = False
+        f(x)
+    assert (float(v), float(u)) == (3.0, 3.0)
+    v.assign(0.0)
+    assert float(v) == 0.0, "its lock is free"
+
+
+def test_s55_one_that_runs_eagerly_puts_back_what_others_it_called_assigned() -> None:
+    v = tj.Variable(1.0)
+    inner = tj.function(lambda x: v.assign_add(x))
+
+    @tj.function
+    def f(x: Any) -> Any:
+        inner(x)
+        if float(x) > 5:
+            raise Refused
+        return v * 1
+
+    with pytest.warns(UserWarning, match="needs a value"):
+        f(tj.asarray(1.0))
+    assert float(f(tj.asarray(2.0))) == 4.0
+    with pytest.raises(Refused):
+        f(tj.asarray(7.0))
+    assert float(v) == 4.0

@@ -237,3 +237,98 @@ def test_s58_random_programs_do_the_same_traced_and_plain(
             # A call sums its cotangents before those of other operations are added.
             assert_agrees(COMPOSED, mine.gradients, theirs.gradients)
             assert mine.shown == theirs.shown
+
+
+# Random sequences of calls
+
+leaf = st.one_of(
+    st.tuples(st.just("tensor"), small, st.sampled_from([(), (2,), (1, 2)])),
+    st.tuples(st.just("array"), small, st.sampled_from(["float32", "int64"])),
+    st.tuples(st.just("variable"), st.integers(0, 2)),
+    st.tuples(st.just("float"), st.floats(-3, 3, width=16)),
+    st.tuples(st.just("int"), st.integers(-2, 2)),
+    st.tuples(st.just("bool"), st.booleans()),
+    st.tuples(st.just("none"), st.none()),
+)
+argument = st.one_of(
+    leaf,
+    st.tuples(st.just("list"), st.lists(leaf, min_size=1, max_size=2)),
+    st.tuples(st.just("dict"), st.lists(leaf, min_size=1, max_size=2)),
+)
+one_call = st.tuples(argument, argument, st.booleans(), st.booleans())
+many_calls = st.lists(one_call, min_size=2, max_size=8)
+
+
+def value_of(description: Any, variables: list[tj.Variable]) -> Any:
+    """The argument that a description stands for."""
+    kind, given, *rest = description
+    if kind == "tensor":
+        return tj.full(rest[0], given)
+    if kind == "array":
+        return np.full(2, given, rest[0])
+    if kind == "variable":
+        return variables[given]
+    if kind == "list":
+        return [value_of(part, variables) for part in given]
+    if kind == "dict":
+        return {f"k{at}": value_of(part, variables) for at, part in enumerate(given)}
+    return given
+
+
+def used(x: Any, total: Any, captured: tj.Variable, flips: bool) -> Any:
+    """Do with an argument what suits its type."""
+    if isinstance(x, list):
+        for part in x:
+            total = used(part, total, captured, flips)
+        return total
+    if isinstance(x, dict):
+        for key in sorted(x):
+            total = used(x[key], total, captured, not flips)
+        return total
+    if x is None:
+        return total * 2.0
+    if isinstance(x, tj.Variable):
+        x.assign_add(tj.ones(()) * 0.5)
+        captured.assign_add(tj.ones(()))
+        return total + x * captured
+    if isinstance(x, bool):
+        return total + 1.0 if x else total - 1.0
+    if isinstance(x, float):
+        if flips:
+            return total * (x * 2.0 - 1) + x
+        return total + 1.0 if x > 1 else total - x
+    if isinstance(x, int):
+        return total * x
+    return total + tj.sum(x) * captured
+
+
+@settings(deadline=None, max_examples=60)
+@given(many_calls)
+def test_s46_random_calls_find_the_trace_that_fits(calls: Any) -> None:
+    def make() -> tuple[Any, list[tj.Variable]]:
+        variables = [tj.Variable(1.0), tj.Variable(2.0), tj.Variable(3.0)]
+
+        def body(a: Any, b: Any = 1.5, *, flips: bool = False) -> Any:
+            total = used(a, tj.ones(()), variables[0], flips)
+            return used(b, total, variables[0], flips), a if flips else b
+
+        return body, variables
+
+    plain, plain_state = make()
+    traced, state = make()
+    f = tj.function(traced)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for a, b, by_keyword, flips in [*calls, *calls]:
+            found = []
+            for g, variables in ((f, state), (plain, plain_state)):
+                args = [value_of(x, variables) for x in (a, b)]
+                if by_keyword:
+                    total, given = g(flips=flips, b=args[1], a=args[0])
+                else:
+                    total, given = g(*args, flips=flips)
+                values = [x for x in tj.tree.leaves(given) if x is not None]
+                found.append([tj.asarray(x) for x in (total, *values, *variables)])
+            for mine, theirs in zip(*found, strict=True):
+                assert mine.dtype == theirs.dtype
+                assert_agrees(EXACT, mine, theirs)

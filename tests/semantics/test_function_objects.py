@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api.function import MAX_ENTRIES
+from tapejit.api.cache import MAX_ENTRIES
 
 X = tj.asarray([1.0, 2.0])
 

@@ -42,11 +42,15 @@ from tapejit.api.nn.categories import embedding
 from tapejit.api.nn.dropout import dropout
 from tapejit.api.nn.losses import (
     absolute_error,
+    categorical_hinge,
+    hinge,
     huber,
+    kl_divergence,
     sigmoid_cross_entropy,
     softmax_cross_entropy,
     sparse_softmax_cross_entropy,
     squared_error,
+    squared_hinge,
 )
 from tapejit.api.nn.normalization import (
     batch_norm,
@@ -64,18 +68,32 @@ from tapejit.api.selection import one_hot
 SPELLINGS: Final[dict[str, str]] = {
     "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",
     "bce_with_logits": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
+    "BCEWithLogitsLoss": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
     "bias_add": "x + v",
     "binary_cross_entropy_with_logits": (
         "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))"
     ),
+    "binary_crossentropy": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
+    "BinaryCrossentropy": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
+    "categorical_crossentropy": "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))",
+    "CategoricalCrossentropy": "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))",
     "cross_entropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
+    "CrossEntropyLoss": "tj.nn.sparse_softmax_cross_entropy(x, i)",
     "embedding_lookup": "tj.nn.embedding(x, i)",
     "hard_silu": "tj.nn.hard_swish(x)",
     "hardsigmoid": "tj.nn.hard_sigmoid(x)",
     "hardswish": "tj.nn.hard_swish(x)",
     "hardtanh": "tj.nn.hard_tanh(x)",
+    "hinge_loss": "tj.nn.hinge(x, tj.sign(x))",
     "huber_loss": "tj.nn.huber(x, x + 1)",
+    "HuberLoss": "tj.nn.huber(x, x + 1)",
+    "kl_div": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
+    "kld": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
+    "KLDivergence": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
+    "KLDivLoss": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
+    "kullback_leibler_divergence": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
     "l1_loss": "tj.nn.absolute_error(x, x + 1)",
+    "L1Loss": "tj.nn.absolute_error(x, x + 1)",
     "l2_loss": "tj.sum(tj.square(x)) / 2",
     "l2_normalize": "tj.nn.normalize(x)",
     "linear": "x @ x + v",
@@ -83,21 +101,28 @@ SPELLINGS: Final[dict[str, str]] = {
     "mae": "tj.nn.absolute_error(x, x + 1)",
     "mean_absolute_error": "tj.nn.absolute_error(x, x + 1)",
     "mean_squared_error": "tj.nn.squared_error(x, x + 1)",
+    "MeanAbsoluteError": "tj.nn.absolute_error(x, x + 1)",
+    "MeanSquaredError": "tj.nn.squared_error(x, x + 1)",
     "mse": "tj.nn.squared_error(x, x + 1)",
     "mse_loss": "tj.nn.squared_error(x, x + 1)",
+    "MSELoss": "tj.nn.squared_error(x, x + 1)",
+    "nll_loss": "tj.nn.sparse_softmax_cross_entropy(x, i)",
     "prelu": "tj.nn.leaky_relu(x, v)",
     "sigmoid_cross_entropy_with_logits": (
         "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))"
     ),
     "smooth_l1_loss": "tj.nn.huber(x, x + 1)",
+    "SmoothL1Loss": "tj.nn.huber(x, x + 1)",
     "soft_sign": "tj.nn.softsign(x)",
     "softmax_cross_entropy_with_logits": (
         "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))"
     ),
     "softmin": "tj.nn.softmax(-x)",
+    "sparse_categorical_crossentropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
     "sparse_softmax_cross_entropy_with_logits": (
         "tj.nn.sparse_softmax_cross_entropy(x, i)"
     ),
+    "SparseCategoricalCrossentropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
 }
 
 
@@ -110,6 +135,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "absolute_error",
     "batch_norm",
+    "categorical_hinge",
     "celu",
     "dropout",
     "elu",
@@ -119,7 +145,9 @@ __all__ = [
     "hard_sigmoid",
     "hard_swish",
     "hard_tanh",
+    "hinge",
     "huber",
+    "kl_divergence",
     "layer_norm",
     "leaky_relu",
     "log_sigmoid",
@@ -142,6 +170,7 @@ __all__ = [
     "softsign",
     "sparse_softmax_cross_entropy",
     "squared_error",
+    "squared_hinge",
     "standardize",
     "swish",
     "tanh",

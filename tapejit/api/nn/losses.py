@@ -28,6 +28,7 @@ from tapejit.api.elementwise import (
     exp,
     log,
     logical_and,
+    maximum,
     multiply,
     square,
     subtract,
@@ -157,6 +158,111 @@ def sigmoid_cross_entropy(
         chances = chances * (1 - smoothing) + smoothing / 2
     losses = softplus(-scores) * chances + softplus(scores) * (1 - chances)
     return _reduced(losses, weights, reduction, dtype, name)
+
+
+def kl_divergence(
+    logits: Any,
+    labels: Any,
+    *,
+    axis: int = -1,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """How much `softmax(logits)` differs from probabilities `labels`.
+
+    The Kullback-Leibler divergence of the second from the first: the cross-entropy less
+    the entropy of the labels. Both sum to 1 along `axis`; of probabilities p the logits
+    are `tj.log(p)`. What has the label 0 costs nothing.
+
+    >>> import tapejit as tj
+    >>> labels = tj.asarray([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    >>> logits = tj.log(tj.asarray([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]))
+    >>> print(tj.nn.kl_divergence(logits, labels, reduction="none"))
+    [0.        1.3862944]
+    """
+    name = "kl_divergence"
+    _check_reduction(reduction, name)
+    _check_is_dense(logits, labels, name)
+    (scores, shares), dtype = wide_operands((logits, labels), name)
+    _check_same_shape(scores, shares, "logits", "labels", name)
+    axes = axes_of(scores, int(axis), name)
+    lowered = below_largest(scores, axes)
+    log_total = log(sum_of_powers(exp(lowered), axes))
+    log_shares = log(where(equal(shares, 0), 1.0, shares))
+    costs = _weighted(log_shares + log_total - lowered, shares)
+    losses = reductions.sum(costs, axis=axes)
+    return _reduced(losses, weights, reduction, dtype, name)
+
+
+def hinge(
+    predictions: Any, targets: Any, *, weights: Any = None, reduction: str = "mean"
+) -> Tensor:
+    """By how much `targets * predictions` falls short of 1.
+
+    Targets are -1 or 1, or bools.
+
+    >>> import tapejit as tj
+    >>> print(tj.nn.hinge(tj.asarray([3.0, 0.5]), [1.0, -1.0], reduction="none"))
+    [0.  1.5]
+    """
+    shortfall, dtype = _shortfall(predictions, targets, reduction, "hinge")
+    return _reduced(shortfall, weights, reduction, dtype, "hinge")
+
+
+def squared_hinge(
+    predictions: Any, targets: Any, *, weights: Any = None, reduction: str = "mean"
+) -> Tensor:
+    """The square of `hinge`, which has no kink at 1.
+
+    >>> import tapejit as tj
+    >>> predictions, targets = tj.asarray([3.0, 0.5]), [1.0, -1.0]
+    >>> print(tj.nn.squared_hinge(predictions, targets, reduction="none"))
+    [0.   2.25]
+    """
+    name = "squared_hinge"
+    shortfall, dtype = _shortfall(predictions, targets, reduction, name)
+    return _reduced(square(shortfall), weights, reduction, dtype, name)
+
+
+def categorical_hinge(
+    predictions: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """By how much the best wrong class comes within 1 of the right one.
+
+    `targets` has the shape of `predictions`, with a 1 for the right class along `axis`
+    and 0 for the others. Wrong classes below 0 count as 0, as in Keras.
+
+    >>> import tapejit as tj
+    >>> predictions = tj.asarray([[3.0, 0.5, 2.5], [5.0, 1.0, 0.0]])
+    >>> targets = tj.asarray([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    >>> print(tj.nn.categorical_hinge(predictions, targets, reduction="none"))
+    [0.5 0. ]
+    """
+    name = "categorical_hinge"
+    _check_reduction(reduction, name)
+    (found, wanted), dtype = wide_operands((predictions, targets), name)
+    _check_same_shape(found, wanted, "predictions", "targets", name)
+    axes = axes_of(found, int(axis), name)
+    right = reductions.sum(found * wanted, axis=axes)
+    wrong = reductions.max(found * (1.0 - wanted), axis=axes)
+    losses = maximum(wrong - right + 1.0, 0.0)
+    return _reduced(losses, weights, reduction, dtype, name)
+
+
+def _shortfall(
+    predictions: Any, targets: Any, reduction: str, name: str
+) -> tuple[Tensor, DType]:
+    _check_reduction(reduction, name)
+    is_bool = as_operand(targets, name).dtype.kind == "b"
+    (found, wanted), dtype = wide_operands((predictions, targets), name)
+    _check_same_shape(found, wanted, "predictions", "targets", name)
+    sign = wanted * 2.0 - 1.0 if is_bool else wanted
+    return maximum(1.0 - found * sign, 0.0), dtype
 
 
 def squared_error(
@@ -296,9 +402,13 @@ def _check_same_shape(x: Tensor, y: Tensor, left: str, right: str, name: str) ->
 
 __all__ = [
     "absolute_error",
+    "categorical_hinge",
+    "hinge",
     "huber",
+    "kl_divergence",
     "sigmoid_cross_entropy",
     "softmax_cross_entropy",
     "sparse_softmax_cross_entropy",
     "squared_error",
+    "squared_hinge",
 ]

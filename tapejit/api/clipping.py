@@ -1,0 +1,146 @@
+"""Clipping: values held between bounds, and tensors scaled down to a largest norm.
+
+Gradients are what is usually clipped, so the functions of lists take None where there
+is no gradient and give None back. Norms are Euclidean and computed in float32 or
+wider: the squares of half-precision numbers overflow early.
+
+Start reading at `clip_by_norm`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tapejit.api import elementwise, reductions
+from tapejit.api.creation import zeros
+from tapejit.api.dispatch import as_operand, cast
+from tapejit.api.factorisations import as_inexact
+from tapejit.api.naming import named
+from tapejit.api.norms import safe_root, vector_norm
+from tapejit.api.tensor import Tensor
+from tapejit.api.variable import Variable
+from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.types import is_complex, promote_all
+
+__all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "global_norm"]
+
+
+@named
+def clip_by_value(t: Any, /, clip_value_min: Any, clip_value_max: Any) -> Tensor:
+    """The elements held between two bounds: `tj.clip` under TensorFlow's name.
+
+    >>> import tapejit as tj
+    >>> print(tj.clip_by_value(tj.asarray([-3.0, 0.5, 2.0]), -1.0, 1.0))
+    [-1.   0.5  1. ]
+    """
+    return elementwise.clip(t, clip_value_min, clip_value_max)
+
+
+@named
+def clip_by_norm(t: Any, /, clip_norm: Any, axes: Any = None) -> Tensor:
+    """The tensor, scaled down to the norm `clip_norm` if its own is larger.
+
+    With `axes` the slices over those axes are scaled one by one.
+
+    >>> import tapejit as tj
+    >>> print(tj.clip_by_norm(tj.asarray([3.0, 4.0]), 1.0))
+    [0.6 0.8]
+    >>> print(tj.clip_by_norm(tj.asarray([[3.0, 4.0], [0.3, 0.4]]), 1.0, axes=1))
+    [[0.6 0.8]
+     [0.3 0.4]]
+    """
+    _check_limit(clip_norm)
+    x = as_inexact(t, "clip_by_norm")
+    wide = _widened(x)
+    norm = vector_norm(wide, axis=axes, keepdims=True)
+    return cast(wide * _scale(norm, clip_norm), x.dtype)
+
+
+@named
+def global_norm(t_list: Any, /) -> Tensor:
+    """The norm of several tensors taken as one vector; None is left out.
+
+    The result is float32, or float64 if one of the tensors is of that width.
+
+    >>> import tapejit as tj
+    >>> print(tj.global_norm([tj.asarray([3.0]), None, tj.asarray([[4.0]])]))
+    5.0
+    """
+    return _norm(_listed(t_list))
+
+
+@named
+def clip_by_global_norm(
+    t_list: Any, /, clip_norm: Any, use_norm: Any = None
+) -> tuple[list[Tensor | None], Tensor]:
+    """The tensors, scaled down together if their norm is larger; and that norm.
+
+    None stays None. `use_norm` is the norm if it is known already. If the norm is not
+    finite, every element becomes NaN: scaled by nothing sensible, the tensors must not
+    pass for clipped ones.
+
+    >>> import tapejit as tj
+    >>> gradients = [tj.asarray([3.0]), None, tj.asarray([4.0])]
+    >>> clipped, norm = tj.clip_by_global_norm(gradients, 1.0)
+    >>> print(clipped[0], clipped[1], clipped[2], norm)
+    [0.6] None [0.8] 5.0
+    """
+    _check_limit(clip_norm)
+    tensors = _listed(t_list)
+    norm = _norm(tensors) if use_norm is None else as_operand(use_norm)
+    scale = _scale(norm, clip_norm)
+    scale = elementwise.where(elementwise.isfinite(norm), scale, math.nan)
+    return [_scaled(x, scale) for x in tensors], norm
+
+
+def _scale(norm: Tensor, limit: Any) -> Tensor:
+    """What makes a norm at most `limit`: exactly 1 for one that is."""
+    return elementwise.divide(limit, elementwise.maximum(norm, limit))
+
+
+def _scaled(x: Tensor | None, scale: Tensor) -> Tensor | None:
+    return None if x is None else cast(_widened(x) * scale, x.dtype)
+
+
+def _norm(tensors: list[Tensor | None]) -> Tensor:
+    squares = [_sum_of_squares(x) for x in tensors if x is not None]
+    if not squares:
+        return zeros((), dtype="float32")
+    kind = promote_all(x.dtype for x in squares)
+    total = cast(squares[0], kind)
+    for x in squares[1:]:
+        total = total + cast(x, kind)
+    return safe_root(total)
+
+
+def _sum_of_squares(x: Tensor) -> Tensor:
+    wide = _widened(x)
+    if is_complex(wide.dtype):
+        parts = elementwise.real(wide), elementwise.imag(wide)
+        return reductions.sum(parts[0] * parts[0] + parts[1] * parts[1])
+    return reductions.sum(wide * wide)
+
+
+def _listed(given: Any) -> list[Tensor | None]:
+    """The tensors of a list; one tensor is no list of its rows."""
+    if isinstance(given, (Tensor, Variable, np.ndarray)) or not isinstance(
+        given, Iterable
+    ):
+        raise ArgumentTypeError(
+            f"takes a list of tensors, got {type(given).__name__}",
+            help="write [x] for one tensor; for a structure, tj.tree.leaves(x)",
+        )
+    return [None if x is None else as_inexact(x, "clipping") for x in given]
+
+
+def _check_limit(limit: Any) -> None:
+    if type(limit) in (int, float) and not limit > 0:
+        raise ArgumentError(f"clip_norm is greater than 0, got {limit}")
+
+
+def _widened(x: Tensor) -> Tensor:
+    return cast(x, np.dtype(np.float32)) if x.dtype.itemsize == 2 else x
