@@ -37,6 +37,12 @@ def make_model() -> tj.nn.Sequential:
     )
 
 
+def make_optimizer(steps: int) -> tj.optimizers.Adam:
+    """Adam with a learning rate that falls to 0 in this many steps."""
+    decay = tj.optimizers.schedules.CosineDecay(LEARNING_RATE, steps)
+    return tj.optimizers.Adam(learning_rate=decay)
+
+
 def make_step(model: tj.nn.Module, optimizer: tj.optimizers.Optimizer):
     """One step of training, as a function of a batch that returns the loss."""
 
@@ -63,8 +69,7 @@ def main(quick: bool = False, seed: int = 0) -> float:
 
     model = make_model()
     print(model.summary())
-    decay = tj.optimizers.schedules.CosineDecay(LEARNING_RATE, epochs * len(data))
-    step = make_step(model, tj.optimizers.Adam(learning_rate=decay))
+    step = make_step(model, make_optimizer(epochs * len(data)))
 
     @tj.function
     def predict(pixels: tj.Tensor) -> tj.Tensor:

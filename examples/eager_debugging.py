@@ -89,7 +89,7 @@ def main(quick: bool = False) -> float:
     print(f"  {tape.why_none(error, w)}")
 
     print("5. What was traced, and why a call is traced again:")
-    print(f"  {step.trace_count} trace: {step.signatures()[0]}")
+    print(f"  {step.trace_count} so far: {', '.join(step.signatures())}")
     with tj.config.override(debug=1):  # or TAPEJIT_DEBUG=1; goes to standard error
         step(standardised[:100], labels[:100], 0.1)
     return accuracy

@@ -61,6 +61,19 @@ def accuracy(
     return float(tj.mean(guesses == tj.asarray(labels)))
 
 
+@tj.function
+def step(
+    network: list[tj.Variable], images: tj.Tensor, one_hot: tj.Tensor, rate: float
+) -> tj.Tensor:
+    """One step of gradient descent, traced at its first call; returns the loss."""
+    with tj.GradientTape() as tape:
+        loss = cross_entropy(logits(network, images), one_hot)
+    gradients = tape.gradient(loss, network)
+    for variable, gradient in zip(network, gradients, strict=True):
+        variable.assign_sub(rate * gradient)
+    return loss
+
+
 def train(epochs: int, batch: int = 64, rate: float = 0.5) -> float:
     """Plain gradient descent; returns the accuracy on the held-out digits."""
     images, labels, test_images, test_labels = load_data()
@@ -72,13 +85,8 @@ def train(epochs: int, batch: int = 64, rate: float = 0.5) -> float:
         order = tj.random.permutation(len(images)).numpy()
         for start in range(0, len(order) - batch + 1, batch):
             rows = order[start : start + batch]
-            x, y = tj.asarray(images[rows]), tj.asarray(one_hot[rows])
             began = time.perf_counter()
-            with tj.GradientTape() as tape:
-                loss = cross_entropy(logits(network, x), y)
-            gradients = tape.gradient(loss, network)
-            for variable, gradient in zip(network, gradients, strict=True):
-                variable.assign_sub(rate * gradient)
+            loss = step(network, images[rows], one_hot[rows], rate)
             seconds += time.perf_counter() - began
             steps += 1
         bar.set_postfix(loss=f"{loss:.3f}")

@@ -190,3 +190,30 @@ def test_a_rule_of_ones_own_works_in_both_modes(decorate: Decorate) -> None:
     assert float(v) == -9.0
     with pytest.raises(NotImplementedError, match="Optimizer defines no update"):
         Optimizer().apply_gradients([(tj.ones(()), v)])
+
+
+def test_variables_made_in_the_first_step_are_trained_alike() -> None:
+    """A lazily made model, a learning rate given as a float: as programs have it."""
+
+    def train(decorate: Decorate) -> list[bytes]:
+        generator = tj.random.Generator(3)
+        made: list[tj.Variable] = []
+        optimizer = Adam(1.0)
+
+        @decorate
+        def step(x: Any, rate: Any) -> Any:
+            if not made:
+                made.append(tj.Variable(generator.normal((3,))))
+            optimizer.learning_rate = rate
+            return optimizer.minimize(
+                lambda: tj.sum((x * made[0] - 1) ** 2), lambda: made
+            )
+
+        rates = [0.1 * 0.9**at for at in range(20)]
+        losses = [step(tj.ones(3), rate).numpy() for rate in rates]
+        assert float(optimizer.learning_rate) == rates[-1]
+        assert losses[-1] < losses[0]
+        assert len(optimizer.variables) == 4
+        return [x.tobytes() for x in (*losses, made[0].numpy())]
+
+    assert train(MODES["eager"]) == train(MODES["traced"])

@@ -6,9 +6,12 @@ it either returns arrays that fit into the file or raises CheckpointError.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +204,21 @@ def test_the_name_appears_after_the_bytes_are_on_disk(
     )
     write_arrays(tmp_path / "f", {"x": np.ones(3)}, {})
     assert events == ["sync", "replace", "sync"]
+
+
+@pytest.mark.parametrize(("code", "is_raised"), [("EINVAL", False), ("EIO", True)])
+def test_a_drive_that_cannot_sync_folders_is_no_obstacle(
+    code: str, is_raised: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(getattr(errno, code), code)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    expected = pytest.raises(OSError, match=code) if is_raised else nullcontext()
+    with expected:
+        write_arrays(tmp_path / "f", {"x": np.ones(3)}, {})
+    assert set(read_arrays(tmp_path / "f")[0]) == {"x"}
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

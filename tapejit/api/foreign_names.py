@@ -168,6 +168,10 @@ SPELLINGS: Final[dict[str, str]] = {
     "silu": "tj.nn.silu(x)",
     "softmax": "tj.nn.softmax(x)",
     "softplus": "tj.nn.softplus(x)",
+    # Training
+    "clip_grad_norm_": "tj.clip_by_global_norm([x, y], 1.0)",
+    "clip_grad_value_": "tj.clip_by_value(x, -1, 1)",
+    "optim": "tj.optimizers.Adam()",
     # Derivatives and structures
     "autograd": "with tj.GradientTape() as tape: f(x)",
     "backward": "tape.gradient(y, v)",

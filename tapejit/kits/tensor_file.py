@@ -17,12 +17,12 @@ Start reading at `write_arrays`, then `read_arrays`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from itertools import count
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -54,8 +54,6 @@ MAX_HEADER: Final = 100_000_000  # bytes, the limit of the format
 MAX_RANK: Final = 64  # NumPy's
 PAIRS: Final = "complex128"  # the metadata's list of arrays written as pairs
 
-_next_serial = count().__next__
-
 
 # Writing
 
@@ -66,7 +64,8 @@ def write_arrays(
     """Write a file, which is there completely or not at all.
 
     The bytes go into a file beside it, reach the disk, and only then get the name, so
-    a program that is killed leaves the former file as it was.
+    a program that is killed leaves the former file as it was, and at worst a hidden
+    file that ends in `.tmp` beside it.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "two.safetensors")
@@ -140,7 +139,8 @@ class _replacing(contextlib.AbstractContextManager[BinaryIO]):
         self.path = os.path.realpath(os.fspath(path))  # a link stays a link
         folder, name = os.path.split(self.path)
         self.folder = folder
-        self.temporary = f"{folder}/.{name}.{os.getpid()}.{_next_serial()}.tmp"
+        # At random: in a container, a run that was killed had the same process id.
+        self.temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.tmp")
 
     def __enter__(self) -> BinaryIO:
         self.file = open(self.temporary, "xb")
@@ -168,6 +168,9 @@ def _sync_folder(folder: str) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network drives
+            raise
     finally:
         os.close(handle)
 
