@@ -5,6 +5,8 @@ In `README.md` and `docs/*.md`,
 - a `python` block is run; the blocks of a file share one namespace, top to bottom. One
   that begins with the comment `# train.py` runs as if it were that file, so that
   messages and graphs show its lines. A block of `>>>` prompts is run as a doctest;
+- a `{code-cell}` of a notebook is run in the same way, unless it is tagged `picture`:
+  those need matplotlib, and run when the documentation is built;
 - a `text` block right after a `python` block is what that block prints;
 - a `py` block is only shown. In `architecture.md` it is a quotation, which must stand
   word for word in the sources or the tests.
@@ -49,7 +51,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 
-FENCE = re.compile(r"^ *```(\w*).*?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^ *```([\w{}-]*).*?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+CELL_OPTIONS = re.compile(r"(?::.*\n)*")
 MARK = re.compile(r"-> |raises |warns\b")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -92,8 +95,12 @@ def blocks_of(path: Path) -> list[Block]:
         if after is not None and after[1] == "text":
             is_next = not page[match.end() : after.start()].strip()
             output = textwrap.dedent(after[2]) if is_next else None
-        text = textwrap.dedent(match[2])
-        blocks.append(Block(path.name, match[1], text, line, output))
+        tag, text = match[1], textwrap.dedent(match[2])
+        if tag == "{code-cell}":
+            options = CELL_OPTIONS.match(text)[0]
+            tag = "py" if "picture" in options else "python"
+            text = "\n" * options.count("\n") + text.removeprefix(options)
+        blocks.append(Block(path.name, tag, text, line, output))
     return blocks
 
 

@@ -24,6 +24,7 @@ from tapejit.api.creation import zeros
 from tapejit.api.dispatch import TAPES, TRACE
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.trace import Trace
+from tapejit.errors import UnsupportedError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import LITERAL, Node, Op, param
 from tapejit.ir.structural import item
@@ -85,12 +86,19 @@ def _graphs(rule: PythonRule, arguments: Sequence[Node], trace: Trace) -> Graphs
         for seed in seeds
     ]
     name = f"{rule.name}.backward"
+    state = trace.state
+    held = {} if state is None else state.written()
     try:
         with _observed(trace) as made:
             gradients = rule.pull(cotangents)
             outputs = [trace.node_of(g) for g in gradients if g is not None]
+        if state is not None:
+            _refuse_writes(rule, held, state.written())
     except Exception as error:
         return _failing(name, rule, seeds, note_error(error))
+    finally:
+        if state is not None:
+            state.put_back(held)  # a tape inside calls the rule again
     residuals = _residuals(outputs, made, seeds)
     for node in arguments:  # a size may stand in an argument alone
         if not node.tensor_type.is_static and node not in residuals:
@@ -99,6 +107,17 @@ def _graphs(rule: PythonRule, arguments: Sequence[Node], trace: Trace) -> Graphs
     forward = _transposed(backward, len(residuals))
     connected = tuple(g is not None for g in gradients)
     return backward, forward, residuals, connected
+
+
+def _refuse_writes(rule: PythonRule, before: Any, after: Any) -> None:
+    """A Graph of gradients computes and changes nothing."""
+    written = [key for key, (last, _) in after.items() if last is not None]
+    if any(before.get(key, (None,))[0] is not after[key][0] for key in written):
+        raise UnsupportedError(
+            f"the grad_fn of {rule.name} assigns to a variable or draws random "
+            "numbers, which a tape around a traced function cannot repeat",
+            help="open the tape inside the function, or draw outside grad_fn",
+        )
 
 
 def _failing(name: str, rule: PythonRule, seeds: Sequence[Node], error: str) -> Graphs:

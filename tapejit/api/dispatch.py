@@ -233,6 +233,12 @@ def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any
             op=op.name,
             help="take sizes from the tensors at hand",
         )
+    if trace.outer is not None and _is_outer(trace, op, inputs):
+        token = TRACE.set(trace.outer)
+        try:
+            return apply_traced(op, inputs, attrs)
+        finally:
+            TRACE.reset(token)
     try:
         inputs, attrs = trace.prepared(op, inputs, attrs)
         nodes = [trace.node_of(x) for x in inputs]
@@ -243,6 +249,17 @@ def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any
         if tape.trace is trace:
             tape.record(op, inputs, attrs, result)
     return result
+
+
+def _is_outer(trace: Trace, op: Op, inputs: Sequence[Tensor]) -> bool:
+    """Whether an op in a mapped function has nothing to do with its rows.
+
+    Around the map it would be performed once, so it is: in the trace around this one,
+    unless a tape was opened for a row.
+    """
+    if op.draws or any(tape.trace is trace for tape in TAPES.get()):
+        return False
+    return not any(isinstance(x, TracedTensor) and x._trace is trace for x in inputs)
 
 
 def leaked(x: TracedTensor, name: str | None = None) -> ArgumentError:
