@@ -27,7 +27,6 @@ project_copyright = "the tapejit developers, Apache License 2.0"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "reference"]
 
 exclude_patterns = ["_build", "*.py"]
-nitpicky = False
 
 # Markdown, and the notebook in it
 myst_heading_anchors = 3
@@ -48,6 +47,8 @@ python_maximum_signature_line_length = 88
 html_theme = "pydata_sphinx_theme"
 html_title = "tapejit"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,

@@ -7,15 +7,14 @@ A page under `api/` lists names in a directive:
        det
        solve
 
-and gets a table of them, each with its first sentence, and then each in full; without
-names it means all public names of a namespace that are not listed on their own. The
-directive is needed because most names of tapejit are imported when they are first
+and gets a table of them, each with its first sentence, and then each in full. Without
+names it means all public names of the namespace. The directive is needed because most names of tapejit are imported when they are first
 asked for, so autodoc does not see them by looking at the module.
 
 Docstrings are plain text with examples. `as_rst` turns them into reStructuredText: a
 word between backticks is code, and no other character means anything.
 
-Start reading at `Public.run`, then `as_rst`.
+Start reading at `listing`, then `as_rst`.
 """
 
 from __future__ import annotations
@@ -105,7 +104,9 @@ def namespace(name: str) -> Any:
 def names_of(space: Any) -> list[str]:
     """The public names of a namespace, without the namespaces inside it."""
     listed = getattr(space, "__all__", None)
-    names = [n for n in dir(space) if not n.startswith("_")] if listed is None else listed
+    names = (
+        [n for n in dir(space) if not n.startswith("_")] if listed is None else listed
+    )
     return [name for name in names if not isinstance(getattr(space, name), ModuleType)]
 
 
@@ -139,7 +140,6 @@ def listing(space: str, names: Iterable[str]) -> list[str]:
 
 def setup(app: Any) -> dict[str, bool]:
     """Called by Sphinx, which is imported here so that the rest can do without."""
-    from docutils.statemachine import StringList
     from sphinx.util.docutils import SphinxDirective
 
     class Public(SphinxDirective):
@@ -151,9 +151,7 @@ def setup(app: Any) -> dict[str, bool]:
         def run(self) -> list[Any]:
             space = self.arguments[0]
             names = " ".join(self.content).split() or names_of(namespace(space))
-            source, _ = self.get_source_info()
-            lines = StringList(listing(space, names), source)
-            return self.parse_text_to_nodes("\n".join(lines))
+            return self.parse_text_to_nodes("\n".join(listing(space, names)))
 
     def convert(app: Any, what: str, name: str, thing: Any, options: Any, lines: Any):
         lines[:] = as_rst(lines)

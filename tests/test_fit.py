@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,15 @@ def test_wrong_intervals_are_refused(every: Any) -> None:
 # Ctrl-C
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler, which a process started in the background has not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_training_after_the_step() -> None:
     done: list[int] = []
 
@@ -376,6 +386,7 @@ def test_ctrl_c_ends_the_training_after_the_step() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_validating_ends_the_training_after_the_epoch() -> None:
     history = run(
         lambda x: x, [1.0], 9, validation=lambda: signal.raise_signal(signal.SIGINT)
@@ -384,6 +395,7 @@ def test_ctrl_c_while_validating_ends_the_training_after_the_epoch() -> None:
     assert history.stopped == "interrupted"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_raises() -> None:
     def step(x: Any) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -474,7 +486,8 @@ def test_data_of_unknown_length_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_ctrl_c_in_a_real_terminal() -> None:
     code = (
-        "import time, tapejit as tj\n"
+        "import signal, time, tapejit as tj\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def step(x):\n"
         "    time.sleep(0.01)\n"
         "    return 1.0\n"
@@ -508,7 +521,6 @@ def test_ctrl_c_in_a_real_terminal() -> None:
 
 
 def test_a_history_is_drawn() -> None:
-    pytest.importorskip("matplotlib")
     history = run(lambda x: {"a": x, "b": -x}, [1.0], 3)
     axes = history.plot()
     assert [line.get_label() for line in axes.lines] == ["a", "b"]
