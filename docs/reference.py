@@ -8,8 +8,9 @@ A page under `api/` lists names in a directive:
        solve
 
 and gets a table of them, each with its first sentence, and then each in full. Without
-names it means all public names of the namespace. The directive is needed because most names of tapejit are imported when they are first
-asked for, so autodoc does not see them by looking at the module.
+names it means all public names of the namespace. The directive is needed because most
+names of tapejit are imported when they are first asked for, so autodoc does not see
+them by looking at the module.
 
 Docstrings are plain text with examples. `as_rst` turns them into reStructuredText: a
 word between backticks is code, and no other character means anything.

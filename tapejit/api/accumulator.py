@@ -193,13 +193,6 @@ class Pending(dict[int, Variable]):
             super().__setitem__(key, variable)
 
 
-class Unnoted:
-    """Takes notes and keeps none."""
-
-    def setdefault(self, key: Any, value: Any) -> None:
-        """Forget it at once."""
-
-
 class Tangents:
     """What an accumulator knows; among the tapes it hears of every operation.
 
@@ -210,12 +203,9 @@ class Tangents:
     trace      the trace it was entered in, if any
     outer      what was recording when it was entered: it sees tangents computed
     nodes      the ids it knows, as those of a recording
-    left       what a recording notes of values that leave it; here nobody asks
     """
 
     __slots__ = ("nodes", "outer", "pending", "table", "thread", "trace", "variables")
-
-    left: Final = Unnoted()
 
     def __init__(self) -> None:
         self.table = Table()

@@ -22,7 +22,7 @@ import numpy as np
 from tapejit.api import reporting
 from tapejit.api.dispatch import warn_user
 from tapejit.api.path import Path, WrongPath, in_order
-from tapejit.api.signature import FLOAT, Call
+from tapejit.api.signature import Call, is_float_part
 from tapejit.api.variable import Variable
 from tapejit.config import config
 from tapejit.origin import Origin, describe, short_location
@@ -128,13 +128,10 @@ class Cache:
             found = {(call.structure, at - 1) for at, _, _ in changed}
             if found & self.fixed or found <= self.general:
                 continue
-            if all(_is_float(now) and _is_float(then) for _, now, then in changed):
+            pairs = [(now, then) for _, now, then in changed]
+            if all(is_float_part(part) for pair in pairs for part in pair):
                 return found
         return set()
-
-
-def _is_float(part: Any) -> bool:
-    return isinstance(part, tuple) and part[0] in (float, FLOAT)
 
 
 class Entry:
@@ -272,8 +269,7 @@ class Entry:
         self._give_up(reason)
         warn_user(
             f"{function.__name__} {reason}, so it now runs eagerly; write the "
-            "choice with tj.where, tj.cond or tj.while_loop, or move it out of the "
-            "function"
+            "choice with tj.where, or move it out of the function"
         )
         return True
 

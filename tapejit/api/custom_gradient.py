@@ -488,10 +488,6 @@ class Witness(Observer):
         else:
             self.outside[id(tensor)] = tensor
 
-    def tracks(self, x: Tensor) -> bool:
-        """Its own table is nobody's path."""
-        return False
-
     def record(
         self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
     ) -> None:

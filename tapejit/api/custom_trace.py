@@ -125,18 +125,22 @@ def _failing(name: str, rule: PythonRule, seeds: Sequence[Node], error: str) -> 
     connected = (True,) * len(rule.arguments)
     tangents = [param(f"t_{at}", kind) for at, kind in enumerate(rule.arguments)]
     wanted = [kind for kind in rule.results if is_differentiable(kind.dtype)]
-    graphs = [
-        Graph(name, inputs, results_of(failed(*inputs, error=error, **_kinds(types))))
-        for inputs, types in ((seeds, rule.arguments), (tangents, wanted))
-    ]
-    return graphs[0], graphs[1], [], connected
+    backward = failing(name, seeds, rule.arguments, error)
+    forward = failing(name, tangents, wanted, error)
+    return backward, forward, [], connected
 
 
-def _kinds(types: Sequence[TensorType]) -> dict[str, Any]:
-    return {
-        "shapes": tuple(kind.shape for kind in types),
-        "dtypes": tuple(kind.dtype for kind in types),
-    }
+def failing(
+    name: str, inputs: Sequence[Node], types: Sequence[TensorType], error: str
+) -> Graph:
+    """A Graph that raises instead of giving results of these types."""
+    raised = failed(
+        *inputs,
+        error=error,
+        shapes=tuple(kind.shape for kind in types),
+        dtypes=tuple(kind.dtype for kind in types),
+    )
+    return Graph(name, inputs, results_of(raised))
 
 
 def _residuals(
@@ -184,6 +188,10 @@ class Observer:
     ) -> None:
         """An operation was performed."""
 
+    def tracks(self, x: Tensor) -> bool:
+        """No gradient is taken here."""
+        return False
+
 
 class Maker(Observer):
     """Notes the Nodes that are made in a trace."""
@@ -221,4 +229,4 @@ def _observed(trace: Trace) -> Iterator[set[Node]]:
         TAPES.reset(token)
 
 
-__all__ = ["Observer", "offer_traced"]
+__all__ = ["Observer", "failing", "offer_traced"]

@@ -41,10 +41,10 @@ from tapejit.types import (
 )
 
 if TYPE_CHECKING:
-    from tapejit.api.recording import Recording
+    from tapejit.api.listener import Listener
     from tapejit.api.trace import Trace
 
-TAPES: Final[ContextVar[tuple[Recording, ...]]] = ContextVar("tapes", default=())
+TAPES: Final[ContextVar[tuple[Listener, ...]]] = ContextVar("tapes", default=())
 TRACE: Final[ContextVar[Trace | None]] = ContextVar("trace", default=None)
 
 # The classes, Variable first of all, whose value is read with `_operand()`.

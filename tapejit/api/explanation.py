@@ -19,7 +19,7 @@ from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentTypeError
 from tapejit.ir.node import Node
 from tapejit.ir.structural import call, item
-from tapejit.ops.custom_rules import custom
+from tapejit.ops.custom_rules import custom, custom_call
 from tapejit.origin import short_location
 from tapejit.passes.vjp import filled as filled_node
 from tapejit.passes.vjp import passes_gradient, vjp
@@ -132,7 +132,7 @@ def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
     for node in order:
         if node in reached or not any(x in reached for x in node.inputs):
             continue
-        if passes_gradient(node):
+        if passes_gradient(node) and not reached.isdisjoint(_ways_into(node)):
             reached.add(node)
         elif node in needed:
             blocked.append(node)
@@ -150,6 +150,15 @@ def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
         f"{' or '.join(sorted(names))} with it; a value read or computed before the "
         "tape is a constant"
     )
+
+
+def _ways_into(node: Node) -> Sequence[Node]:
+    """The inputs from which a path may lead into a Node."""
+    if node.op is not custom_call:
+        return node.inputs
+    arguments = zip(node.inputs, node.attrs["connected"], strict=False)
+    connected = [x for x, is_connected in arguments if is_connected]
+    return [*connected, *node.inputs[-node.attrs["results"] :]]
 
 
 def _without_calls(order: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
@@ -206,6 +215,11 @@ def _why_blocked(node: Node) -> str:
         return (
             f"the path ends at a cast to {kind}: {_place(node)}; no gradient passes "
             "through integers"
+        )
+    if node.op is custom_call:
+        return (
+            "the path ends in a function with a gradient of its own, called at "
+            f"{_place(node)}"
         )
     return (
         f"the path ends at {node.op.name}: {_place(node)}; its result is not "

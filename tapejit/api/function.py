@@ -551,8 +551,7 @@ def function(
     `tj.TensorSpec`, or a structure of them, per parameter; arguments are converted to
     fit, and one trace serves all sizes that are None there. With `reduce_retracing` a
     size that changes between calls is left open likewise. `jit_compile` and `autograph`
-    are
-    accepted for familiarity and change nothing: every function is compiled, and
+    are accepted for familiarity and change nothing: every function runs as a Graph, and
     Python's `if` and `while` work as they are.
 
     >>> import tapejit as tj

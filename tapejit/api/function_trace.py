@@ -293,7 +293,7 @@ class FunctionTrace(Trace):
     def unrecorded(self, function: Callable[..., Any], *args: Any) -> Any:
         """The result of operations that no tape hears of, whatever is mapped here."""
         trace_token = TRACE.set(self)
-        tapes_token = TAPES.set((self.watcher,))  # type: ignore[arg-type]
+        tapes_token = TAPES.set((self.watcher,))
         try:
             return function(*args)
         finally:
@@ -319,8 +319,7 @@ class FunctionTrace(Trace):
             raise ArgumentError(
                 f"{self.name} is traced without a call and needs the value of "
                 f"{node.name}",
-                help="trace it with tensors in place of specs, or decide with tj.where "
-                "or tj.cond",
+                help="trace it with tensors in place of specs, or decide with tj.where",
             )
         attrs = node.attrs
         if has_dims(node):
@@ -503,7 +502,7 @@ def _run_body(
 ) -> tuple[tree.Structure, list[Node], dict[int, Slot]]:
     """The structure of what `body` returns, its Nodes, and which are unread."""
     trace_token = TRACE.set(trace)
-    tapes_token = TAPES.set((trace.watcher,))  # type: ignore[arg-type]
+    tapes_token = TAPES.set((trace.watcher,))
     try:
         found, structure = tree.flatten(body())
         given = [result_tensor(x, trace) for x in found]

@@ -23,6 +23,7 @@ import numpy as np
 
 from tapejit import tree
 from tapejit.api import reporting
+from tapejit.api.custom_trace import Observer
 from tapejit.api.dispatch import TAPES, described_node
 from tapejit.api.function_trace import Slot, Traced
 from tapejit.api.recording import Recording
@@ -159,12 +160,14 @@ class Path:
             self._written = in_order([b.variable for b in written])
         self._captured_values = tuple(x._value for x in traced.captured)
         self._is_single = traced.structure is LEAF
-        self._may_share = _may_share(graph, len(traced.arguments))
         self._unused = _unused(graph)
         places = {id(slot): at for at, slot in enumerate(traced.slots)}
         self._unread = [(at, places[id(slot)]) for at, slot in traced.unread.items()]
-        self._executable: Executable = executable_for(graph)
+        observe = reporting.pass_observer()
+        self._executable: Executable = executable_for(graph, observe)
         self._execute = self._executable.run
+        # Asked of what really runs: there `x * 1` is x itself.
+        self._may_share = _may_share(self._executable.graph, len(traced.arguments))
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
         ] = {}
@@ -362,7 +365,9 @@ class Path:
     ) -> Any:
         """Run and record one `call`; None if no tape is concerned."""
         thread = get_ident()
-        tapes = [tape for tape in TAPES.get() if tape.thread == thread]
+        observers = [tape for tape in TAPES.get() if isinstance(tape, Observer)]
+        tapes: list[Any] = [tape for tape in TAPES.get() if tape.thread == thread]
+        tapes += observers
         if not tapes:
             return None
         tensors = self._tensors(arrays, leaves)
@@ -386,7 +391,7 @@ class Path:
                 for x in tensors
             ]
         )
-        if True not in watched:
+        if True not in watched and not observers:
             return None
         graph, executable, assigned = self._forward(watched)
         if assigned is not None:
@@ -396,8 +401,8 @@ class Path:
         except Exception as error:
             explained = self._explained(error, graph, executable, leaves)
             if isinstance(explained, WrongPath):
-                for tape, state, count in marks:  # another path reads what it reads
-                    tape.forget_reads(state, count)
+                for recording, state, count in marks:  # another path reads its own
+                    recording.forget_reads(state, count)
             raise explained from None
         results = tuple([Tensor(value) for value in found])
         for tape in tapes if results else ():
@@ -452,14 +457,15 @@ class Path:
                 inputs=len(self.graph.inputs),
                 outputs=len(self.graph.outputs),
             )
-            assigned = _assigns_tracked(self._taken, wrt)
-            found = (forward, executable_for(forward), assigned)
-            self._forwards[watched] = found
+            assigned = assigns_tracked(self._taken, wrt)
             reporting.report_forward(forward, len(self.graph.outputs))
+            observe = reporting.pass_observer()
+            found = (forward, executable_for(forward, observe), assigned)
+            self._forwards[watched] = found
         return found
 
 
-def _assigns_tracked(
+def assigns_tracked(
     taken: Sequence[tuple[Node, str]], watched: Sequence[Node]
 ) -> str | None:
     """The first method that was given a value which depends on what is watched."""

@@ -10,6 +10,9 @@ arguments are variables, and the state of a random generator is one too. A `Witn
 sees which ones are read; for the second run each of them is put back to what it held
 when the first began, and afterwards to what it holds now.
 
+In a traced function there are no values to hold, and Nodes to copy instead: see
+`recompute_trace.py`.
+
 Start reading at `RecomputeGrad.__call__`, then `Again.pull`.
 """
 
@@ -23,6 +26,7 @@ from tapejit import tree
 from tapejit.api.callbacks import Gradients, PythonRule
 from tapejit.api.custom_gradient import Arguments, CustomGradient, Witness, offer
 from tapejit.api.dispatch import TAPES, TRACE, as_operand, muted
+from tapejit.api.recompute_trace import call_traced
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import JOURNAL, Variable
@@ -41,7 +45,11 @@ def recompute_grad(function: Callable[P, R]) -> Callable[P, R]:
     the variables as they were at the first and draws the same random numbers; what it
     assigns is undone, what it prints with `tj.print` is not printed again. Second
     derivatives and nesting work. The function should otherwise depend on its arguments
-    alone. In a traced function it is an ordinary call.
+    alone.
+
+    In a traced function too, Python runs it once and the Graph computes it a second
+    time. In the function that `tj.vmap` maps it is an ordinary call: map first, then
+    decorate, `tj.recompute_grad(tj.vmap(f))`.
 
     >>> import tapejit as tj
     >>> x = tj.Variable(tj.ones(1000))
@@ -59,7 +67,10 @@ class RecomputeGrad(CustomGradient):
     """A function that runs again for its gradient; called like the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if TRACE.get() is not None or not TAPES.get():
+        trace: Any = TRACE.get()
+        if trace is not None and trace.holds_state:
+            return call_traced(trace, self._name, self._function, args, kwargs)
+        if trace is not None or not TAPES.get():
             return self._function(*args, **kwargs)
         given = Arguments(self._function, args, kwargs)
         witness = Witness(given.variables)

@@ -21,7 +21,7 @@ import numpy as np
 from tapejit import tree
 from tapejit.api.creation import TensorSpec
 from tapejit.api.dispatch import HANDLES, TRACED_NUMBERS, as_operand, convert
-from tapejit.api.signature import Binder, Call
+from tapejit.api.signature import Binder, Call, is_float_part
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentTypeError, TapejitError
@@ -107,12 +107,15 @@ class Relaxation:
 
 
 def _changed_sizes(new: Any, old: Any) -> Axes:
-    """The axes in which two keys differ; none if they differ in something else."""
+    """The axes in which two keys differ; none if they differ in something else.
+
+    Floats may differ too: those become inputs by themselves.
+    """
     if len(new) != len(old):
         return frozenset()
     found: set[tuple[int, int]] = set()
     for at, (now, then) in enumerate(zip(new, old, strict=True)):
-        if now == then:
+        if now == then or (is_float_part(now) and is_float_part(then)):
             continue
         if not (is_tensor_part(now) and is_tensor_part(then)):
             return frozenset()

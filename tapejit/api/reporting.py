@@ -2,7 +2,8 @@
 
     1   one line per trace: the function and signature, why, how long, how many Nodes
     2   also the traced Graph
-    3   also the Graph that saves values for a tape, when a tape first records a call
+    3   also what each pass changes in a Graph before it runs, and the Graph that saves
+        values for a tape, when a tape first records a call
 
 Everything goes to `sys.stderr`. Nothing here runs unless a function is being traced.
 
@@ -20,6 +21,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
 from tapejit.ir.printer import Writer
 from tapejit.origin import Origin, describe
+from tapejit.passes.pipeline import OnChange
 
 if TYPE_CHECKING:
     from tapejit.api.cache import Cache
@@ -57,6 +59,23 @@ def report_forward(graph: Graph, results: int) -> None:
             f"tapejit: under a tape {graph.name} saves {saved} "
             f"value{'' if saved == 1 else 's'} for the gradient\n{shown(graph)}\n"
         )
+
+
+def pass_observer() -> OnChange | None:
+    """Who looks on while a Graph is made ready to run; nobody if it is not wanted."""
+    return report_pass if config.current().debug >= 3 else None
+
+
+def report_pass(name: str, before: Graph, after: Graph) -> None:
+    """Show what a pass has changed, as lines taken out and put in."""
+    from difflib import unified_diff
+
+    old, new = (shown(graph).splitlines() for graph in (before, after))
+    changes = [*unified_diff(old, new, n=0, lineterm="")][2:]  # after two file names
+    counts = [len(operations(graph)) for graph in (before, after)]
+    head = f"tapejit: {name} of {before.name}, {counts[0]} -> {counts[1]} Nodes"
+    lines = [line for line in changes if not line.startswith("@@")]
+    sys.stderr.write("\n".join([head, *lines, ""]))
 
 
 def why_traced(

@@ -347,6 +347,11 @@ def leaf_names(binder: Binder, structure: tree.Structure | None) -> _LeafNames:
     return _LeafNames(binder, structure)
 
 
+def is_float_part(part: Any) -> bool:
+    """Whether this part of a key is a Python float's."""
+    return isinstance(part, tuple) and part[0] in (float, FLOAT)
+
+
 def describe_part(part: Any) -> str:
     """One part of a key, as messages show it."""
     if isinstance(part, tuple) and part and isinstance(part[0], int):

@@ -45,8 +45,8 @@ from tapejit.ir.node import (
     origin_of,
     param,
 )
-from tapejit.ir.structural import first_token, item, results
-from tapejit.ops.custom_rules import CALLING
+from tapejit.ir.structural import call, first_token, item, results
+from tapejit.ops.custom_rules import CALLING, raise_failure
 from tapejit.origin import Labelled, Origin, user_origin
 from tapejit.types import TOKEN, TensorType, TupleType
 
@@ -258,6 +258,8 @@ def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
             values[node] = rule._value.perform(node.op.name, operands, node.attrs)
         else:
             operands = [values[x] for x in node.inputs]
+            if node.op is call:  # it fails where it is asked for, traced or not
+                raise_failure(node.attrs["graph"])
             with origin_of(node.origin):
                 if has_dims(node):  # also of tensors that have no symbolic sizes
                     values[node] = apply_traced(node.op, operands, dict(node.attrs))

@@ -15,6 +15,7 @@ Start reading at `Op`, then `Node`.
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -235,6 +236,9 @@ def origin_of(origin: Origin | Derived | None) -> Iterator[None]:
         ORIGIN.reset(token)
 
 
+_serials = itertools.count()
+
+
 class Node:
     """An Op applied: immutable, one result (a tensor or a tuple of them).
 
@@ -242,9 +246,11 @@ class Node:
     >>> y = x * 2
     >>> y.op.name, y.type, y.inputs[1].value
     ('mul', f32[3], 2.0)
+
+    `serial` counts Nodes as they are made: of two, it tells which was there first.
     """
 
-    __slots__ = ("__weakref__", "attrs", "inputs", "op", "origin", "type")
+    __slots__ = ("__weakref__", "attrs", "inputs", "op", "origin", "serial", "type")
     __match_args__ = ("op", "inputs")
 
     def __init__(
@@ -260,6 +266,7 @@ class Node:
         self.attrs = attrs
         self.type = type
         self.origin = origin
+        self.serial = next(_serials)
 
     @property
     def tensor_type(self) -> TensorType:

@@ -1,7 +1,8 @@
 """The operations every graph has, whatever it computes.
 
 `read` marks the value of a variable at one point of the program, `reread` its value
-after an assignment, `item` projects one result of several, `call` runs a Graph,
+after an assignment, `recomputed` a value from which something is computed a second
+time, `item` projects one result of several, `call` runs a Graph,
 `dim_value` is a symbolic size as a number, `with_shape` says in other words what shape
 something has, `guard` is an effect that stops a run whose value differs from the one
 the graph was specialised for.
@@ -113,6 +114,50 @@ reread = register(
         jvp=reread_jvp,
         batch=_batch_reread,
         scalar=lambda m, assigned, entry: assigned,
+        conj_linear=True,
+        is_cheap=True,
+    )
+)
+
+
+def recomputed_type(x: Type, *after: Type) -> Type:
+    return x
+
+
+def _recomputed_eval(x: Any, *after: Any) -> Any:
+    return x
+
+
+def recomputed_vjp(
+    g: Node, out: Node, x: Node, *after: Node
+) -> tuple[Node | None, ...]:
+    """The identity; what it waits for has no part in it."""
+    return (g, *[None] * len(after))
+
+
+def recomputed_jvp(
+    tangents: tuple[Node | None, ...], out: Node, x: Node, *after: Node
+) -> Node | None:
+    return tangents[0]
+
+
+def _batch_recomputed(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
+    return recomputed(*inputs)
+
+
+# The same value, for a second run of what was computed from it before. It is a barrier:
+# of two runs that look alike, one on `x` and one on `recomputed(x)`, nothing of the
+# first is kept for the second. So no pass puts `x` in its place, and it belongs behind
+# `after`, the cotangents that the second run is for: what is computed from it is no
+# part of the forward pass. It has rows if `x` has, whether or not cotangents do.
+recomputed = register(
+    Op(
+        "recomputed",
+        type_rule=recomputed_type,
+        eval=_recomputed_eval,
+        vjp=recomputed_vjp,
+        jvp=recomputed_jvp,
+        batch=_batch_recomputed,
         conj_linear=True,
         is_cheap=True,
     )

@@ -439,6 +439,16 @@ failed = register_unlisted(
     )
 )
 
+
+def raise_failure(graph: Graph) -> None:
+    """Raise what running a Graph will raise because a `grad_fn` did."""
+    for node in graph.nodes:
+        if node.op is failed:
+            _failed_eval(**node.attrs)
+        elif node.op is call:
+            raise_failure(node.attrs["graph"])
+
+
 __all__ = [
     "CALLING",
     "CONNECTED",
@@ -450,4 +460,5 @@ __all__ = [
     "custom_vjp",
     "failed",
     "note_error",
+    "raise_failure",
 ]

@@ -2,23 +2,35 @@
 
 `vjp` appends the adjoint of any set of Nodes, `jvp` their tangents, `batch` gives a
 Graph a leading axis, `partition` cuts a Graph with its adjoint into a forward part
-that saves residuals and a backward part that uses them. No pass sees an array, and
-none changes a Node: a pass makes new ones.
+that saves residuals and a backward part that uses them. Before a Graph is run,
+`optimise` rewrites it into an equal one with less to do: `inline`, `simplify`, `fold`
+and `cse`, in the order and for the reasons that `pipeline.py` gives. No pass changes a
+Node: a pass makes new ones.
 
-Start reading at `vjp.py`.
+Start reading at `vjp.py`, then `pipeline.py`.
 """
 
 from tapejit.passes.batch import batch
+from tapejit.passes.cse import cse
+from tapejit.passes.fold import fold
+from tapejit.passes.inline import inline
 from tapejit.passes.jvp import jvp, jvp_graph
 from tapejit.passes.partition import partition
+from tapejit.passes.pipeline import optimise
+from tapejit.passes.simplify import simplify
 from tapejit.passes.vjp import needed_values, vjp, vjp_graph
 
 __all__ = [
     "batch",
+    "cse",
+    "fold",
+    "inline",
     "jvp",
     "jvp_graph",
     "needed_values",
+    "optimise",
     "partition",
+    "simplify",
     "vjp",
     "vjp_graph",
 ]

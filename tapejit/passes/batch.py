@@ -16,7 +16,7 @@ from tapejit.dims import Size
 from tapejit.errors import UnsupportedError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Derived, Node, origin_of, param
-from tapejit.ir.structural import call, item
+from tapejit.ir.structural import call, item, recomputed
 from tapejit.ops.custom_rules import custom_call
 from tapejit.types import TensorType
 
@@ -40,6 +40,8 @@ def batch(
         flags = [has_axis[x] for x in node.inputs]
         # A link of the effects has no rows, also after an effect that had.
         tensors = flags[:-1] if node.op.is_effect else flags
+        if node.op is recomputed:  # a second run serves all rows of what it is for
+            tensors = flags[:1]
         has_axis[node] = any(tensors) or node.op.draws
         if not has_axis[node]:
             inputs_now = tuple(made[x] for x in node.inputs)

@@ -31,13 +31,13 @@ def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]
     available = {*primal, *joint.nodes} - adjoint
     frontier = _used_from(adjoint, gradients, available)
     saved = _choose(frontier, set(primal))
-    saved += _size_carriers((*saved, *seeds), (*adjoint, *gradients))
+    saved += size_carriers((*saved, *seeds), (*adjoint, *gradients))
     forward = Graph(f"{joint.name}.forward", primal, (*results, *saved), joint.effects)
     backward = Graph(f"{joint.name}.backward", (*saved, *seeds), gradients)
     return forward, backward
 
 
-def _size_carriers(inputs: Sequence[Node], inside: Sequence[Node]) -> tuple[Node, ...]:
+def size_carriers(inputs: Sequence[Node], inside: Sequence[Node]) -> tuple[Node, ...]:
     """Residuals that tell the backward part its symbolic sizes, and nothing else.
 
     A size that only shapes results (the gradient of a sum) stands in no other input,

@@ -123,6 +123,14 @@ CASES = [
     # Assigned what it held: the numbers come from one side, the gradient from the
     # other, so only this shows both.
     structural("reread", lambda x: x, lambda x: OPS["reread"](x, x), SHAPES),
+    # What it waits for gets no gradient.
+    structural(
+        "recomputed",
+        lambda x, y: x,
+        lambda x, y: OPS["recomputed"](x, y, y),
+        PAIRS,
+        first="c-",
+    ),
     structural(
         "dim_value",
         ref.arithmetic(lambda x: x + 2, lambda n: n + 2),

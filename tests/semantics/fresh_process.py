@@ -19,5 +19,6 @@ def run_python(code: str) -> list[str]:
         text=True,
         check=True,
         cwd=Path(tj.__file__).parents[1],
+        timeout=120,
     )
     return (done.stdout + done.stderr).splitlines()

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import function as function_module
+from tapejit.api.cache import LOCKS
 
 from .fresh_process import run_python
 
@@ -424,7 +424,7 @@ def test_s57_after_a_fork_traces_and_locks_are_usable() -> None:
     lines = run_python(
         """
         import os, threading
-        from tapejit.api import function
+        from tapejit.api.cache import LOCKS
         v = tj.Variable(1.0)
         @tj.function
         def f(x):
@@ -434,7 +434,7 @@ def test_s57_after_a_fork_traces_and_locks_are_usable() -> None:
         f(x)
         held, release = threading.Event(), threading.Event()
         def hold():
-            with function._tracing, function._running_eagerly, v._lock:
+            with LOCKS.tracing, LOCKS.running_eagerly, v._lock:
                 held.set()
                 release.wait(60)
         other = threading.Thread(target=hold)
@@ -591,7 +591,7 @@ def test_s57_clearing_the_cache_lets_captured_tensors_go() -> None:
 
 
 def test_s57_the_locks_are_free_after_everything() -> None:
-    for lock in (function_module._tracing, function_module._running_eagerly):
+    for lock in (LOCKS.tracing, LOCKS.running_eagerly):
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(lock.acquire, timeout=5).result()
             pool.submit(lock.release).result()

@@ -1,0 +1,49 @@
+"""Who hears of operations: tapes, accumulators, traces that watch.
+
+The listeners of a context stand in `dispatch.TAPES`, outermost first. Each operation is
+told to each of them, and they tell by their `thread` whether they care. A Recording is
+one, so are the tangents of a ForwardAccumulator, the watcher of a traced function, and
+those who look on while a function with a gradient of its own runs.
+
+Start reading at `Listener`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tapejit.api.tensor import Tensor
+    from tapejit.api.variable import Variable
+    from tapejit.ir.node import Op
+
+
+class Listener(Protocol):
+    """What dispatch and variables ask of everyone in `TAPES`.
+
+    thread   the thread it listens to, None while it does not
+    trace    the trace it was opened in: operations of other traces are not its
+    nodes    Tensor id -> whatever it knows of the tensors it follows
+    pending  Tensor id -> Variable, for results of assignments not yet used
+    """
+
+    @property
+    def thread(self) -> int | None: ...
+    @property
+    def trace(self) -> Any: ...
+    @property
+    def nodes(self) -> Mapping[int, Any]: ...
+    @property
+    def pending(self) -> MutableMapping[int, Variable]: ...
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """An operation was performed."""
+
+    def note_read(self, variable: Variable, tensor: Tensor) -> None:
+        """A variable was read, and this is its value."""
+
+    def tracks(self, x: Tensor) -> bool:
+        """Whether a derivative can flow into a tensor."""

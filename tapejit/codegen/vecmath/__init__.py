@@ -1,0 +1,79 @@
+"""Vector maths: the transcendental functions, emitted as branch-free SIMD.
+
+Each function takes a `Builder` and Vectors of its format, appends instructions and
+returns a Vector, for float32 and float64 at any number of lanes. Every lane gets the
+same bits at every width. Results are within 2 ULP of the correctly rounded ones (`pow`
+within 4) over the whole range: subnormal numbers, overflow, NaN, infinities, signs of
+zero and huge angles included. `docs/vecmath.md` has what is measured.
+
+The pattern is the same everywhere: reduce the argument to a short interval without
+losing bits, evaluate a polynomial there, and put the parts together so that only the
+last addition rounds to the result's precision. Where one float is too short for the
+parts, `pairs` has sums of two. The polynomials' numbers stand in `coefficients.py`.
+
+Start reading at `exponentials.py`.
+"""
+
+from tapejit.codegen.vecmath.circular import cos, sin, tan
+from tapejit.codegen.vecmath.error_functions import erf, erfc
+from tapejit.codegen.vecmath.exponentials import (
+    cosh,
+    exp,
+    exp2,
+    expm1,
+    sigmoid,
+    sinh,
+    tanh,
+)
+from tapejit.codegen.vecmath.inverse_circular import acos, asin, atan, atan2
+from tapejit.codegen.vecmath.logarithms import (
+    acosh,
+    asinh,
+    atanh,
+    log,
+    log1p,
+    log2,
+    log10,
+    pow,
+)
+from tapejit.codegen.vecmath.roots import cbrt, hypot
+
+UNARY = {
+    function.__name__: function
+    for function in (
+        exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, sinh, cosh, tanh,
+        asin, acos, atan, asinh, acosh, atanh, sigmoid, erf, erfc, cbrt,
+    )
+}  # fmt: skip
+BINARY = {function.__name__: function for function in (atan2, hypot, pow)}
+
+__all__ = [
+    "BINARY",
+    "UNARY",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "hypot",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "pow",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "tan",
+    "tanh",
+]

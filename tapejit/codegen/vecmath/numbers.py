@@ -1,0 +1,19 @@
+"""Which table of numbers a Builder's format uses.
+
+Start reading at `table_of`.
+"""
+
+from __future__ import annotations
+
+from tapejit.codegen.vecmath import coefficients
+from tapejit.codegen.vecmath.table import Table
+from tapejit.codegen.vector import Builder
+
+
+def table_of(b: Builder) -> Table:
+    """The polynomials and constants of the Builder's format."""
+    return coefficients.F32 if b.format.bits == 32 else coefficients.F64
+
+
+INFINITY = float("inf")
+NAN = float("nan")

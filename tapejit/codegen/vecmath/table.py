@@ -1,0 +1,39 @@
+"""The shape of the table of numbers that each float format has.
+
+Start reading at `Table`; what the polynomials approximate stands in `coefficients.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Polynomials, lowest coefficient first, and constants, largest word first."""
+
+    exp: Numbers
+    log: Numbers
+    log_pair: Numbers
+    sin: Numbers
+    cos: Numbers
+    asin: Numbers
+    atan: Numbers
+    sinh: Numbers
+    erf: Numbers
+    erfc: Numbers
+    cbrt: Numbers
+    ln2: Numbers
+    log2_e: Numbers
+    log10_e: Numbers
+    log10_2: Numbers
+    half_pi: Numbers
+    quarter_pi: Numbers
+    pi: Numbers
+    two_over_pi: Numbers
+    two_over_root_pi: Numbers
+    third: Numbers
+    erfc_middle: float
+    erfc_last: float

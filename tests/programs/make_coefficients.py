@@ -1,0 +1,254 @@
+"""Derives the numbers in `tapejit/codegen/vecmath/coefficients.py`.
+
+`python tests/programs/make_coefficients.py` prints that file; it needs mpmath and takes
+some ten seconds. Each polynomial interpolates its function, computed to 60 digits, at the
+Chebyshev nodes of the interval, which is within a small factor of the best polynomial of
+its degree; the degree is the first at which the error, by the weight that the polynomial
+has in the result, is below the wanted number of bits. The coefficients are then rounded
+to the format.
+
+Start reading at `FITS`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpmath import mp, mpf
+
+mp.dps = 60
+FORMATS = {"F32": (24, "<f"), "F64": (53, "<d")}
+
+HEADER = '''"""The numbers of vecmath: polynomials, and constants in several words.
+
+Made by tests/programs/make_coefficients.py: change that, not this file. A polynomial's
+comment says what it approximates and where; the fits are our own, by interpolation at
+Chebyshev nodes in 60 digits. A constant in several words is the sum of them, each word
+the rest rounded to the format.
+
+Start reading at `F32` and `F64`, which hold the same names.
+"""
+
+from __future__ import annotations
+
+from tapejit.codegen.vecmath.table import Table
+'''
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A polynomial to be found; `start` terms of the series are taken away before."""
+
+    says: str
+    function: Callable[[Any], Any]
+    low: Any
+    high: Any
+    weight: Callable[[Any], Any]
+    extra: int = 6  # bits beyond the precision of the format
+
+
+def over_square_root(function: Callable[[Any], Any], *known: Any) -> Any:
+    """(f(√z)/√z - known[0] - known[1] z - ...) / z^len(known), by its limit near 0."""
+
+    def reduced(z: Any) -> Any:
+        root = mp.sqrt(z)
+        rest = function(root) / root
+        for power, term in enumerate(known):
+            rest -= term * z**power
+        return rest / z ** len(known)
+
+    return reduced
+
+
+def scaled_erfc(k: Any) -> Callable[[Any], Any]:
+    """(1 + 2x) exp(x²) erfc(x) in t = (x - k) / (x + k)."""
+
+    def value(t: Any) -> Any:
+        x = k * (1 + t) / (1 - t)
+        return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+
+    return value
+
+
+HALF_LN2 = mp.log(2) / 2
+S_MAX = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
+QUARTER_PI = mp.pi / 4
+ONE_THIRD = mpf(1) / 3
+SQRT_HALF_PI = mp.sqrt(mp.pi)
+# The middle of erfc's map and its last argument that matters.
+ERFC_MIDDLE = {"F32": mpf("2.25"), "F64": mpf("3.75")}
+ERFC_LAST = {"F32": mpf("10.5"), "F64": mpf("27.5")}
+
+
+def erfc_fit(name: str) -> Fit:
+    k, last, first = ERFC_MIDDLE[name], ERFC_LAST[name], mpf("0.49")
+    return Fit(
+        f"(1 + 2x) exp(x²) erfc(x) in (x - {k}) / (x + {k}), x in [0.49, {last}]",
+        scaled_erfc(k),
+        (first - k) / (first + k),
+        (last - k) / (last + k),
+        lambda t: mpf(1),
+    )
+
+
+FITS: dict[str, Callable[[str], Fit]] = {
+    "exp": lambda name: Fit(
+        "(exp(r) - 1 - r) / r², |r| <= ln(2)/2",
+        lambda r: (mp.exp(r) - 1 - r) / (r * r),
+        -HALF_LN2 * mpf("1.001"),
+        HALF_LN2 * mpf("1.001"),
+        lambda r: r * r / mp.exp(r),
+    ),
+    "log": lambda name: Fit(
+        "(atanh(√z)/√z - 1) / z, z <= (√2 - 1)²/(√2 + 1)²",
+        over_square_root(mp.atanh, 1),
+        mpf(0),
+        S_MAX**2 * mpf("1.001"),
+        lambda z: z,
+    ),
+    "log_pair": lambda name: Fit(
+        "(atanh(√z)/√z - 1 - z/3) / z², z <= (√2 - 1)²/(√2 + 1)²",
+        over_square_root(mp.atanh, 1, ONE_THIRD),
+        mpf(0),
+        S_MAX**2 * mpf("1.001"),
+        lambda z: z * z,
+        extra=13,
+    ),
+    "sin": lambda name: Fit(
+        "(sin(√z)/√z - 1) / z, z <= (π/4)²",
+        over_square_root(mp.sin, 1),
+        mpf(0),
+        (QUARTER_PI * mpf("1.001")) ** 2,
+        lambda z: z,
+    ),
+    "cos": lambda name: Fit(
+        "(cos(√z) - 1 + z/2) / z², z <= (π/4)²",
+        lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / (z * z),
+        mpf(0),
+        (QUARTER_PI * mpf("1.001")) ** 2,
+        lambda z: z * z * mp.sqrt(2),
+    ),
+    "asin": lambda name: Fit(
+        "(asin(√z)/√z - 1) / z, z <= 1/4",
+        over_square_root(mp.asin, 1),
+        mpf(0),
+        mpf("0.25"),
+        lambda z: z,
+    ),
+    "atan": lambda name: Fit(
+        "(atan(√z)/√z - 1) / z, z <= tan(π/8)²",
+        over_square_root(mp.atan, 1),
+        mpf(0),
+        mp.tan(mp.pi / 8) ** 2 * mpf("1.001"),
+        lambda z: z,
+    ),
+    "sinh": lambda name: Fit(
+        "(sinh(√z)/√z - 1) / z, z <= 1",
+        over_square_root(mp.sinh, 1),
+        mpf(0),
+        mpf(1),
+        lambda z: z,
+    ),
+    "erf": lambda name: Fit(
+        "(erf(√z)/√z - 2/√π) / z, z <= 1",
+        over_square_root(mp.erf, 2 / SQRT_HALF_PI),
+        mpf(0),
+        mpf(1),
+        lambda z: z,
+    ),
+    "erfc": erfc_fit,
+    "cbrt": lambda name: Fit(
+        "∛z, z in [1, 8), to start from",
+        lambda z: mp.cbrt(z),
+        mpf(1),
+        mpf(8),
+        lambda z: 1 / mp.cbrt(z),
+        extra=9 - FORMATS[name][0],
+    ),
+}
+
+WORDS: dict[str, tuple[Any, int]] = {
+    "ln2": (mp.log(2), 2),
+    "log2_e": (1 / mp.log(2), 2),
+    "log10_e": (1 / mp.log(10), 2),
+    "log10_2": (mp.log10(2), 2),
+    "half_pi": (mp.pi / 2, 3),
+    "quarter_pi": (mp.pi / 4, 2),
+    "pi": (mp.pi, 2),
+    "two_over_pi": (2 / mp.pi, 1),
+    "two_over_root_pi": (2 / SQRT_HALF_PI, 2),
+    "third": (ONE_THIRD, 2),
+}
+
+
+def interpolate(fit: Fit, count: int) -> list[Any]:
+    """The monomial coefficients through `count` Chebyshev nodes."""
+    middle, half = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2
+    nodes = [
+        middle + half * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)
+    ]
+    matrix = mp.matrix(count, count)
+    for i, node in enumerate(nodes):
+        for j in range(count):
+            matrix[i, j] = node**j
+    return list(mp.lu_solve(matrix, mp.matrix([fit.function(node) for node in nodes])))
+
+
+def error(fit: Fit, coefficients: Sequence[Any]) -> Any:
+    """The largest weighted error on a grid that shares no node."""
+    worst = mpf(0)
+    for i in range(1, 80):
+        z = fit.low + (fit.high - fit.low) * (i - mpf("0.37")) / 79
+        found = mp.polyval(list(reversed(coefficients)), z)
+        worst = max(worst, abs(found - fit.function(z)) * fit.weight(z))
+    return worst
+
+
+def rounded(value: Any, code: str) -> float:
+    """The nearest number of the format."""
+    (found,) = struct.unpack(code, struct.pack(code, float(value)))
+    return float(found)
+
+
+def words(value: Any, count: int, code: str) -> tuple[float, ...]:
+    """The value as a sum of numbers of the format, largest first."""
+    found = []
+    for _ in range(count):
+        found.append(rounded(value, code))
+        value -= mpf(found[-1])
+    return tuple(found)
+
+
+def write(numbers: Sequence[float]) -> str:
+    lines = "".join(f"        {number!r},\n" for number in numbers)
+    return f"(\n{lines}    )"
+
+
+def main() -> None:
+    parts = [HEADER]
+    for name, (precision, code) in FORMATS.items():
+        lines = [f"\n{name} = Table("]
+        for field, make in FITS.items():
+            fit = make(name)
+            for count in range(2, 40):
+                coefficients = interpolate(fit, count)
+                if error(fit, coefficients) < mpf(2) ** -(precision + fit.extra):
+                    break
+            lines.append(f"    # {fit.says}")
+            numbers = [rounded(value, code) for value in coefficients]
+            lines.append(f"    {field}={write(numbers)},")
+        lines.append("    # constants")
+        for field, (value, count) in WORDS.items():
+            lines.append(f"    {field}={write(words(value, count, code))},")
+        lines.append(f"    erfc_middle={float(ERFC_MIDDLE[name])},")
+        lines.append(f"    erfc_last={float(ERFC_LAST[name])},")
+        lines.append(")")
+        parts.append("\n".join(lines))
+    print("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()

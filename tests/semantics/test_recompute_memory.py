@@ -1,0 +1,189 @@
+"""What recompute_grad saves in a traced function, measured (line 45)."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit.ir import OPS, Graph, Node, param
+from tapejit.passes.batch import batch
+from tapejit.passes.partition import partition
+from tapejit.passes.vjp import vjp_graph
+from tapejit.types import TensorType
+
+LENGTH = 16 << 10
+BYTES = 4 * LENGTH
+BLOCKS = 8
+STEPS = 6  # of two operations each; a gradient looks at both results
+
+
+def chain(x: Any) -> Any:
+    for _ in range(STEPS):
+        x = tj.exp(tj.sin(x))
+    return x
+
+
+def noisy(x: Any) -> Any:
+    for _ in range(STEPS):
+        x = tj.exp(tj.sin(x * tj.random.normal(x.shape)))
+    return x
+
+
+def blocks(block: Callable[[Any], Any], *, again: bool) -> Callable[[Any], Any]:
+    """Several blocks one after the other."""
+    step = tj.recompute_grad(block) if again else block
+
+    def run(x: Any) -> Any:
+        for _ in range(BLOCKS):
+            x = step(x)
+        return tj.sum(x)
+
+    return run
+
+
+def gradient(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    return run
+
+
+def sample() -> Any:
+    return tj.asarray(np.full(LENGTH, 0.5, np.float32))
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def peak(call: Callable[[Any], Any], x: Any) -> float:
+    """The most memory a call holds at once, in arrays; it has been called before."""
+    for _ in range(3):  # traces, runs step by step, is compiled
+        call(x)
+    tracemalloc.start()
+    try:
+        call(x)
+        return tracemalloc.get_traced_memory()[1] / BYTES
+    finally:
+        tracemalloc.stop()
+
+
+WAYS = {
+    "tape in the function": lambda f: tj.function(gradient(f)),
+    "tape around the function": lambda f: gradient(tj.function(f)),
+    "tape around, and a function around both": lambda f: tj.function(
+        gradient(tj.function(f))
+    ),
+}
+
+
+@pytest.mark.parametrize("block", [chain, noisy])
+@pytest.mark.parametrize("way", WAYS)
+def test_s45_the_peak_is_the_boundaries_and_one_block(
+    block: Any, way: str, without_collector: None
+) -> None:
+    x = sample()
+    plain = peak(WAYS[way](blocks(block, again=False)), x)
+    again = peak(WAYS[way](blocks(block, again=True)), x)
+    inside = 3 * STEPS if block is noisy else 2 * STEPS
+    assert plain > BLOCKS * STEPS, "or there is nothing to save"
+    assert again < BLOCKS + inside + 6
+
+
+def test_s45_nested_blocks_hold_less_than_their_inside(without_collector: None) -> None:
+    inner = tj.recompute_grad(chain)
+    outer = lambda x: inner(inner(inner(inner(x))))
+    x = sample()
+    once = peak(tj.function(gradient(blocks(outer, again=False))), x)
+    twice = peak(tj.function(gradient(blocks(outer, again=True))), x)
+    assert once > 4 * BLOCKS, "the boundaries of the inner ones"
+    assert twice < BLOCKS + 4 + 2 * STEPS
+
+
+@pytest.mark.parametrize("block", [chain, noisy])
+def test_s45_a_tape_around_keeps_the_boundaries(block: Any) -> None:
+    x = sample()
+    function = tj.function(blocks(block, again=True))
+    found = function.explain(x)
+    large = [kind for kind in found.residuals if kind.shape == (LENGTH,)]
+    assert len(large) == BLOCKS - 1, "the first block's is the argument"
+    assert found.residual_bytes < len(large) * BYTES + 64 * BLOCKS
+    with tj.GradientTape() as tape:
+        tape.watch(x)
+        function(x)
+    assert tape.nbytes < (BLOCKS + 1) * BYTES
+    plain = tj.function(blocks(block, again=False)).explain(x)
+    assert plain.residual_bytes > BLOCKS * STEPS * BYTES
+
+
+def custom_calls(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op.name == "custom_call"]
+
+
+def test_s45_the_second_run_begins_behind_a_barrier() -> None:
+    w, k = tj.Variable(2.0), tj.asarray(3.0)
+    f = tj.recompute_grad(lambda x: tj.sin(x * w) * k)
+    graph = tj.function(f).graph(tj.ones(3))
+    (node,) = custom_calls(graph)
+    backward = node.attrs["backward"]
+    count = len(backward.inputs) - 1
+    assert count == 3, "the argument, the variable, the captured tensor"
+    values, seed = set(backward.inputs[:count]), backward.inputs[-1]
+    for inner in backward.nodes:
+        if inner.op.name == "recomputed":
+            assert inner.inputs[0] in values
+            assert inner.inputs[1:] == (seed,)
+        else:
+            assert values.isdisjoint(inner.inputs)
+    names = [inner.op.name for inner in backward.nodes]
+    assert "sin" in names
+    assert names.count("recomputed") == 3
+
+
+def test_s45_the_second_run_belongs_to_the_backward_part() -> None:
+    """Also when the adjoint stands in the Graph itself and is not called."""
+    kind = TensorType(np.dtype(np.float32), (3,))
+    x, g = param("x", kind), param("g", kind)
+    first = OPS["sin"](OPS["exp"](x))
+    h = OPS["exp"](OPS["recomputed"](x, g))
+    joint = Graph("joint", (x, g), (first, g * OPS["cos"](h) * h))
+    forward, backward = partition(joint, inputs=1, outputs=1)
+    assert forward.outputs == (first, x)
+    assert backward.inputs == (x, g)
+
+
+def test_s45_a_second_run_serves_all_rows() -> None:
+    kind = TensorType(np.dtype(np.float32), (3,))
+    x, g = param("x", kind), param("g", kind)
+    again = OPS["exp"](OPS["recomputed"](x, g))
+    graph = Graph("rows", (x, g), (again, again * g))
+    rows, has_axis = batch(graph, size=5, batched=[False, True])
+    assert has_axis == (False, True)
+    assert [out.shape for out in rows.outputs] == [(3,), (5, 3)]
+    rows, has_axis = batch(graph, size=5, batched=[True, False])
+    assert has_axis == (True, True)
+
+
+def test_s45_a_function_that_is_not_differentiated_computes_once() -> None:
+    function = tj.function(tj.recompute_grad(chain))
+    x = tj.ones(3)
+    function(x)
+    names = [node.op.name for node in function.graph(x).nodes]
+    assert names.count("sin") == STEPS
+    joint = vjp_graph(function.graph(x), wrt=function.graph(x).inputs)
+    names = [node.op.name for node in joint.nodes]
+    assert names.count("sin") == STEPS
+    assert names.count("call") == 1

@@ -1,0 +1,242 @@
+"""How far vecmath is from the truth: where it is measured, and what the truth is.
+
+`CASES` has one row per function. Points are drawn from all bit patterns, so that every
+exponent is met, and from where the function is neither constant nor infinite. The truth
+of a float32 function is the one of double, that of a float64 function comes from mpmath
+with 90 bits, or from extended precision where NumPy has the function and the machine
+the format.
+
+Start reading at `CASES`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapejit.agreement import POWER, TRANSCENDENTAL, round_to, widen
+from tapejit.codegen import vecmath
+from tapejit.codegen.host import Elementwise, elementwise
+
+Array = np.ndarray[Any, Any]
+BITS = 90
+HAS_EXTENDED = np.finfo(np.longdouble).nmant >= 63
+EVERYTHING = (-np.inf, np.inf)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function: its truths, and where it has interesting values.
+
+    `live` are the arguments, in double, for which it is neither constant nor infinite,
+    `domain` those for which it is a number.
+    """
+
+    name: str
+    wide: Callable[..., Any]
+    live: tuple[float, float] = EVERYTHING
+    domain: tuple[float, float] = EVERYTHING
+    precise: str | None = None  # mpmath's name, if it has another
+    arity: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def op_class(self) -> str:
+        return POWER if self.name == "pow" else TRANSCENDENTAL
+
+
+def sigmoid(x: Any) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+def scipys(name: str) -> Callable[[Any], Any]:
+    """SciPy's function, which is imported when it is called."""
+
+    def function(x: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(x)
+
+    return function
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("exp", np.exp, live=(-760, 720)),
+        Case("exp2", np.exp2, live=(-1080, 1030)),
+        Case("expm1", np.expm1, live=(-45, 720)),
+        Case("log", np.log, domain=(0, np.inf)),
+        Case("log2", np.log2, domain=(0, np.inf)),
+        Case("log10", np.log10, domain=(0, np.inf)),
+        Case("log1p", np.log1p, domain=(-1, np.inf)),
+        Case("sin", np.sin),
+        Case("cos", np.cos),
+        Case("tan", np.tan),
+        Case("sinh", np.sinh, live=(-720, 720)),
+        Case("cosh", np.cosh, live=(-720, 720)),
+        Case("tanh", np.tanh, live=(-25, 25)),
+        Case("asin", np.arcsin, domain=(-1, 1)),
+        Case("acos", np.arccos, domain=(-1, 1)),
+        Case("atan", np.arctan),
+        Case("asinh", np.arcsinh),
+        Case("acosh", np.arccosh, domain=(1, np.inf)),
+        Case("atanh", np.arctanh, domain=(-1, 1)),
+        Case("sigmoid", sigmoid, live=(-760, 45)),
+        Case("erf", scipys("erf"), live=(-6.5, 6.5)),
+        Case("erfc", scipys("erfc"), live=(-6.5, 27.5)),
+        Case("cbrt", np.cbrt),
+        Case("atan2", np.arctan2, arity=2),
+        Case("hypot", np.hypot, arity=2),
+        Case("pow", np.power, arity=2, precise="power"),
+    )
+}
+IN_EXTENDED = [case for case in CASES.values() if case.name not in ("erf", "erfc")]
+
+
+@functools.cache
+def compiled(name: str, dtype: str, width: int) -> Elementwise:
+    """A function of vecmath on arrays."""
+    formula = {**vecmath.UNARY, **vecmath.BINARY}[name]
+    return elementwise(formula, arity=CASES[name].arity, dtype=dtype, width=width)
+
+
+# Points
+
+
+def any_bits(rng: np.random.Generator, dtype: Any, count: int) -> Array:
+    """Every bit pattern is as likely: all exponents, NaN and infinities included."""
+    integer = np.dtype(f"i{np.dtype(dtype).itemsize}")
+    limits = np.iinfo(integer)
+    found = rng.integers(limits.min, limits.max, count, integer, endpoint=True)
+    return found.view(dtype)
+
+
+def around(rng: np.random.Generator, centre: float, count: int) -> Array:
+    """Points at all distances from a centre, down to where they round to it."""
+    size = 10.0 ** rng.uniform(-17, 0.5, count)
+    return centre + rng.choice([-1.0, 1.0], count) * size
+
+
+def points(case: Case, dtype: Any, count: int, rng: np.random.Generator) -> list[Array]:
+    """Arguments, some hundreds more or fewer than `count`."""
+    if case.name == "pow":
+        return power_points(dtype, count, rng)
+    if case.arity == 2:
+        first = any_bits(rng, dtype, count)
+        near = np.exp(rng.normal(0, 3, count // 2)) * first[: count // 2].astype("f8")
+        with np.errstate(all="ignore"):
+            second = np.concatenate([near.astype(dtype), any_bits(rng, dtype, count)])
+        return [first, second[:count]]
+    # A float32 function lives on part of the same range.
+    largest = float(np.finfo(dtype).max)
+    low, high = np.clip((*case.live, *case.domain), -1e3, 1e3).reshape(2, 2).T
+    quarter = count // 4
+    drawn = [
+        rng.uniform(max(low), min(high), quarter),
+        rng.uniform(max(*low, -8), min(*high, 8), quarter),
+        *(around(rng, centre, quarter // 3) for centre in (-1, 0, 1)),
+    ]
+    assert largest > 1e3
+    return [np.concatenate([np.concatenate(drawn).astype(dtype),
+                            any_bits(rng, dtype, quarter)])]  # fmt: skip
+
+
+def power_points(dtype: Any, count: int, rng: np.random.Generator) -> list[Array]:
+    """Bases everywhere and near 1, with exponents that give every magnitude."""
+    third = count // 3
+    with np.errstate(all="ignore"):
+        some = np.abs(any_bits(rng, dtype, third))
+        near = np.abs(around(rng, 1.0, third)).astype(dtype)
+        limit = np.log(float(np.finfo(dtype).max)) * 1.06
+        bases = np.concatenate([some, near])
+        logs = np.log(bases.astype(np.longdouble))
+        powers = (rng.uniform(-limit, limit, bases.size) / logs).astype(dtype)
+    whole = rng.integers(-20, 20, third).astype(dtype)
+    signed = rng.normal(0, 10, third).astype(dtype)
+    return [np.concatenate([bases, signed]), np.concatenate([powers, whole])]
+
+
+def inside(case: Case, arguments: list[Array]) -> list[Array]:
+    """The arguments whose value is a number that is not trivial."""
+    keep = np.all([np.isfinite(x) for x in arguments], axis=0)
+    if case.name == "pow":
+        keep &= (arguments[0] != 0) & (np.abs(arguments[1]) < 1e300)
+        with np.errstate(all="ignore"):
+            exponent = arguments[1] * np.log(np.abs(arguments[0]))
+            keep &= np.abs(exponent) < 800
+            keep &= (arguments[0] > 0) | (arguments[1] == np.trunc(arguments[1]))
+    elif case.arity == 1:
+        x = arguments[0]
+        keep &= (x >= case.live[0]) & (x <= case.live[1])
+        keep &= (x >= case.domain[0]) & (x <= case.domain[1])
+        if case.domain != EVERYTHING and case.name not in ("asin", "acos", "acosh"):
+            keep &= (x != case.domain[0]) & (x != case.domain[1])  # a pole
+    else:
+        keep &= (arguments[0] != 0) & (arguments[1] != 0)
+    return [x[keep] for x in arguments]
+
+
+# Truths
+
+
+def truth_in(wide: Any, case: Case, arguments: list[Array]) -> Array:
+    """The function in a wider dtype."""
+    with np.errstate(all="ignore"):
+        return np.asarray(case.wide(*(x.astype(wide) for x in arguments)))
+
+
+def precise_truth(case: Case, arguments: list[Array]) -> Array:
+    """The function by mpmath, to the precision of `np.longdouble`."""
+    import mpmath
+
+    function = {
+        "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+        "exp2": lambda x: mpmath.power(2, x),
+        "log2": lambda x: mpmath.log(x, 2),
+        "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
+    }.get(case.name) or getattr(mpmath, case.precise or case.name)
+    # A float64 is at most 2^-1074 from 0: what is subtracted from 1 is not lost.
+    found = []
+    with mpmath.workprec(BITS):
+        for row in zip(*(x.tolist() for x in arguments), strict=True):
+            exact = mpmath.mpf(0) + function(*map(mpmath.mpf, row))
+            high = float(exact)
+            low = float(exact - high) if np.isfinite(high) else 0.0
+            found.append(np.longdouble(high) + np.longdouble(low))
+    return np.array(found, np.longdouble)
+
+
+# Errors
+
+
+def error_in_ulps(got: Array, truth: Array) -> Array:
+    """|got - truth| by the spacing of floats at the truth; 0 where that is infinite."""
+    rounded = round_to(truth, got.dtype)
+    is_finite = np.isfinite(rounded) & np.isfinite(got)
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(widen(got) - widen(truth))
+        spacing = widen(np.spacing(np.abs(np.where(is_finite, rounded, 1))))
+    return np.where(is_finite, distance / spacing, 0)
+
+
+@functools.cache
+def measured(name: str) -> tuple[float, float]:
+    """The largest errors seen, in ULP, of float32 and of float64."""
+    case, rng = CASES[name], np.random.default_rng(20)
+    errors = []
+    arguments = points(case, np.float32, 1_000_000, rng)
+    got = compiled(name, "float32", 8)(*arguments)
+    errors.append(error_in_ulps(got, truth_in(np.float64, case, arguments)).max())
+    arguments = inside(case, points(case, np.float64, 4_000, rng))
+    got = compiled(name, "float64", 4)(*arguments)
+    errors.append(error_in_ulps(got, precise_truth(case, arguments)).max())
+    single, double = map(float, errors)
+    return single, double
