@@ -143,7 +143,7 @@ LESS: dict[str, tuple[str, list[str], list[str]]] = {
             "%0: f32[2] = slice x, starts=(0,), stops=(4,), steps=(2,)",
             "%1: f32[0] = slice %0, starts=(2,), stops=(2,), steps=(1,)",
         ],
-        ["%0: f32[0] = slice x, starts=(0,), stops=(0,), steps=(1,)"],
+        ["%0: f32[0] = slice x, starts=(0,), stops=(0,), steps=(2,)"],
     ),
     "magnitude of magnitude": (
         "x: f32[3]",
@@ -234,7 +234,7 @@ DIFFERENT: dict[str, tuple[str, str]] = {
     "complex * 1 mixes zeros": ("x: c64[3]", "c64[3] = mul x, c64(1+0j)"),
     "complex / 1 mixes zeros": ("x: c64[3]", "c64[3] = div x, c64(1+0j)"),
     "complex - (0 - 0j)": ("x: c64[3]", "c64[3] = sub x, c64(0-0j)"),
-    "the constant broadcasts": ("x: f32[], y: f32[3]", "f32[3] = maximum x, y"),
+    "two operands": ("x: f32[], y: f32[3]", "f32[3] = maximum x, y"),
     "a permutation": ("x: f32[3,3]", "f32[3,3] = permute_dims x, axes=(1, 0)"),
     "a flip": ("x: f32[3]", "f32[3] = flip x, axes=(0,)"),
     "a power": ("x: f32[3]", "f32[3] = pow x, f32(1.0)"),
@@ -287,7 +287,7 @@ SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 3.4e38, 1.0,
         lambda x: x / 1,
         lambda x: x - 0,
         lambda x: x + -0.0,
-        lambda x: -(-x),
+        lambda x: ops.negative(ops.negative(x)),
         lambda x: ops.maximum(x, x),
         lambda x: ops.abs(-x),
         lambda x: ops.floor(ops.ceil(x)),
@@ -354,8 +354,9 @@ def test_a_reshape_that_turns_columns_into_rows_stays() -> None:
 
 def test_the_order_of_axes_is_followed_through_arithmetic() -> None:
     x = param("x", TensorType.parse("f32[2,3]"))
-    turned = ops.permute_dims(x, axes=(1, 0))
-    graph = Graph("f", (x,), (ops.permute_dims(-(-turned), axes=(1, 0)),))
+    opposite = ops.negative(ops.permute_dims(x, axes=(1, 0)))
+    same = ops.negative(opposite)
+    graph = Graph("f", (x,), (ops.permute_dims(same, axes=(1, 0)),))
     assert simplify(graph).outputs == (x,)
 
 

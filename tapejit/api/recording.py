@@ -55,13 +55,16 @@ class State:
     `likely` is the state that followed the last time. To be recognised, a state says
     what led to it: `op`, `first` and `second` (one operand and ABSENT; two; more as a
     tuple and ABSENT: a Node each, or the type of a leaf), `attrs`, and the user's
-    line as `code` and `offset`. Whatever offset a thread writes there leads here.
+    line as `code` and `offset`. Whatever offset a thread writes there leads here. If
+    one of two operands is a leaf, `dtype` and `shape` say its type once more, to be
+    compared without making a key.
     """
 
     __slots__ = (
         "attrs",
         "code",
         "cut",
+        "dtype",
         "first",
         "is_plain",
         "items",
@@ -74,6 +77,7 @@ class State:
         "plans",
         "saves",
         "second",
+        "shape",
     )
 
     def __init__(
@@ -97,6 +101,8 @@ class State:
         self.second: Any = None
         self.code: CodeType | None = None
         self.offset = 0
+        self.dtype: Any = None
+        self.shape: Any = None
         self.likely: State | None = None
         self.next: dict[Any, State] = {}
         self.plans: dict[Any, Any] = {}
@@ -209,10 +215,24 @@ class Recording:
                 if second is None:
                     return
                 value = x._value
-                first = (value.dtype.num, value.shape)
+                if (
+                    second is likely.second
+                    and value.dtype is likely.dtype
+                    and value.shape == likely.shape
+                ):
+                    first = likely.first
+                else:
+                    first = (value.dtype.num, value.shape)
             elif second is None:
                 value = y._value
-                second = (value.dtype.num, value.shape)
+                if (
+                    first is likely.first
+                    and value.dtype is likely.dtype
+                    and value.shape == likely.shape
+                ):
+                    second = likely.second
+                else:
+                    second = (value.dtype.num, value.shape)
         else:
             found = [nodes.get(x._id) for x in inputs]
             if not any(found):
@@ -329,6 +349,9 @@ class Recording:
         made = State(node, items, saves, keeps_result=at_result, cut=cut)
         made.op, made.first, made.second = path[:3]
         made.attrs = attrs
+        leaves = [x._value for x in inputs if x._id not in self.nodes]
+        if len(inputs) == 2 and len(leaves) == 1:
+            made.dtype, made.shape = leaves[0].dtype, leaves[0].shape
         made.code = None if origin is None else origin[0]
         return TRIE.grow(self.state, path, made)
 

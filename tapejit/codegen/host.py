@@ -90,9 +90,9 @@ def loop_module(
     index = builder.phi(count_type)
     index.add_incoming(zero, entry)
     b = Builder(builder, format, width)
-    places = [
-        builder.gep(place, [index], source_etype=b.float_type) for place in pointers
-    ]
+    # By elements: a vector of 3 is as far from the next one as a vector of 4.
+    first = builder.mul(index, ir.Constant(count_type, width))
+    places = [builder.gep(place, [first], source_etype=b.element) for place in pointers]
     loads = [
         b.wrap(builder.load(place, align=b.format.bits // 8, typ=b.float_type))
         for place in places[:-1]

@@ -54,7 +54,8 @@ def rewritten(graph: Graph, step: Step, sources: Sources | None = None) -> Graph
         if found is not node:
             moved[node] = found
             is_changed |= found is not now
-            if sources is not None and found not in there:
+            is_new = found not in there
+            if sources is not None and is_new and found not in sources:
                 note_source(sources, found, node)
         there.add(found)
     if not is_changed:

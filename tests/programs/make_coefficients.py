@@ -1,11 +1,11 @@
 """Derives the numbers in `tapejit/codegen/vecmath/coefficients.py`.
 
-`python tests/programs/make_coefficients.py` prints that file; it needs mpmath and takes
-some ten seconds. Each polynomial interpolates its function, computed to 60 digits, at the
-Chebyshev nodes of the interval, which is within a small factor of the best polynomial of
-its degree; the degree is the first at which the error, by the weight that the polynomial
-has in the result, is below the wanted number of bits. The coefficients are then rounded
-to the format.
+`python tests/programs/make_coefficients.py` prints that file; it needs mpmath and some
+seconds. Each polynomial interpolates its function, computed to 60 digits, at the
+Chebyshev nodes of the interval, which is within a small factor of the best polynomial
+of its degree. The degree is the first at which the error, by the weight that the
+polynomial has in the result, is below the wanted number of bits. The coefficients are
+then rounded to the format.
 
 Start reading at `FITS`.
 """
@@ -40,7 +40,7 @@ from tapejit.codegen.vecmath.table import Table
 
 @dataclass(frozen=True)
 class Fit:
-    """A polynomial to be found; `start` terms of the series are taken away before."""
+    """A polynomial to be found: of what, where, and how much it counts there."""
 
     says: str
     function: Callable[[Any], Any]
@@ -77,7 +77,7 @@ HALF_LN2 = mp.log(2) / 2
 S_MAX = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
 QUARTER_PI = mp.pi / 4
 ONE_THIRD = mpf(1) / 3
-SQRT_HALF_PI = mp.sqrt(mp.pi)
+ROOT_PI = mp.sqrt(mp.pi)
 # The middle of erfc's map and its last argument that matters.
 ERFC_MIDDLE = {"F32": mpf("2.25"), "F64": mpf("3.75")}
 ERFC_LAST = {"F32": mpf("10.5"), "F64": mpf("27.5")}
@@ -154,7 +154,7 @@ FITS: dict[str, Callable[[str], Fit]] = {
     ),
     "erf": lambda name: Fit(
         "(erf(√z)/√z - 2/√π) / z, z <= 1",
-        over_square_root(mp.erf, 2 / SQRT_HALF_PI),
+        over_square_root(mp.erf, 2 / ROOT_PI),
         mpf(0),
         mpf(1),
         lambda z: z,
@@ -179,7 +179,7 @@ WORDS: dict[str, tuple[Any, int]] = {
     "quarter_pi": (mp.pi / 4, 2),
     "pi": (mp.pi, 2),
     "two_over_pi": (2 / mp.pi, 1),
-    "two_over_root_pi": (2 / SQRT_HALF_PI, 2),
+    "two_over_root_pi": (2 / ROOT_PI, 2),
     "third": (ONE_THIRD, 2),
 }
 
@@ -202,7 +202,9 @@ def error(fit: Fit, coefficients: Sequence[Any]) -> Any:
     worst = mpf(0)
     for i in range(1, 80):
         z = fit.low + (fit.high - fit.low) * (i - mpf("0.37")) / 79
-        found = mp.polyval(list(reversed(coefficients)), z)
+        found = mpf(0)
+        for coefficient in reversed(coefficients):
+            found = found * z + coefficient
         worst = max(worst, abs(found - fit.function(z)) * fit.weight(z))
     return worst
 
@@ -222,32 +224,34 @@ def words(value: Any, count: int, code: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def write(numbers: Sequence[float]) -> str:
-    lines = "".join(f"        {number!r},\n" for number in numbers)
-    return f"(\n{lines}    )"
+def numbers(name: str) -> dict[str, Any]:
+    """Every field of a format's table."""
+    precision, code = FORMATS[name]
+    found: dict[str, Any] = {}
+    for field, make in FITS.items():
+        fit = make(name)
+        for count in range(2, 40):
+            coefficients = interpolate(fit, count)
+            if error(fit, coefficients) < mpf(2) ** -(precision + fit.extra):
+                break
+        found[field] = tuple(rounded(value, code) for value in coefficients)
+    for field, (value, count) in WORDS.items():
+        found[field] = words(value, count, code)
+    found["erfc_middle"] = float(ERFC_MIDDLE[name])
+    found["erfc_last"] = float(ERFC_LAST[name])
+    return found
 
 
 def main() -> None:
-    parts = [HEADER]
-    for name, (precision, code) in FORMATS.items():
-        lines = [f"\n{name} = Table("]
-        for field, make in FITS.items():
-            fit = make(name)
-            for count in range(2, 40):
-                coefficients = interpolate(fit, count)
-                if error(fit, coefficients) < mpf(2) ** -(precision + fit.extra):
-                    break
-            lines.append(f"    # {fit.says}")
-            numbers = [rounded(value, code) for value in coefficients]
-            lines.append(f"    {field}={write(numbers)},")
-        lines.append("    # constants")
-        for field, (value, count) in WORDS.items():
-            lines.append(f"    {field}={write(words(value, count, code))},")
-        lines.append(f"    erfc_middle={float(ERFC_MIDDLE[name])},")
-        lines.append(f"    erfc_last={float(ERFC_LAST[name])},")
-        lines.append(")")
-        parts.append("\n".join(lines))
-    print("\n".join(parts))
+    """Print the file; `ruff format` lays it out."""
+    print(HEADER)
+    for name in FORMATS:
+        print(f"\n{name} = Table(")
+        for field, value in numbers(name).items():
+            if field in FITS:
+                print(f"    # {FITS[field](name).says}")
+            print(f"    {field}={value!r},")
+        print(")")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 Below 1, erf x = x P(x²) with the first coefficient in two words. Beyond, erfc x is
 exp(-x²) / (1 + 2x) times a function that is nearly constant, and a polynomial in
-(x - c) / (x + c): one polynomial for all x, since that maps them to one interval (Shepherd
-and Laframboise's idea). erfc keeps every factor in two words; erf = 1 - erfc needs less.
+(x - c) / (x + c): one polynomial for all x, since that maps them to one interval
+(Shepherd and Laframboise's idea). erfc keeps every factor in two words; erf = 1 - erfc
+needs less.
 
 Start reading at `erf`.
 """

@@ -1,8 +1,8 @@
 """Logarithms, what is made of them, and powers.
 
-x = 2^k m with m between √½ and √2, so that log x = k ln 2 + log(1 + f), f = m - 1 exact.
-With s = f / (2 + f), log(1 + f) = 2 atanh s, whose series in s² converges fast. `log`
-and `log1p` sum it so that the rounding of s does not matter (2s = f - s f, f is exact).
+x = 2^k m with m between √½ and √2, so that log x = k ln 2 + log(1 + f), and f = m - 1
+is exact. With s = f / (2 + f), log(1 + f) = 2 atanh s, whose series in s² converges
+fast. `log` and `log1p` sum it so that the rounding of s hardly matters: 2s = f - s f.
 The others need log(1 + f) to more than the precision of the format, because they
 multiply it: `log_of_pair` gives it to some 11 bits more.
 

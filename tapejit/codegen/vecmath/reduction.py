@@ -115,7 +115,9 @@ def table_global(b: Builder) -> Any:
         type = ir.ArrayType(b.element, len(words))
         found = ir.GlobalVariable(b.ir.module, type, name)
         found.linkage, found.global_constant = "internal", True
-        found.initializer = ir.Constant(type, [ir.Constant(b.element, w) for w in words])
+        found.initializer = ir.Constant(
+            type, [ir.Constant(b.element, w) for w in words]
+        )
     return found
 
 
@@ -151,17 +153,14 @@ def reduce_huge(b: Builder, x: Vector) -> tuple[Vector, Pair]:
     row = gather_rows(b, b.logical_shift(exponent, STEP.bit_length() - 1))
 
     # Whole numbers go to the quadrant at once, so that fractions keep all their bits.
-    quadrant, fractions, tiny = b.constant(0.0), [], []
-    for index, word in enumerate(row):
-        for part in two_product(b, integer, word):
-            if len(fractions) == 3:
-                tiny.append(part)
-                continue
-            whole = b.round(part)
-            quadrant = quadrant + (whole - 4 * b.floor(whole * 0.25))
-            fractions.append(part - whole)
-        if index == WORDS - 1:
-            break
+    products = [part for word in row for part in two_product(b, integer, word)]
+    large, tiny = products[:3], products[3:]  # from the fourth on all are below 1
+    quadrant = b.constant(0.0)
+    fractions = []
+    for part in large:
+        whole = b.round(part)
+        quadrant = quadrant + (whole - 4 * b.floor(whole * 0.25))
+        fractions.append(part - whole)
     first = two_sum(fractions[0], fractions[1])
     second = two_sum(first.high, fractions[2])
     whole = b.round(second.high)
