@@ -27,6 +27,7 @@ from typing import Any, Final
 from weakref import ref
 
 from tapejit import ir, tree
+from tapejit.api.callbacks import run_settled
 from tapejit.api.creation import asarray, zeros_like
 from tapejit.api.dispatch import TAPES, TRACE, as_operand, cast, warn_user
 from tapejit.api.recording import identify, leaf_key
@@ -46,9 +47,16 @@ from tapejit.errors import (
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import ZERO, Node, Op, Zero, param
 from tapejit.ir.structural import results
+from tapejit.ops.custom_rules import CONNECTED, custom
 from tapejit.origin import Origin, describe, user_origin
 from tapejit.passes.jvp import jvp
-from tapejit.types import TensorType, TupleType, is_complex, is_differentiable
+from tapejit.types import (
+    OPAQUE,
+    TensorType,
+    TupleType,
+    is_complex,
+    is_differentiable,
+)
 
 Tangent = Tensor | Zero  # ZERO: connected, and zero everywhere
 
@@ -80,6 +88,7 @@ class Pushforward:
 
 MAX_PUSHFORWARDS: Final = 4096  # a few kilobytes each
 PUSHFORWARDS: Final[dict[Any, Pushforward]] = {}
+CALLBACK: Final = param("callback", OPAQUE)  # the operand of every `custom`
 
 
 def pushforward(
@@ -96,7 +105,8 @@ def pushforward(
     """
     given = tuple([None if t is None else t is not ZERO for t in tangents])
     types = tuple([leaf_key(x) for x in inputs])
-    key = (op, types, tuple(attrs.items()), given, again)
+    known = CONNECTED.get().items()
+    key = (op, types, tuple(attrs.items()), given, again, *known)
     found = PUSHFORWARDS.get(key)
     if found is None:
         found = _build(op, [x._type for x in inputs], attrs, given, again)
@@ -113,7 +123,10 @@ def _build(
     given: Sequence[bool | None],
     again: bool,
 ) -> Pushforward:
-    operands = [param(f"x{at}", kind) for at, kind in enumerate(types)]
+    operands = [
+        CALLBACK if kind == OPAQUE else param(f"x{at}", kind)
+        for at, kind in enumerate(types)
+    ]
     node = Node(op, tuple(operands), dict(attrs), op.infer_type(types, attrs), None)
     is_tuple = isinstance(node.type, TupleType)
     targets = results(node) if is_tuple else (node,)
@@ -238,12 +251,22 @@ class Tangents:
             return
         tangents = [None if entry is None else entry.tangent for entry in found]
         outer, again = self._around()
-        pushed = pushforward(op, inputs, attrs, tangents, again=again)
         parts = result if type(result) is tuple else (result,)
         at_hand: Any = (*inputs, *parts, *tangents)
+
+        def build() -> Pushforward:
+            return pushforward(op, inputs, attrs, tangents, again=again)
+
+        def run(pushed: Pushforward) -> list[Tensor]:
+            return run_graph(pushed.graph, [at_hand[at] for at in pushed.takes])
+
         token = TAPES.set(outer)
         try:
-            values = run_graph(pushed.graph, [at_hand[at] for at in pushed.takes])
+            if op is custom:  # which results it reaches is known when it has run
+                values, pushed, _ = run_settled(build, run, lambda _: [CALLBACK], {})
+            else:
+                pushed = build()
+                values = run(pushed)
         finally:
             TAPES.reset(token)
         for part, place in zip(parts, pushed.places, strict=True):

@@ -30,7 +30,7 @@ from tapejit.dims import Dim
 from tapejit.errors import ArgumentError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import Node, Zero, param
-from tapejit.ops.custom_rules import CONNECTED, failed
+from tapejit.ops.custom_rules import CONNECTED, Expected, failed
 from tapejit.passes.batch import batch, broadcast_front
 from tapejit.passes.jvp import jvp
 from tapejit.passes.vjp import filled, vjp, zeros
@@ -95,7 +95,7 @@ class Plan:
     graph    inputs: kept values, then seeds; outputs: one per connected source
     places   per source, the index of its output, or None
     calls_back  whether it runs a user's `grad_fn`, which may raise
-    expected  which arguments those have been found to give a gradient
+    expected  what those have been found to give a gradient
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Plan:
         self.graph = graph
         self.places = places
         self.calls_back = bool(rules_in(graph)) or _has_failed(graph)
-        self.expected: dict[Node, tuple[bool, ...]] = {}
+        self.expected: Expected = {}
 
     def spread(self, found: Sequence[Tensor]) -> list[Tensor | None]:
         """The results in the order of the sources."""

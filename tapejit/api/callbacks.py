@@ -30,7 +30,14 @@ from tapejit.api.tensor import Tensor
 from tapejit.errors import NotDifferentiableError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
-from tapejit.ops.custom_rules import CALLING, CONNECTED, Callback, Reconnected
+from tapejit.ops.custom_rules import (
+    CALLING,
+    CONNECTED,
+    Callback,
+    Expected,
+    Flags,
+    Reconnected,
+)
 from tapejit.types import TensorType, is_complex, is_differentiable
 
 Gradients = list[Tensor | None]
@@ -42,10 +49,12 @@ class PythonRule(Callback):
     name        the function's, for messages
     arguments   the types of what gets a gradient
     results     the types of what the function returned
-    is_repeatable  whether it may be asked again, so that its answer is not held
+    is_repeatable  whether it may be asked again, so that its gradients are not held
+    takes_zeros  whether zeros or None stand for derivatives that are not given
     """
 
     is_repeatable = False
+    takes_zeros = True
 
     def __init__(
         self,
@@ -58,10 +67,10 @@ class PythonRule(Callback):
         self.results = tuple(results)
 
     @abstractmethod
-    def pull(self, cotangents: Sequence[Tensor]) -> Gradients:
+    def pull(self, cotangents: Sequence[Any]) -> Gradients:
         """One gradient for each argument, of its type, or None."""
 
-    def pull_rows(self, rows: Iterable[Sequence[Tensor]]) -> list[Gradients]:
+    def pull_rows(self, rows: Iterable[Sequence[Any]]) -> list[Gradients]:
         """What `pull` gives for each row of a batch of cotangents."""
         return [self.pull(row) for row in rows]
 
@@ -74,52 +83,38 @@ class PythonRule(Callback):
     def perform(
         self, op: str, tensors: Sequence[Any], attrs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        if op == "custom_vjp":
-            return self._pulled(tensors, attrs)
-        axes = attrs["batch_axes"]
-        with _alone():
-            if not axes:
-                return tuple(self._push(tensors))
-            rows = [self._push(row) for row in _rows(tensors, axes)]
-        return tuple(
-            _stacked([row[at] for row in rows], attrs, at)
-            for at in range(len(attrs["shapes"]))
-        )
-
-    def _pulled(
-        self, cotangents: Sequence[Tensor], attrs: Mapping[str, Any]
-    ) -> tuple[Tensor, ...]:
-        """The gradients of the connected arguments."""
-        connected: tuple[bool, ...] = attrs["connected"]
+        is_pull = op == "custom_vjp"
+        given: Flags = attrs["given"]
+        connected: Flags = attrs["connected"]
         axes: int = attrs["batch_axes"]
         attempt = ATTEMPT.get()
         rows = None if attempt is None else attempt.replayed(self)
         if rows is None:
             with _alone():
-                given = _rows(cotangents, axes) if axes else [cotangents]
-                rows = self.pull_rows(given)
-            if attempt is not None and not self.is_repeatable:
+                asked: Iterable[Any] = _rows(tensors, axes) if axes else [tensors]
+                if not self.takes_zeros:
+                    asked = (_masked(row, given) for row in asked)
+                rows = self.pull_rows(asked) if is_pull else [*map(self.push, asked)]
+            if attempt is not None and not (is_pull and self.is_repeatable):
                 attempt.log(self, rows)
         if attempt is not None and rows:
-            flags = attempt.seen(self, rows, connected)
+            flags = attempt.seen(self, given, rows, connected)
             if not axes and flags != connected:
-                raise Reconnected(self, flags)
+                raise Reconnected(self, given, flags)
+        kinds = self.arguments if is_pull else self.results
         places = [at for at, flag in enumerate(connected) if flag]
-        columns = [[self._filled(row, at) for row in rows] for at in places]
+        columns = [[_filled(row[at], kinds[at]) for row in rows] for at in places]
         if not axes:
             return tuple(column[0] for column in columns)
         return tuple(
             _stacked(column, attrs, place) for place, column in enumerate(columns)
         )
 
-    def _filled(self, row: Gradients, at: int) -> Tensor:
-        """A gradient; where there is none in this row only, zeros."""
-        kind = self.arguments[at]
-        found = row[at]
-        return zeros(kind.shape, dtype=kind.dtype) if found is None else found
+    def push(self, tangents: Sequence[Any]) -> Gradients:
+        """One tangent for each floating-point result, None for the others.
 
-    def _push(self, tangents: Sequence[Tensor]) -> list[Tensor]:
-        """Forward mode: <u, push(t)> = <pull(u), t>, so it is the gradient by u."""
+        <u, push(t)> = <pull(u), t>, so it is the gradient of the latter by u.
+        """
         from tapejit.api.tape import GradientTape
 
         seeds = [zeros(kind.shape, dtype=kind.dtype) for kind in self.results]
@@ -131,9 +126,10 @@ class PythonRule(Callback):
         found = tape.gradient(terms, wanted)
         if all(part is None for part in found):
             self._check_ignores_cotangents()
+        parts = iter(found)
         return [
-            zeros(x.shape, dtype=x.dtype) if part is None else part
-            for part, x in zip(found, wanted, strict=True)
+            _filled(next(parts), kind) if is_differentiable(kind.dtype) else None
+            for kind in self.results
         ]
 
     def _check_ignores_cotangents(self) -> None:
@@ -145,6 +141,14 @@ class PythonRule(Callback):
                 "the cotangent, so forward mode cannot use it",
                 help="compute it with tapejit's functions, without .numpy()",
             )
+
+
+def _filled(found: Tensor | None, kind: TensorType) -> Tensor:
+    return zeros(kind.shape, dtype=kind.dtype) if found is None else found
+
+
+def _masked(row: Sequence[Tensor], given: Flags) -> Gradients:
+    return [x if flag else None for x, flag in zip(row, given, strict=True)]
 
 
 def _inner(g: Tensor, t: Tensor) -> Tensor:
@@ -178,7 +182,7 @@ class Attempt:
     def __init__(self) -> None:
         self._logs: dict[int, list[list[Gradients]]] = {}
         self._at: dict[int, int] = {}
-        self._seen: dict[int, tuple[PythonRule, tuple[bool, ...], tuple[bool, ...]]]
+        self._seen: dict[tuple[int, Flags], tuple[PythonRule, Flags, Flags]]
         self.begin()
 
     def begin(self) -> None:
@@ -196,23 +200,23 @@ class Attempt:
         self._logs.setdefault(id(rule), []).append(rows)
 
     def seen(
-        self, rule: PythonRule, rows: list[Gradients], connected: tuple[bool, ...]
-    ) -> tuple[bool, ...]:
-        """Which arguments have got a gradient so far, in this row or another."""
-        before = self._seen.get(id(rule))
+        self, rule: PythonRule, given: Flags, rows: list[Gradients], connected: Flags
+    ) -> Flags:
+        """Which ends have got a derivative so far, in this row or another."""
+        before = self._seen.get((id(rule), given))
         flags = tuple(
             any(row[at] is not None for row in rows)
             or (before is not None and before[1][at])
             for at in range(len(connected))
         )
-        self._seen[id(rule)] = (rule, flags, connected)
+        self._seen[id(rule), given] = (rule, flags, connected)
         return flags
 
-    def surprises(self) -> list[tuple[PythonRule, tuple[bool, ...]]]:
-        """The rules that gave gradients to other arguments than was expected."""
+    def surprises(self) -> list[tuple[PythonRule, Flags, Flags]]:
+        """The rules that gave derivatives to other ends than was expected."""
         return [
-            (rule, flags)
-            for rule, flags, connected in self._seen.values()
+            (rule, given, flags)
+            for (_, given), (rule, flags, connected) in self._seen.items()
             if flags != connected
         ]
 
@@ -239,8 +243,8 @@ def run_settled(
     build: Callable[[], Any],
     run: Callable[[Any], Any],
     nodes_of: Callable[[Callback], list[Node]],
-    expected: Mapping[Node, tuple[bool, ...]],
-) -> tuple[Any, Any, dict[Node, tuple[bool, ...]]]:
+    expected: Expected,
+) -> tuple[Any, Any, Expected]:
     """Build and run until every rule gives what was expected of it.
 
     `nodes_of` tells which Nodes a rule is the value of. Returns the result, what was
@@ -258,13 +262,13 @@ def run_settled(
         token_of_attempt = ATTEMPT.set(attempt)
         try:
             result = run(built)
-            surprises: list[tuple[Any, tuple[bool, ...]]] = [*attempt.surprises()]
+            surprises: list[tuple[Any, Flags, Flags]] = [*attempt.surprises()]
             if not surprises:
                 return result, built, expectations
         except Reconnected as signal:
-            surprises = [(signal.callback, signal.connected)]
+            surprises = [(signal.callback, signal.given, signal.connected)]
         finally:
             ATTEMPT.reset(token_of_attempt)
         expectations = dict(expectations)
-        for rule, flags in surprises:
-            expectations.update((node, flags) for node in nodes_of(rule))
+        for rule, given, flags in surprises:
+            expectations.update(((node, given), flags) for node in nodes_of(rule))

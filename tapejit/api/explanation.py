@@ -200,11 +200,27 @@ def _inline(
 def _ancestors(end: Node) -> set[Node]:
     found, waiting = {end}, [end]
     while waiting:
-        for x in waiting.pop().inputs:
+        for x in _needed_by(waiting.pop()):
             if x not in found:
                 found.add(x)
                 waiting.append(x)
     return found
+
+
+def _needed_by(node: Node) -> Sequence[Node]:
+    """The inputs of a Node; of a result of `custom_call` those that lead to it."""
+    if node.op is custom_call:
+        return ()
+    whole = node.inputs[0] if node.op is item else node
+    if whole.op is not custom_call:
+        return node.inputs
+    index, depends = node.attrs["index"], whole.attrs.get("depends", ())
+    arguments = whole.inputs[: len(whole.attrs["connected"])]
+    if depends:
+        pairs = zip(arguments, depends, strict=True)
+        arguments = tuple(x for x, results in pairs if index in results)
+    value = whole.inputs[index - whole.attrs["results"]]
+    return (whole, *arguments, value)
 
 
 def _why_blocked(node: Node) -> str:

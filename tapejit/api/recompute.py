@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from tapejit import tree
+from tapejit.api.accumulator import ForwardAccumulator
 from tapejit.api.callbacks import Gradients, PythonRule
 from tapejit.api.custom_gradient import Arguments, CustomGradient, Witness, offer
 from tapejit.api.dispatch import TAPES, TRACE, as_operand, muted
@@ -30,11 +31,12 @@ from tapejit.api.recompute_trace import call_traced
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import JOURNAL, Variable
-from tapejit.types import TensorType, is_differentiable
+from tapejit.types import TensorType
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Journal = dict[int, tuple[Variable, Tensor]]
+Given = Sequence[Tensor | None]
 
 
 def recompute_grad(function: Callable[P, R]) -> Callable[P, R]:
@@ -94,9 +96,14 @@ class RecomputeGrad(CustomGradient):
 
 
 class Again(PythonRule):
-    """Pulls cotangents back by running the function again."""
+    """Pulls cotangents back, or pushes tangents on, by running the function again.
+
+    What has no cotangent is no target then, and what has no tangent no primal: None is
+    found where the function itself would have it.
+    """
 
     is_repeatable = True
+    takes_zeros = False
 
     def __init__(
         self,
@@ -124,11 +131,11 @@ class Again(PythonRule):
         states = [tensor for _, tensor in self.states.values()]
         return [*tensors, *self.outside, *states]
 
-    def pull(self, cotangents: Sequence[Tensor]) -> Gradients:
+    def pull(self, cotangents: Given) -> Gradients:
         pull = self._run(GradientTape(watch_accessed_variables=False))
         return pull(cotangents)
 
-    def pull_rows(self, rows: Iterable[Sequence[Tensor]]) -> list[Gradients]:
+    def pull_rows(self, rows: Iterable[Given]) -> list[Gradients]:
         """The function runs once for all rows."""
         given = list(rows)
         if len(given) < 2:  # the tape of one use lets go of values as it uses them
@@ -136,7 +143,19 @@ class Again(PythonRule):
         pull = self._run(GradientTape(persistent=True, watch_accessed_variables=False))
         return [pull(row) for row in given]
 
-    def _run(self, tape: GradientTape) -> Callable[[Sequence[Tensor]], Gradients]:
+    def push(self, tangents: Given) -> Gradients:
+        with restored(self.states, self.written):
+            args, kwargs, copies = self.given.copied()
+            pairs = zip(self._sources(copies), tangents, strict=True)
+            moved = [(x, t) for x, t in pairs if x is not None and t is not None]
+            primals, directions = [x for x, _ in moved], [t for _, t in moved]
+            with ForwardAccumulator(primals, directions) as acc:
+                outputs = tree.leaves(self.function(*args, **kwargs))
+                values = [as_operand(x, self.name) for x in outputs]
+        found: Gradients = acc.jvp(values)
+        return found
+
+    def _run(self, tape: GradientTape) -> Callable[[Given], Gradients]:
         """Run the function again; the result pulls cotangents back, by the tape."""
         with restored(self.states, self.written), tape:
             args, kwargs, copies = self.given.copied()
@@ -145,11 +164,11 @@ class Again(PythonRule):
             tape.watch(wanted)
             outputs = tree.leaves(self.function(*args, **kwargs))
             values = [as_operand(x, self.name) for x in outputs]
-        places = [at for at, x in enumerate(values) if is_differentiable(x.dtype)]
-        targets = [values[at] for at in places]
 
-        def pull(cotangents: Sequence[Tensor]) -> Gradients:
-            seeds = [cotangents[at] for at in places]
+        def pull(cotangents: Given) -> Gradients:
+            pairs = zip(values, cotangents, strict=True)
+            given = [(x, g) for x, g in pairs if g is not None]
+            targets, seeds = [x for x, _ in given], [g for _, g in given]
             found = iter(tape.gradient(targets, wanted, output_gradients=seeds))
             return [None if x is None else next(found) for x in sources]
 

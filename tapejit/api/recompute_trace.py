@@ -34,7 +34,7 @@ from tapejit.ir.node import LITERAL, PARAM, Node, Op, param
 from tapejit.ir.structural import first_token, item, recomputed
 from tapejit.ir.structural import results as results_of
 from tapejit.ops.arithmetic import stop_gradient
-from tapejit.ops.custom_rules import custom_call, note_error
+from tapejit.ops.custom_rules import Flags, Ways, custom_call, note_error, terms
 from tapejit.passes.jvp import jvp
 from tapejit.passes.partition import size_carriers
 from tapejit.passes.vjp import Cotangent, materialize, vjp
@@ -63,6 +63,7 @@ def call_traced(
         "backward": body.backward,
         "forward": body.forward,
         "connected": body.connected,
+        "depends": body.depends,
         "results": len(ends),
     }
     starts = bystander.tensors_of(body.starts)
@@ -203,7 +204,8 @@ class Bystander(Observer):
 class Body:
     """What was traced between `starts` and `ends`, and its derivatives.
 
-    connected   per start that is floating point, whether it has a gradient
+    depends     per start that is floating point, the ends it has a gradient from
+    connected   whether there are any
     carriers    further residuals, which tell the Graphs their symbolic sizes
     backward    from starts, carriers and cotangents to gradients, computing again
     forward     from starts, carriers and tangents to tangents
@@ -215,8 +217,10 @@ class Body:
         self.ends = list(ends)
         self.nodes = topological_order(ends, stop=frozenset(starts))
         self.carriers = size_carriers(starts, (*self.nodes, *ends))
-        self.connected: tuple[bool, ...]
+        self.paths = [at for at, node in enumerate(ends) if _is_path(node)]
+        self.depends: Ways
         self.backward = self._backward()
+        self.connected: Flags = tuple(map(bool, self.depends))
         self.forward = self._forward()
 
     def _inputs(self) -> list[Node]:
@@ -246,25 +250,28 @@ class Body:
         starts = [recomputed(x, *after) for x in inputs[: len(self.starts)]]
         sources = [x for x in starts if _is_path(x)]
         name = f"{self.name}.backward"
-        found: Sequence[Cotangent]
+
+        def pull(places: Sequence[int]) -> Sequence[Cotangent]:
+            targets, given = [ends[at] for at in places], [seeds[at] for at in places]
+            return vjp(nodes, targets=targets, seeds=given, sources=sources)
+
         try:
             nodes, ends = self._copied(starts)
-            found = vjp(
-                nodes,
-                targets=[x for x in ends if _is_path(x)],
-                seeds=after,
-                sources=sources,
-            )
+            whole = pull(self.paths)
+            is_one = len(self.paths) == 1
+            alone = {at: whole if is_one else pull([at]) for at in self.paths}
         except TapejitError as error:  # of whoever asks for the gradient
-            self.connected = (True,) * len(sources)
-            types = [x.tensor_type for x in sources]
+            self.depends = (tuple(self.paths),) * len(sources)
+            types = [sources[at].tensor_type for at, _ in terms(self.depends)]
             return failing(name, [*inputs, *seeds], types, note_error(error))
-        self.connected = tuple(g is not None for g in found)
-        gradients = [
-            materialize(g, x.type)
-            for g, x in zip(found, sources, strict=True)
-            if g is not None
-        ]
+        self.depends = tuple(
+            tuple(result for result, found in alone.items() if found[at] is not None)
+            for at in range(len(sources))
+        )
+        gradients = []
+        for at, result in terms(self.depends):
+            found = whole if result is None else alone[result]
+            gradients.append(materialize(found[at], sources[at].type))
         return Graph(name, (*inputs, *seeds), gradients)
 
     def _forward(self) -> Graph:

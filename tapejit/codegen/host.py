@@ -162,3 +162,13 @@ def elementwise(
     array([3., 4.], dtype=float32)
     """
     return Elementwise(formula, arity, dtype, width)
+
+
+def value_of(formula: Callable[..., Vector], *numbers: float) -> float:
+    """A formula at one point, in double.
+
+    >>> value_of(lambda b, x, y: b.sqrt(x * x + y * y), 3.0, 4.0)
+    5.0
+    """
+    arity = len(numbers)
+    return float(elementwise(formula, arity=arity, dtype=np.float64, width=2)(*numbers))

@@ -11,10 +11,11 @@ an operand and no attribute because programs are recognised by their attributes:
 training step that makes a new closure each time is still the same program, and the
 closure goes with the values of the step.
 
-Which arguments `grad_fn` gives a gradient is known only once it has run. A Node of
-`custom_vjp` states what it expects (`connected`); a callback that finds otherwise
-raises `Reconnected`, and the derivative is built again with the finding in
-`CONNECTED`.
+Which arguments `grad_fn` gives a gradient is known only once it has run, and of a
+function that runs again it depends on which results have a cotangent (`given`). A Node
+of `custom_vjp` or `custom_jvp` states what it expects (`connected`); a callback that
+finds otherwise raises `Reconnected`, and the derivative is built again with the finding
+in `CONNECTED`.
 
 These three are unlisted, for the text of a Graph cannot hold a callback.
 `custom_call`, their counterpart in traced functions, is.
@@ -25,7 +26,7 @@ Start reading at `custom`, then `Callback`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final
@@ -51,6 +52,9 @@ from tapejit.types import (
 
 Shapes = tuple[tuple[Any, ...], ...]
 DTypes = tuple[DType, ...]
+Flags = tuple[bool, ...]
+Ways = tuple[tuple[int, ...], ...]  # per argument, the results that depend on it
+Term = tuple[int, int | None]  # an argument, and one of these results or all
 
 
 class Callback(ABC):
@@ -82,17 +86,19 @@ class Callback(ABC):
 
 
 class Reconnected(Exception):
-    """A `grad_fn` gave gradients to other arguments than it was expected to."""
+    """A callback gave derivatives to others than it was expected to."""
 
-    def __init__(self, callback: Callback, connected: tuple[bool, ...]) -> None:
+    def __init__(self, callback: Callback, given: Flags, connected: Flags) -> None:
         super().__init__("the derivative has to be built again")
         self.callback = callback
+        self.given = given
         self.connected = connected
 
 
-# While a derivative is built: the Node of a callback -> which arguments get a gradient
-# from it, where that has turned out to be other than all of them.
-CONNECTED: Final[ContextVar[Mapping[Node, tuple[bool, ...]]]] = ContextVar(
+# While a derivative is built: the Node of a callback, and what it is given -> what gets
+# a derivative from it, where that has turned out to be other than all that could.
+Expected = dict[tuple[Node, Flags], Flags]
+CONNECTED: Final[ContextVar[Mapping[tuple[Node, Flags], Flags]]] = ContextVar(
     "connected", default=MappingProxyType({})
 )
 
@@ -105,6 +111,12 @@ def _check_opaque(callback: Type) -> None:
 def _zeros(kind: Any) -> Node:
     scalar = literal(0, kind.dtype)
     return broadcast_to(scalar, shape=kind.shape) if kind.shape else scalar
+
+
+def _with_zeros(given: Sequence[Node | None], of: Sequence[Node]) -> list[Node]:
+    """Derivatives of Nodes, zeros where there is none."""
+    pairs = zip(given, of, strict=True)
+    return [_zeros(x.type) if part is None else part for part, x in pairs]
 
 
 def _described(types: Sequence[Any]) -> dict[str, Any]:
@@ -121,7 +133,8 @@ def _described(types: Sequence[Any]) -> dict[str, Any]:
 def custom_vjp_type(
     callback: Type,
     *cotangents: Type,
-    connected: tuple[bool, ...],
+    given: Flags,
+    connected: Flags,
     shapes: Shapes,
     dtypes: DTypes,
     batch_axes: int,
@@ -154,7 +167,8 @@ def _batch_custom_vjp(
     return _batched_call(custom_vjp, size, inputs, batched, attrs)
 
 
-# `shapes` and `dtypes` are those of the results: one for each connected argument.
+# Where a result is not `given` a cotangent, the operand is zeros. `shapes` and `dtypes`
+# are those of what it computes: one for each connected argument.
 custom_vjp = register_unlisted(
     Op(
         "custom_vjp",
@@ -169,6 +183,8 @@ custom_vjp = register_unlisted(
 def custom_jvp_type(
     callback: Type,
     *tangents: Type,
+    given: Flags,
+    connected: Flags,
     shapes: Shapes,
     dtypes: DTypes,
     batch_axes: int,
@@ -187,7 +203,7 @@ def _batch_custom_jvp(
     return _batched_call(custom_jvp, size, inputs, batched, attrs)
 
 
-# `shapes` and `dtypes` are those of the results that are floating point.
+# The same from the tangents of arguments to those of the connected results.
 custom_jvp = register_unlisted(
     Op(
         "custom_jvp",
@@ -200,6 +216,33 @@ custom_jvp = register_unlisted(
 
 # Whoever runs a Graph in the sight of tapes leaves these to their callback.
 CALLING: Final = frozenset({custom_vjp, custom_jvp})
+
+
+def _asked(
+    op: Op,
+    callback: Node,
+    given: Sequence[Node | None],
+    starts: Sequence[Node],
+    ends: Sequence[Node],
+    default: Flags,
+) -> list[Node | None]:
+    """What a callback makes of the derivatives of starts, for each end."""
+    flags = tuple(part is not None for part in given)
+    connected = CONNECTED.get().get((callback, flags), default)
+    places = [at for at, flag in enumerate(connected) if flag]
+    parts: list[Node | None] = [None] * len(ends)
+    if places:
+        called = op(
+            callback,
+            *_with_zeros(given, starts),
+            given=flags,
+            connected=connected,
+            **_described([ends[at].type for at in places]),
+            batch_axes=0,
+        )
+        for at, part in zip(places, results_of(called), strict=True):
+            parts[at] = part
+    return parts
 
 
 # The function
@@ -225,23 +268,8 @@ def custom_pull(
 ) -> tuple[Node | None, ...]:
     """The arguments get what the callback says, the results their own cotangent."""
     arguments, values = inputs[:-results], inputs[-results:]
-    given = [
-        _zeros(x.type) if part is None else part
-        for part, x in zip(g, values, strict=True)
-    ]
-    connected = CONNECTED.get().get(callback, (True,) * len(arguments))
-    parts: list[Node | None] = [None] * len(arguments)
-    places = [at for at, flag in enumerate(connected) if flag]
-    if places:
-        called = custom_vjp(
-            callback,
-            *given,
-            connected=connected,
-            **_described([arguments[at].type for at in places]),
-            batch_axes=0,
-        )
-        for at, part in zip(places, results_of(called), strict=True):
-            parts[at] = part
+    every = (True,) * len(arguments)
+    parts = _asked(custom_vjp, callback, g, values, arguments, every)
     return (None, *parts, *g)
 
 
@@ -254,24 +282,21 @@ def custom_push(
 ) -> tuple[Node | None, ...]:
     """Tangents of arguments go through the callback, those of results add to it."""
     arguments, values = inputs[:-results], inputs[-results:]
-    pushed = list(tangents[len(inputs) - results + 1 :])
+    pushed = tangents[len(inputs) - results + 1 :]
     given = tangents[1 : len(arguments) + 1]
     if all(t is None for t in given):
-        return tuple(pushed)
-    places = [at for at, x in enumerate(values) if is_differentiable(x.dtype)]
-    called = custom_jvp(
-        callback,
-        *[
-            _zeros(x.type) if t is None else t
-            for t, x in zip(given, arguments, strict=True)
-        ],
-        **_described([values[at].type for at in places]),
-        batch_axes=0,
-    )
-    for at, part in zip(places, results_of(called), strict=True):
-        before = pushed[at]
-        pushed[at] = part if before is None else before + part
-    return tuple(pushed)
+        return pushed
+    every = tuple(is_differentiable(x.dtype) for x in values)
+    parts = _asked(custom_jvp, callback, given, arguments, values, every)
+    return _added(pushed, parts)
+
+
+def _added(
+    left: Sequence[Node | None], right: Sequence[Node | None]
+) -> tuple[Node | None, ...]:
+    """The sums of derivatives, None where there is neither."""
+    pairs = zip(left, right, strict=True)
+    return tuple(y if x is None else x if y is None else x + y for x, y in pairs)
 
 
 def _batch_custom(
@@ -298,12 +323,37 @@ custom = register_unlisted(
 # The same in a traced function: what `grad_fn` computes is a Graph
 
 
+def terms(depends: Ways) -> list[Term]:
+    """What `backward` gives: first the gradient of each argument that has one.
+
+    Of an argument that several results depend on, the parts follow that each of them
+    alone contributes. The cotangents of the others have no place in a part, not even
+    as zeros: to a second derivative these would be connected.
+    """
+    wholes: list[Term] = [(at, None) for at, way in enumerate(depends) if way]
+    several = [(at, way) for at, way in enumerate(depends) if len(way) > 1]
+    return [*wholes, *[(at, result) for at, way in several for result in way]]
+
+
+def _wanted(depends: Ways, given: Collection[int]) -> list[Term]:
+    """The terms of the gradients if these results have a cotangent."""
+    wanted: list[Term] = []
+    for at, way in enumerate(depends):
+        present = [result for result in way if result in given]
+        if present and len(present) == len(way):
+            wanted.append((at, None))
+        else:
+            wanted += [(at, result) for result in present]
+    return wanted
+
+
 def custom_call_type(
     *types: Type,
     backward: Graph,
     forward: Graph,
-    connected: tuple[bool, ...],
+    connected: Flags,
     results: int,
+    depends: Ways = (),
 ) -> TupleType:
     if len(types) != len(connected) + len(backward.inputs):
         raise ArgumentTypeError(
@@ -317,8 +367,9 @@ def _custom_call_eval(
     *arrays: Any,
     backward: Graph,
     forward: Graph,
-    connected: tuple[bool, ...],
+    connected: Flags,
     results: int,
+    depends: Ways = (),
 ) -> tuple[Any, ...]:
     return arrays[-results:]
 
@@ -329,22 +380,26 @@ def custom_call_vjp(
     *inputs: Node,
     backward: Graph,
     forward: Graph,
-    connected: tuple[bool, ...],
+    connected: Flags,
     results: int,
+    depends: Ways = (),
 ) -> tuple[Node | None, ...]:
     """The arguments get what `backward` makes of the cotangents."""
-    values = inputs[-results:]
     residuals = inputs[len(connected) : -results]
     parts: list[Node | None] = [None] * (len(connected) + len(residuals))
-    places = [at for at, flag in enumerate(connected) if flag]
-    if places:
-        given = [
-            _zeros(x.type) if part is None else part
-            for part, x in zip(g, values, strict=True)
-        ]
-        called = call(*residuals, *given, graph=backward)
-        for at, part in zip(places, results_of(called), strict=True):
-            parts[at] = part
+    wanted: list[Term] = [(at, None) for at, flag in enumerate(connected) if flag]
+    if depends:
+        given = [at for at, part in enumerate(g) if part is not None]
+        wanted = _wanted(depends, given)
+        at_hand = dict(zip(terms(depends), backward.outputs, strict=True))
+        chosen = [at_hand[term] for term in wanted]
+        backward = Graph(backward.name, backward.inputs, chosen)
+    if wanted:
+        cotangents = _with_zeros(g, inputs[-results:])
+        called = call(*residuals, *cotangents, graph=backward)
+        for (at, _), part in zip(wanted, results_of(called), strict=True):
+            before = parts[at]
+            parts[at] = part if before is None else before + part
     return (*parts, *g)
 
 
@@ -354,30 +409,33 @@ def custom_call_jvp(
     *inputs: Node,
     backward: Graph,
     forward: Graph,
-    connected: tuple[bool, ...],
+    connected: Flags,
     results: int,
+    depends: Ways = (),
 ) -> tuple[Node | None, ...]:
     """The results get what `forward` makes of the tangents."""
-    pushed = list(tangents[-results:])
+    pushed, values = tangents[-results:], inputs[-results:]
     places = [at for at, flag in enumerate(connected) if flag]
-    if all(tangents[at] is None for at in places):
-        return tuple(pushed)
-    given = [tangents[at] or _zeros(inputs[at].type) for at in places]
-    called = call(*inputs[len(connected) : -results], *given, graph=forward)
+    given = [at for at in places if tangents[at] is not None]
+    if not given:
+        return pushed
+    operands = [tangents[at] or _zeros(inputs[at].type) for at in places]
+    called = call(*inputs[len(connected) : -results], *operands, graph=forward)
     parts = iter(results_of(called))
-    for at, x in enumerate(inputs[-results:]):
-        if is_differentiable(x.dtype):
-            before, part = pushed[at], next(parts)
-            pushed[at] = part if before is None else before + part
-    return tuple(pushed)
+    found = [next(parts) if is_differentiable(x.dtype) else None for x in values]
+    if depends:
+        reached = {result for at in given for result in depends[at]}
+        found = [x if at in reached else None for at, x in enumerate(found)]
+    return _added(pushed, found)
 
 
 # Operands: the arguments (one for each of `connected`), the residuals, which are the
 # first inputs of both Graphs, the results as they were computed. `backward` takes the
 # cotangents of all results and gives the gradients of the connected arguments;
 # `forward` takes the tangents of those and gives the tangents of the floating-point
-# results. How it batches is a matter of its Graphs, so the pass that batches Graphs
-# knows it.
+# results. If `depends` says which results depend on each argument, an argument has a
+# gradient from these alone, and `backward` gives what `terms` lists. How it batches is
+# a matter of its Graphs, so the pass that batches Graphs knows it.
 custom_call = register(
     Op(
         "custom_call",
@@ -453,7 +511,10 @@ __all__ = [
     "CALLING",
     "CONNECTED",
     "Callback",
+    "Expected",
+    "Flags",
     "Reconnected",
+    "Ways",
     "custom",
     "custom_call",
     "custom_jvp",
@@ -461,4 +522,5 @@ __all__ = [
     "failed",
     "note_error",
     "raise_failure",
+    "terms",
 ]

@@ -121,7 +121,11 @@ def pull_back(node: Node, g: Any) -> tuple[Cotangent, ...]:
     if node.op.vjp is None:
         raise NotDifferentiableError(f"{node.op.name} has no derivative")
     if _is_zero(g):
-        whole = _zero_seed(node.type)
+        if isinstance(g, list):  # what has no cotangent at all stays without one
+            parts_given = [None if p is None else zeros(t) for p, t in _pairs(node, g)]
+            whole: Any = tuple(parts_given)
+        else:
+            whole = _zero_seed(node.type)
         return tuple(
             None if part is None else ZERO
             for part in node.op.vjp(whole, node, *node.inputs, **node.attrs)

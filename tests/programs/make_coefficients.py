@@ -1,7 +1,7 @@
 """Derives the numbers in `tapejit/codegen/vecmath/coefficients.py`.
 
 `python tests/programs/make_coefficients.py` prints that file; it needs mpmath and some
-seconds. Each polynomial interpolates its function, computed to 60 digits, at the
+seconds. Each polynomial interpolates its function, computed to 50 digits, at the
 Chebyshev nodes of the interval, which is within a small factor of the best polynomial
 of its degree. The degree is the first at which the error, by the weight that the
 polynomial has in the result, is below the wanted number of bits. The coefficients are
@@ -19,14 +19,14 @@ from typing import Any
 
 from mpmath import mp, mpf
 
-mp.dps = 60
+mp.dps = 50
 FORMATS = {"F32": (24, "<f"), "F64": (53, "<d")}
 
 HEADER = '''"""The numbers of vecmath: polynomials, and constants in several words.
 
 Made by tests/programs/make_coefficients.py: change that, not this file. A polynomial's
 comment says what it approximates and where; the fits are our own, by interpolation at
-Chebyshev nodes in 60 digits. A constant in several words is the sum of them, each word
+Chebyshev nodes in 50 digits. A constant in several words is the sum of them, each word
 the rest rounded to the format.
 
 Start reading at `F32` and `F64`, which hold the same names.
@@ -34,8 +34,7 @@ Start reading at `F32` and `F64`, which hold the same names.
 
 from __future__ import annotations
 
-from tapejit.codegen.vecmath.table import Table
-'''
+from tapejit.codegen.vecmath.table import Table'''
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,18 @@ def scaled_erfc(k: Any) -> Callable[[Any], Any]:
     return value
 
 
+def stirling_rest(w: Any) -> Any:
+    z = 1 / mp.sqrt(w)
+    start = (z - mpf("0.5")) * (mp.log(z) - 1) + mp.log(2 * mp.pi) / 2 - mpf("0.5")
+    return z * (mp.loggamma(z) - start)
+
+
+def digamma_rest(w: Any) -> Any:
+    z = 1 / mp.sqrt(w)
+    return (mp.log(z) - 1 / (2 * z) - mp.psi(0, z)) / w
+
+
+DIGAMMA_ROOT = mp.findroot(lambda x: mp.psi(0, x), mpf("1.4616321449683623"))
 HALF_LN2 = mp.log(2) / 2
 S_MAX = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
 QUARTER_PI = mp.pi / 4
@@ -160,6 +171,41 @@ FITS: dict[str, Callable[[str], Fit]] = {
         lambda z: z,
     ),
     "erfc": erfc_fit,
+    "stirling": lambda name: Fit(
+        "z (log Γ(z) - (z - ½)(log z - 1) - ½ log 2π + ½) in 1/z², z >= 8",
+        stirling_rest,
+        mpf(0),
+        mpf(1) / 64,
+        mp.sqrt,
+    ),
+    "gammaln_one": lambda name: Fit(
+        "log Γ(1 + t) / t, |t| <= 1/4",
+        lambda t: mp.loggamma(1 + t) / t,
+        mpf("-0.25"),
+        mpf("0.2501"),  # so that no node is at 0
+        lambda t: mpf(2),
+    ),
+    "gammaln_two": lambda name: Fit(
+        "log Γ(2 + t) / t, |t| <= 1/4",
+        lambda t: mp.loggamma(2 + t) / t,
+        mpf("-0.25"),
+        mpf("0.2501"),
+        lambda t: mpf(2),
+    ),
+    "digamma": lambda name: Fit(
+        "z² (log z - 1/2z - ψ(z)) in 1/z², z >= 8",
+        digamma_rest,
+        mpf(0),
+        mpf(1) / 64,
+        lambda w: w,
+    ),
+    "digamma_root": lambda name: Fit(
+        "ψ(r + t) / t, |t| <= 1/4, r the positive root of ψ",
+        lambda t: mp.psi(0, DIGAMMA_ROOT + t) / t,
+        mpf("-0.25"),
+        mpf("0.2501"),
+        lambda t: mpf(1),
+    ),
     "cbrt": lambda name: Fit(
         "∛z, z in [1, 8), to start from",
         lambda z: mp.cbrt(z),
@@ -180,6 +226,8 @@ WORDS: dict[str, tuple[Any, int]] = {
     "pi": (mp.pi, 2),
     "two_over_pi": (2 / mp.pi, 1),
     "two_over_root_pi": (2 / ROOT_PI, 2),
+    "stirling_constant": (mp.log(2 * mp.pi) / 2 - mpf("0.5"), 2),
+    "root_of_digamma": (DIGAMMA_ROOT, 2),
     "third": (ONE_THIRD, 2),
 }
 
@@ -200,8 +248,8 @@ def interpolate(fit: Fit, count: int) -> list[Any]:
 def error(fit: Fit, coefficients: Sequence[Any]) -> Any:
     """The largest weighted error on a grid that shares no node."""
     worst = mpf(0)
-    for i in range(1, 80):
-        z = fit.low + (fit.high - fit.low) * (i - mpf("0.37")) / 79
+    for i in range(1, 41):
+        z = fit.low + (fit.high - fit.low) * (i - mpf("0.37")) / 40
         found = mpf(0)
         for coefficient in reversed(coefficients):
             found = found * z + coefficient
@@ -230,7 +278,7 @@ def numbers(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, make in FITS.items():
         fit = make(name)
-        for count in range(2, 40):
+        for count in range(3, 40):
             coefficients = interpolate(fit, count)
             if error(fit, coefficients) < mpf(2) ** -(precision + fit.extra):
                 break

@@ -1,4 +1,7 @@
-"""recompute_grad in both modes: the gradients are the function's own (line 45)."""
+"""recompute_grad in both modes: the gradients are the function's own (line 45).
+
+So is what has none: connectivity is a matter of each result (line 21).
+"""
 
 from __future__ import annotations
 
@@ -194,6 +197,74 @@ def test_s45_nothing_to_differentiate() -> None:
     both_modes(
         program, setup, expected=([1, 3], [0.0, 0.0], [None, None]), notes=[["w"]]
     )
+
+
+# Several results
+
+
+def several(again: Function) -> Function:
+    return again(lambda x, w: (tj.sin(x) * x, tj.astype(x, "int32"), x * w, w * w))
+
+
+def test_s21_by_results_that_are_asked_for_alone() -> None:
+    check(several)
+    check(lambda again: again(lambda x, w: again(several(again))(x, w)))
+    check(lambda again: lambda x, w: again(lambda x: several(again)(x, w))(x))
+
+
+def test_s21_none_for_what_only_other_results_depend_on() -> None:
+    def program(x: Any, w: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            a, b = tj.recompute_grad(lambda x, w: (x * 1, w * 1))(x, w)
+        note("there is a path" in tape.why_none(a, w))
+        both = tape.gradient([a, b], [x, w])
+        return tape.gradient(a, [x, w]), tape.gradient(b, [x, w]), both
+
+    one = [1.0, 1.0]
+    expected = ([one, None], [None, one], [one, one])
+    both_modes(program, setup, expected=expected, notes=[False])
+
+
+def test_s21_second_order_and_jacobians_by_each_result() -> None:
+    def make(again: Function) -> Function:
+        def program(x: Any, w: Any) -> Any:
+            with tj.GradientTape(persistent=True) as outer:
+                outer.watch(x)
+                with tj.GradientTape(persistent=True) as tape:
+                    tape.watch(x)
+                    a, _, b, c = several(again)(x, w)
+                asked = [a, b, c, [a, b], [b, c], [a, b, c]]
+                first = [tape.gradient(y, [x, w]) for y in asked]
+            second = [outer.gradient(g, [x, w]) for g in tj.tree.leaves(first)]
+            return first, second, tape.jacobian([a, b, c], [x, w])
+
+        return program
+
+    found = both_modes(make(tj.recompute_grad), setup, op_class=COMPOSED).result
+    same(found, make(lambda f: f)(*setup()))
+
+
+def test_s21_tangents_by_each_primal() -> None:
+    def make(again: Function) -> Function:
+        def program(x: Any, w: Any) -> Any:
+            found = []
+            for primals in ([x], [w], [x, w]):
+                with tj.ForwardAccumulator(primals, [tj.ones(2) for _ in primals]) as t:
+                    with tj.GradientTape() as tape:
+                        tape.watch(x)
+                        results = several(again)(x, w)
+                    gradients = tape.gradient(results[0], [x, w])
+                found.append(t.jvp(results))
+                found.append([None if g is None else t.jvp(g) for g in gradients])
+            return found
+
+        return program
+
+    for around in (lambda f: f, tj.function):
+        again = lambda f, around=around: around(tj.recompute_grad(f))
+        found = both_modes(make(again), setup, op_class=COMPOSED).result
+        same(found, make(lambda f: f)(*setup()))
 
 
 # State

@@ -16,20 +16,35 @@ from tapejit.codegen.vector import Builder, Vector
 
 
 def sin(b: Builder, x: Vector) -> Vector:
-    """The sine of an angle in radians."""
+    """The sine of an angle in radians.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(sin, 1e22)
+    -0.8522008497671888
+    """
     k, r = reduce(b, x)
     found = by_quadrant(b, k, r)
     return b.select(b.abs(x) < small(b), x, found)
 
 
 def cos(b: Builder, x: Vector) -> Vector:
-    """The cosine of an angle in radians."""
+    """The cosine of an angle in radians.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(cos, 1e22)
+    0.523214785395139
+    """
     k, r = reduce(b, x)
     return by_quadrant(b, k + 1, r)
 
 
 def tan(b: Builder, x: Vector) -> Vector:
-    """The tangent of an angle in radians."""
+    """The tangent of an angle in radians.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(tan, 0.5)
+    0.5463024898437905
+    """
     k, r = reduce(b, x)
     sine, cosine = sin_pair(b, r), cos_pair(b, r)
     is_odd = (k & 1).ne(0)

@@ -25,7 +25,12 @@ from tapejit.codegen.vector import Builder, Vector
 
 
 def erf(b: Builder, x: Vector) -> Vector:
-    """2/√π times the integral of exp(-t²) from 0 to x."""
+    """2/√π times the integral of exp(-t²) from 0 to x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(erf, 0.5)
+    0.5204998778130465
+    """
     magnitude = b.abs(x)
     last = 6.0 if b.format.bits == 64 else 4.0
     bounded = b.select(magnitude > last, last, magnitude)
@@ -36,7 +41,12 @@ def erf(b: Builder, x: Vector) -> Vector:
 
 
 def erfc(b: Builder, x: Vector) -> Vector:
-    """1 - erf x, to full precision where that is small."""
+    """1 - erf x, to full precision where that is small.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(erfc, 25.0)
+    8.300172571196522e-274
+    """
     table = table_of(b)
     magnitude = b.abs(x)
     bounded = b.select(magnitude > table.erfc_last, table.erfc_last, magnitude)

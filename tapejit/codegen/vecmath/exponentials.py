@@ -30,14 +30,26 @@ LN2 = math.log(2)
 
 
 def exp(b: Builder, x: Vector) -> Vector:
-    """e^x."""
-    n, k, r = reduced(b, clamped(b, x))
-    r = b.fma(n, -table_of(b).ln2[1], r)
-    return scaled(b, 1 + b.fma(r * r, b.polynomial(r, table_of(b).exp), r), k)
+    """e^x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(exp, 1.0)
+    2.718281828459045
+    """
+    # What 1 + r and k ln 2 lose is added last: a tenth of the time for e^1 = e.
+    k, (r, low) = reduced_pair(b, clamped(b, x))
+    start = fast_two_sum(1.0, r)
+    rest = b.fma(r * r, b.polynomial(r, table_of(b).exp), start.low + low)
+    return scaled(b, start.high + rest, k)
 
 
 def exp2(b: Builder, x: Vector) -> Vector:
-    """2^x."""
+    """2^x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(exp2, 10.0)
+    1024.0
+    """
     emin, emax = exponent_bounds(b)
     n, k = b.split_round(b.clamp(x, emin, emax) + b.format.rounder)
     fraction = b.clamp(x, emin, emax) - n
@@ -111,7 +123,12 @@ def expm1_pair(b: Builder, x: Vector) -> Pair:
 
 
 def expm1(b: Builder, x: Vector) -> Vector:
-    """e^x - 1, also for small x."""
+    """e^x - 1, also for small x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(expm1, 1e-20)
+    1e-20
+    """
     lowest = -(b.format.precision + 3) * LN2
     highest = (b.format.max_exponent + 1.3) * LN2
     grown = expm1_pair(b, b.clamp(x, lowest, highest))
@@ -119,7 +136,12 @@ def expm1(b: Builder, x: Vector) -> Vector:
 
 
 def tanh(b: Builder, x: Vector) -> Vector:
-    """The hyperbolic tangent: t / (t + 2) with t = e^(2|x|) - 1."""
+    """The hyperbolic tangent: t / (t + 2) with t = e^(2|x|) - 1.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(tanh, 0.5)
+    0.46211715726000974
+    """
     magnitude = b.clamp(b.abs(x), 0.0, (b.format.precision + 4) * LN2 / 2)
     top = expm1_pair(b, magnitude + magnitude)
     bottom = two_sum(2, top.high)
@@ -134,7 +156,12 @@ def half_exp(b: Builder, magnitude: Vector) -> Vector:
 
 
 def sinh(b: Builder, x: Vector) -> Vector:
-    """The hyperbolic sine; below 1 by its own polynomial, where exponentials cancel."""
+    """The hyperbolic sine; below 1 by its own polynomial, where exponentials cancel.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(sinh, 1.0)
+    1.1752011936438014
+    """
     magnitude = b.abs(x)
     z = magnitude * magnitude
     small = b.fma(magnitude * z, b.polynomial(z, table_of(b).sinh), magnitude)
@@ -144,13 +171,23 @@ def sinh(b: Builder, x: Vector) -> Vector:
 
 
 def cosh(b: Builder, x: Vector) -> Vector:
-    """The hyperbolic cosine."""
+    """The hyperbolic cosine.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(cosh, 1.0)
+    1.5430806348152437
+    """
     half = half_exp(b, b.abs(x))
     return half + 0.25 / half
 
 
 def sigmoid(b: Builder, x: Vector) -> Vector:
-    """1 / (1 + e^-x), from e^-|x|, which does not overflow."""
+    """1 / (1 + e^-x), from e^-|x|, which does not overflow.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(sigmoid, -700.0)
+    9.85967654375977e-305
+    """
     small = exp(b, -b.abs(x))
     top = Pair(b.select(x < 0, small, 1.0), b.constant(0.0))
     return divide(b, top, fast_two_sum(1.0, small)).total()

@@ -29,7 +29,12 @@ TAN_EIGHTH = math.tan(math.pi / 8)
 
 
 def atan2(b: Builder, y: Vector, x: Vector) -> Vector:
-    """The angle of the point (x, y), with the special values of C and NumPy."""
+    """The angle of the point (x, y), with the special values of C and NumPy.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(atan2, 0.0, -1.0)
+    3.141592653589793
+    """
     form = b.format
     across, up = b.abs(x), b.abs(y)
     is_steep = up > across
@@ -48,7 +53,12 @@ def atan2(b: Builder, y: Vector, x: Vector) -> Vector:
 
 
 def atan(b: Builder, x: Vector) -> Vector:
-    """The angle whose tangent is x."""
+    """The angle whose tangent is x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(atan, 1.0)
+    0.7853981633974483
+    """
     magnitude = b.abs(x)
     magnitude = b.select(magnitude > 2.0**100, 2.0**100, magnitude)  # π/2, rounded
     is_steep = magnitude > 1
@@ -97,7 +107,12 @@ def arcsine_parts(b: Builder, x: Vector) -> tuple[Vector, Pair]:
 
 
 def asin(b: Builder, x: Vector) -> Vector:
-    """The angle in [-π/2, π/2] whose sine is x."""
+    """The angle in [-π/2, π/2] whose sine is x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(asin, 1.0)
+    1.5707963267948966
+    """
     half_pi = table_of(b).half_pi
     is_small, s = arcsine_parts(b, x)
     turned = fast_two_sum(half_pi[0], -2 * s.high)
@@ -106,7 +121,12 @@ def asin(b: Builder, x: Vector) -> Vector:
 
 
 def acos(b: Builder, x: Vector) -> Vector:
-    """The angle in [0, π] whose cosine is x."""
+    """The angle in [0, π] whose cosine is x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(acos, -1.0)
+    3.141592653589793
+    """
     table = table_of(b)
     is_small, s = arcsine_parts(b, x)
     is_left = x < 0

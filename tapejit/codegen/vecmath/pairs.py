@@ -16,7 +16,12 @@ from tapejit.codegen.vector import Builder, Operand, Vector
 
 
 class Pair(NamedTuple):
-    """The value `high + low`."""
+    """The value `high + low`.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(lambda b, x: two_product(b, x, x).low, 1 + 2.0**-30) == 2.0**-60
+    True
+    """
 
     high: Vector
     low: Vector

@@ -15,7 +15,12 @@ from tapejit.codegen.vector import Builder, Vector
 
 
 def cbrt(b: Builder, x: Vector) -> Vector:
-    """The real cube root."""
+    """The real cube root.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(cbrt, -27.0)
+    -3.0
+    """
     form = b.format
     magnitude = b.abs(x)
     moved = 3 * (-(-form.precision // 3))  # a multiple of 3 that makes all normal
@@ -50,7 +55,12 @@ def halley(b: Builder, y: Vector, z: Vector) -> Vector:
 
 
 def hypot(b: Builder, x: Vector, y: Vector) -> Vector:
-    """√(x² + y²) without overflow on the way; infinite if one of them is."""
+    """√(x² + y²) without overflow on the way; infinite if one of them is.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(hypot, 3e300, 4e300)
+    5e+300
+    """
     limit = b.format.max_exponent
     left, right = b.abs(x), b.abs(y)
     is_left = left >= right

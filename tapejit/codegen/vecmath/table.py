@@ -24,6 +24,11 @@ class Table:
     sinh: Numbers
     erf: Numbers
     erfc: Numbers
+    stirling: Numbers
+    gammaln_one: Numbers
+    gammaln_two: Numbers
+    digamma: Numbers
+    digamma_root: Numbers
     cbrt: Numbers
     ln2: Numbers
     log2_e: Numbers
@@ -34,6 +39,8 @@ class Table:
     pi: Numbers
     two_over_pi: Numbers
     two_over_root_pi: Numbers
+    stirling_constant: Numbers
+    root_of_digamma: Numbers
     third: Numbers
     erfc_middle: float
     erfc_last: float
