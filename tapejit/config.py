@@ -120,7 +120,8 @@ class Config:
         "TAPEJIT_DEBUG",
         _LEVELS,
         "what to report: 1 why functions are traced and how long it takes, 2 also "
-        "their graphs, 3 also the graphs of calls under a tape",
+        "their graphs, 3 also what each pass changes and the graphs of calls under "
+        "a tape",
     )
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["ops.md", "numpy_coverage.md"])
+@pytest.mark.parametrize("name", ["ops.md", "numpy_coverage.md", "vecmath.md"])
 def test_the_page_is_current(generate: ModuleType, name: str) -> None:
     lines = generate.differences(name)
     assert not lines, "\n".join(["run python docs/generate.py", *lines])
