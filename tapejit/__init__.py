@@ -100,16 +100,6 @@ from tapejit.api.elementwise import (
     trunc,
     where,
 )
-from tapejit.api.functional import (
-    grad,
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-    value_and_grad,
-    vjp,
-    vmap,
-)
 from tapejit.api.indexing import scatter_add, take
 from tapejit.api.linear import matmul
 from tapejit.api.manipulation import (
@@ -135,15 +125,6 @@ from tapejit.api.reductions import (
     min,
     prod,
     sum,
-)
-from tapejit.api.standard import (
-    __array_api_version__,
-    __array_namespace_info__,
-    can_cast,
-    finfo,
-    iinfo,
-    isdtype,
-    result_type,
 )
 from tapejit.api.tape import GradientTape, UnconnectedGradients
 from tapejit.api.tensor import Tensor
@@ -514,6 +495,7 @@ _MODULES = {
 # So are the modules of functions that a training step seldom needs.
 _FUNCTIONS = (
     "tapejit.api.function",
+    "tapejit.api.functional",
     "tapejit.api.accumulator",
     "tapejit.api.arrangement",
     "tapejit.api.clipping",
@@ -530,6 +512,7 @@ _FUNCTIONS = (
     "tapejit.api.selection",
     "tapejit.api.sequences",
     "tapejit.api.sorting",
+    "tapejit.api.standard",
     "tapejit.api.statistics",
     "tapejit.api.trigonometry",
     "tapejit.kits.checkpoint",
@@ -555,11 +538,13 @@ if _TYPE_CHECKING:
     from tapejit.api.exponentials import *
     from tapejit.api.float_bits import *
     from tapejit.api.function import *
+    from tapejit.api.functional import *
     from tapejit.api.recompute import *
     from tapejit.api.scans import *
     from tapejit.api.selection import *
     from tapejit.api.sequences import *
     from tapejit.api.sorting import *
+    from tapejit.api.standard import *
     from tapejit.api.statistics import *
     from tapejit.api.trigonometry import *
     from tapejit.kits import callbacks as callbacks

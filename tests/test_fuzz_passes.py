@@ -38,7 +38,8 @@ from tapejit.ir import (
     topological_order,
 )
 from tapejit.ir.node import LITERAL, ZERO
-from tapejit.passes import batch, jvp_graph, partition, vjp, vjp_graph
+from tapejit.passes import batch, jvp_graph, vjp, vjp_graph
+from tapejit.passes.partition import partition
 from tapejit.types import TensorType, is_differentiable
 
 # Batching

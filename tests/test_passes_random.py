@@ -21,7 +21,8 @@ import tapejit as tj
 from tapejit import ops
 from tapejit.ir import Graph, check_graph, interpret
 from tapejit.ir.node import LITERAL
-from tapejit.passes import optimise, partition
+from tapejit.passes.partition import partition
+from tapejit.passes.pipeline import optimise
 from tapejit.passes.rewriting import Sources
 
 

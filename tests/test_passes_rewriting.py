@@ -22,9 +22,13 @@ from tapejit.ir import (
     print_graph,
 )
 from tapejit.ir.structural import first_token
-from tapejit.passes import cse, fold, inline, optimise, pipeline, simplify
-from tapejit.passes.pipeline import PIPELINE
+from tapejit.passes import pipeline
+from tapejit.passes.cse import cse
+from tapejit.passes.fold import fold
+from tapejit.passes.inline import inline
+from tapejit.passes.pipeline import PIPELINE, optimise
 from tapejit.passes.rewriting import Sources
+from tapejit.passes.simplify import simplify
 from tapejit.types import TensorType
 
 F32 = np.dtype("float32")

@@ -10,8 +10,7 @@ import pytest
 
 from tapejit import ops
 from tapejit.ir import Graph, Node, check_graph, interpret, literal, param, parse_graph
-from tapejit.passes import simplify
-from tapejit.passes.simplify import COPIES, PASSING, VIEWS
+from tapejit.passes.simplify import COPIES, PASSING, VIEWS, simplify
 from tapejit.types import TensorType, dtype_named
 
 

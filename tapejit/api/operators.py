@@ -21,11 +21,8 @@ from tapejit.api import (
     linear,
     manipulation,
     reductions,
-    representation,
-    standard,
     variable,
 )
-from tapejit.api.at import At
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
 from tapejit.api.recording import mark_left
 from tapejit.api.tensor import Operators as OperatorBase
@@ -34,6 +31,7 @@ from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.node import Op
 
 if TYPE_CHECKING:
+    from tapejit.api.at import At
     from tapejit.types import DType
 
 Axis = int | Sequence[int] | None
@@ -225,6 +223,8 @@ class Operators:
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on a device; there is one, the CPU."""
+        from tapejit.api import standard
+
         return standard.to_device(as_operand(self), device, stream=stream)
 
     def __len__(self) -> int:
@@ -247,6 +247,8 @@ class Operators:
     @property
     def at(self) -> At:
         """Copies with some elements changed: `x.at[i].set(v)`, `x.at[i].add(v)`."""
+        from tapejit.api.at import At
+
         return At(self)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -326,6 +328,8 @@ class Operators:
         return np.asarray(tensor._value).tolist()
 
     def __format__(self, spec: str) -> str:
+        from tapejit.api import representation
+
         return representation.formatted(self, spec)
 
     # Methods of ndarray
@@ -513,12 +517,18 @@ class Operators:
         return numpy_protocol.apply_function(function, args, kwargs)
 
     def __repr__(self) -> str:
+        from tapejit.api import representation
+
         return representation.text(self)
 
     def __str__(self) -> str:
+        from tapejit.api import representation
+
         return representation.values(self)
 
     def _repr_html_(self) -> str:
+        from tapejit.api import representation
+
         return representation.html(self)
 
 

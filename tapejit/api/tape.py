@@ -19,7 +19,7 @@ from threading import get_ident
 from typing import Any
 
 from tapejit import tree
-from tapejit.api import adjoint, explanation
+from tapejit.api import adjoint
 from tapejit.api.creation import asarray, zeros
 from tapejit.api.dispatch import TAPES, as_operand, cast, warn_user
 from tapejit.api.recording import Recording
@@ -421,6 +421,8 @@ class GradientTape:
         the path ends at stop_gradient
         """
         recording = self._entered("why_none")
+        from tapejit.api import explanation
+
         return explanation.why_none(recording, target, source)
 
     def _usable(self, what: str) -> Recording:

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.binding import bind_shapes
 from tapejit.dims import Dim, evaluate
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.graph import Graph
@@ -208,6 +207,8 @@ class Program:
             if isinstance(kind, TensorType):
                 patterns.append(kind.shape)
                 actual.append(value.shape)
+        from tapejit.binding import bind_shapes
+
         sizes = bind_shapes(patterns, actual)
         bound: list[Step] = []
         for function, reads, writes, last in self.steps:

@@ -21,7 +21,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapejit.binding import bind_shapes
 from tapejit.dims import Shape, Size, require_size, substitute
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ir.graph import Graph
@@ -220,6 +219,8 @@ def call_type(*inputs: Type, graph: Graph) -> TupleType:
 
 def _sizes_of_call(inputs: Sequence[Type], expected: Sequence[Type]) -> dict[str, int]:
     """The symbolic sizes of a Graph for inputs whose sizes are known."""
+    from tapejit.binding import bind_shapes
+
     pairs = [
         (wanted.shape, given.shape)
         for given, wanted in zip(inputs, expected, strict=True)

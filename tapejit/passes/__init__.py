@@ -7,30 +7,21 @@ that saves residuals and a backward part that uses them. Before a Graph is run,
 and `cse`, in the order and for the reasons that `pipeline.py` gives. No pass changes a
 Node: a pass makes new ones.
 
+The passes of derivatives are gathered here; the others are imported from their own
+modules, because a program without functions runs none of them.
+
 Start reading at `vjp.py`, then `pipeline.py`.
 """
 
 from tapejit.passes.batch import batch
-from tapejit.passes.cse import cse
-from tapejit.passes.fold import fold
-from tapejit.passes.inline import inline
 from tapejit.passes.jvp import jvp, jvp_graph
-from tapejit.passes.partition import partition
-from tapejit.passes.pipeline import optimise
-from tapejit.passes.simplify import simplify
 from tapejit.passes.vjp import needed_values, vjp, vjp_graph
 
 __all__ = [
     "batch",
-    "cse",
-    "fold",
-    "inline",
     "jvp",
     "jvp_graph",
     "needed_values",
-    "optimise",
-    "partition",
-    "simplify",
     "vjp",
     "vjp_graph",
 ]
