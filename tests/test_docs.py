@@ -282,7 +282,9 @@ def test_a_page_that_is_wrong_is_noticed(text: str) -> None:
     ],
 )
 def test_a_page_that_is_right_passes(text: str) -> None:
-    run_block(Block("page.md", "python", text + "\n", 1), {})
+    names: dict[str, Any] = {}
+    run_block(Block("page.md", "python", text + "\n", 1), names)
+    assert names.get("x", 2) == 2, "it was run"
 
 
 def test_what_a_block_prints_is_compared_with_the_text_after_it(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def test_the_suggestion_runs(name: str, spelling: str) -> None:
             "f": lambda x: x * x,
             "tape": tape,
         }
-        for way in spelling.split(" or "):
+        ways = spelling.split(" or ")
+        assert all(ways), "a suggestion is something to write"
+        for way in ways:
             exec(way, scope)
 
 

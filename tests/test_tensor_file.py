@@ -336,7 +336,7 @@ def test_a_malformed_file_is_refused_with_a_reason(case: str, tmp_path: Path) ->
     assert str(tmp_path / "bad") in caught.value.message
 
 
-def read_or_refuse(path: Path, data: bytes) -> None:
+def assert_read_or_refused(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     try:
         arrays, metadata = read_arrays(path)
@@ -356,7 +356,7 @@ FUZZ = settings(
 @FUZZ
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(tmp_path: Path, data: bytes) -> None:
-    read_or_refuse(tmp_path / "f", data)
+    assert_read_or_refused(tmp_path / "f", data)
 
 
 SIZES = st.integers(-1, 4) | st.integers(2**31, 2**70)
@@ -385,7 +385,7 @@ ENTRIES = st.fixed_dictionaries(
     st.binary(max_size=40),
 )
 def test_random_headers_are_refused(tmp_path: Path, header: Any, data: bytes) -> None:
-    read_or_refuse(tmp_path / "f", file_of(header, data))
+    assert_read_or_refused(tmp_path / "f", file_of(header, data))
 
 
 @FUZZ
@@ -405,7 +405,7 @@ def test_changed_bits_are_noticed_or_harmless(
         good[at] ^= 1 << data.draw(st.integers(0, 7))
     cut = data.draw(st.integers(0, len(good)) | st.just(len(good)))
     extra = data.draw(st.binary(max_size=4))
-    read_or_refuse(tmp_path / "f", bytes(good[:cut]) + extra)
+    assert_read_or_refused(tmp_path / "f", bytes(good[:cut]) + extra)
 
 
 def test_every_flipped_bit_of_a_header(tmp_path: Path, full: bool) -> None:
@@ -417,7 +417,7 @@ def test_every_flipped_bit_of_a_header(tmp_path: Path, full: bool) -> None:
     for at, bit in places:
         changed = bytearray(good)
         changed[at] ^= 1 << bit
-        read_or_refuse(tmp_path / "f", bytes(changed))
+        assert_read_or_refused(tmp_path / "f", bytes(changed))
 
 
 def test_no_prefix_of_a_file_is_a_file(tmp_path: Path) -> None:

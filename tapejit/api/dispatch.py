@@ -65,10 +65,12 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
     values = []
     for x in inputs:
         if type(x) is not Tensor:
-            return apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
+            traced: Tensor = apply_traced(op, inputs, attrs)
+            return traced
         values.append(x._value)
     if op.draws and TRACE.get() is not None:
-        return apply_traced(op, inputs, attrs)  # type: ignore[no-any-return]
+        drawn: Tensor = apply_traced(op, inputs, attrs)
+        return drawn
     if tuple([value.dtype for value in values]) not in op.accepted:
         check_dtypes(op, inputs, attrs)
     token = silence()
@@ -439,7 +441,8 @@ def weak_scalar(value: Any, dtype: DType, for_array: bool = False) -> Tensor:
     (0.45 µs against 0.68), so `for_array` gives one.
     """
     if type(value) in TRACED_NUMBERS:
-        return value.in_dtype(dtype)  # type: ignore[no-any-return]
+        number: Tensor = value.in_dtype(dtype)
+        return number
     if type(value) is not float or value == 0.0:  # 0.0 and -0.0 would share an entry
         return Tensor(_scalar_value(value, dtype), SCALAR)
     key = (value, dtype.num, for_array)

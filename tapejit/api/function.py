@@ -109,12 +109,14 @@ class Function(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._specs is not None:
             args = self._specs.conform(self._binder, args, kwargs)  # type: ignore[assignment]  # what fits the specs fits P
-            kwargs = {}  # type: ignore[assignment]
+            kwargs = {}  # type: ignore[assignment]  # all are positional now
         if TRACE.get() is not None:
-            return self.run_inside(args, kwargs)  # type: ignore[no-any-return]
+            inlined: R = self.run_inside(args, kwargs)
+            return inlined
         settings = config.current()
         if settings.eager:
-            return self.run_eagerly(args, kwargs)  # type: ignore[no-any-return]
+            plain: R = self.run_eagerly(args, kwargs)
+            return plain
         cache = self._cache
         cache.calls += 1
         # The usual call, tensors and arrays by position, takes a short way: a key of
@@ -146,16 +148,18 @@ class Function(Generic[P, R]):
                 if entry is not cache.last:
                     cache.touch(entry)
                 try:
-                    return path.run(arrays, args, foreign)  # type: ignore[no-any-return]
+                    result: R = path.run(arrays, args, foreign)
+                    return result
                 except WrongPath:
                     cache.paths.pop(short, None)
             elif arrays:
                 call = self._bound(cache, settings.default_float, args, {})
                 result = self._call_at_length(cache, call, args, {})
                 cache.shorten(short, call)
-                return result  # type: ignore[no-any-return]
+                return result
         call = self._bound(cache, settings.default_float, args, kwargs)
-        return self._call_at_length(cache, call, args, kwargs)  # type: ignore[no-any-return]
+        outcome: R = self._call_at_length(cache, call, args, kwargs)
+        return outcome
 
     def _bound(
         self,

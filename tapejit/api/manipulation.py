@@ -130,7 +130,8 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     if sizes == x.shape:
         return alias(x)
     if any(isinstance(size, Dim) for size in sizes):
-        return apply_traced(ops.broadcast_to, (x,), {"shape": sizes})  # type: ignore[no-any-return]
+        traced: Tensor = apply_traced(ops.broadcast_to, (x,), {"shape": sizes})
+        return traced
     return apply(ops.broadcast_to, x, shape=sizes)
 
 

@@ -179,7 +179,7 @@ class Program:
         registers = self.registers.copy()
         registers[: len(arguments)] = arguments
         arguments.clear()
-        for at, (function, reads, writes, last) in enumerate(steps):  # noqa: B007
+        for at, (function, reads, writes, last) in enumerate(steps):  # noqa: B007  # failed_step reads `at`
             registers[writes] = function(*[registers[x] for x in reads])
             for x in last:
                 registers[x] = None

@@ -24,7 +24,7 @@ def generators(g: Any, x: Any) -> list[Any]:
     return [g._variable, random.default_generator()._variable]
 
 
-def agree(program: Callable[..., Any], **options: Any) -> Any:
+def assert_agree(program: Callable[..., Any], **options: Any) -> Any:
     """Every mode draws the same, and leaves the generators in the same state."""
     return both_modes(program, setup, state=generators, traces=None, **options)
 
@@ -58,7 +58,7 @@ DRAWS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", DRAWS)
 def test_s51_every_call_draws_anew(name: str) -> None:
     program = DRAWS[name]
-    agree(program)
+    assert_agree(program)
     g, x = setup()
     other, _ = setup()
     call = tj.function(program)
@@ -80,7 +80,7 @@ def test_s51_a_seed_that_is_set_in_the_body() -> None:
         random.set_seed(4)
         return before, middle - random.normal(3), middle * x
 
-    result = agree(program).result
+    result = assert_agree(program).result
     assert result[1].tolist() == [0.0, 0.0, 0.0]
     assert random.default_generator().seed == 4
 
@@ -88,7 +88,7 @@ def test_s51_a_seed_that_is_set_in_the_body() -> None:
         g.reset(9)
         return g.normal(3) * x
 
-    agree(resets)
+    assert_agree(resets)
     g, x = setup()
     call = tj.function(resets)
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_s51_the_state_is_read_and_put_back() -> None:
         keyed = random.normal(3, key=before)
         return first - second, first - keyed, first * x
 
-    first, second, _ = agree(program).result
+    first, second, _ = assert_agree(program).result
     assert first.tolist() == second.tolist() == [0.0, 0.0, 0.0]
 
 
@@ -124,7 +124,7 @@ KEYED: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", KEYED)
 def test_s51_keys(name: str) -> None:
-    agree(KEYED[name])
+    assert_agree(KEYED[name])
 
 
 def test_s51_a_key_as_an_argument() -> None:
@@ -141,7 +141,7 @@ def test_s51_generators_split_off_in_the_body() -> None:
         drawn = first.normal(3), second.normal(3), first.uniform(), g.normal()
         return drawn, [h.integers(100) for h in g.split(3)]
 
-    agree(program)
+    assert_agree(program)
     g, x = setup()
     call = tj.function(program)
     numbers = [call(g, x)[0][0].tolist() for _ in range(3)]
@@ -155,7 +155,7 @@ def test_s51_generators_made_in_the_body_start_anew_in_each_call() -> None:
         ahead = g.jump(2)
         return own.normal(2), own.normal(2), ahead.normal(3) * x, ahead.uniform()
 
-    agree(program)
+    assert_agree(program)
     g, x = setup()
     call = tj.function(program)
     rows = [[y.tolist() for y in call(g, x)] for _ in range(3)]
@@ -189,7 +189,7 @@ def test_s51_what_a_generator_says_of_itself() -> None:
         assert g.seed == 8
         return g.normal()
 
-    agree(program)
+    assert_agree(program)
 
 
 @pytest.mark.filterwarnings("ignore:.*was traced 6 times:UserWarning")
@@ -200,7 +200,7 @@ def test_s51_python_may_branch_on_what_is_drawn() -> None:
             count += 1
         return x * count if g.uniform() > 0.5 else g.normal(3)
 
-    agree(program)
+    assert_agree(program)
     (g, x), (other, _) = setup(), setup()
     call = tj.function(program)
     for _ in range(12):
@@ -232,7 +232,7 @@ TRANSFORMED: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_s51_draws_under_transforms(name: str) -> None:
-    agree(TRANSFORMED[name])
+    assert_agree(TRANSFORMED[name])
 
 
 def test_s51_jacobians_of_a_tape_over_draws() -> None:
@@ -242,7 +242,7 @@ def test_s51_jacobians_of_a_tape_over_draws() -> None:
             y = x * g.normal(3) * random.uniform(3)
         return tape.jacobian(y, x), tape.gradient(y, x), g.normal()
 
-    jacobian, gradient, _ = agree(program).result
+    jacobian, gradient, _ = assert_agree(program).result
     np.testing.assert_array_equal(np.diag(jacobian), gradient)
 
 
@@ -268,7 +268,7 @@ def test_s51_functions_share_the_default_generator_in_order() -> None:
     def program(g: Any, x: Any) -> Any:
         return inner(x), random.uniform(), inner(x)
 
-    agree(program)
+    assert_agree(program)
 
 
 def test_s51_an_argument_that_is_a_generator_is_that_generator() -> None:

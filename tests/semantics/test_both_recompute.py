@@ -48,11 +48,11 @@ def check(make: Callable[[Function], Function], setup: Any = setup) -> None:
     made = setup()
     plain = gradients(make(lambda f: f))(*(made if type(made) is tuple else (made,)))
     without = tape_around(make(lambda f: f), setup, op_class=COMPOSED)
-    same(found, plain)
-    same(with_it, without)
+    assert_same(found, plain)
+    assert_same(with_it, without)
 
 
-def same(got: Any, expected: Any) -> None:
+def assert_same(got: Any, expected: Any) -> None:
     left = tj.tree.leaves(got, none_is_leaf=True)
     right = tj.tree.leaves(expected, none_is_leaf=True)
     for x, y in zip(left, right, strict=True):
@@ -242,7 +242,7 @@ def test_s21_second_order_and_jacobians_by_each_result() -> None:
         return program
 
     found = both_modes(make(tj.recompute_grad), setup, op_class=COMPOSED).result
-    same(found, make(lambda f: f)(*setup()))
+    assert_same(found, make(lambda f: f)(*setup()))
 
 
 def test_s21_tangents_by_each_primal() -> None:
@@ -264,7 +264,7 @@ def test_s21_tangents_by_each_primal() -> None:
     for around in (lambda f: f, tj.function):
         again = lambda f, around=around: around(tj.recompute_grad(f))
         found = both_modes(make(again), setup, op_class=COMPOSED).result
-        same(found, make(lambda f: f)(*setup()))
+        assert_same(found, make(lambda f: f)(*setup()))
 
 
 # State
@@ -375,7 +375,7 @@ def test_s45_random_numbers_are_drawn_once_and_replayed() -> None:
         traces=None,
         op_class=COMPOSED,
     ).result
-    same(found, by_hand(*made()))
+    assert_same(found, by_hand(*made()))
 
 
 def test_s45_random_numbers_with_a_tape_around() -> None:
@@ -393,8 +393,8 @@ def test_s45_random_numbers_with_a_tape_around() -> None:
             tj.random.normal(4)
             g = tape.gradient(y, x)
         found.append((y, g, tj.random.normal(2)))
-    same(found[1], found[0])
-    same(found[2], found[0])
+    assert_same(found[1], found[0])
+    assert_same(found[2], found[0])
 
 
 @pytest.mark.parametrize("around", [False, True])
@@ -487,11 +487,11 @@ def test_s45_jacobians_and_hessians_around() -> None:
 
     x = tj.asarray([0.5, -1.0, 2.0])
     again = tj.function(tj.recompute_grad(loss))
-    same(tj.jacobian(again)(x), tj.jacobian(loss)(x))
+    assert_same(tj.jacobian(again)(x), tj.jacobian(loss)(x))
     total = lambda x: tj.sum(again(x) ** 2)
     expected = tj.hessian(lambda x: tj.sum(loss(x) ** 2))(x)
-    same(tj.hessian(total)(x), expected)
-    same(tj.function(tj.hessian(total))(x), expected)
+    assert_same(tj.hessian(total)(x), expected)
+    assert_same(tj.function(tj.hessian(total))(x), expected)
 
 
 def test_s45_mapped_inside_and_outside() -> None:
@@ -532,8 +532,8 @@ def test_s45_forward_mode() -> None:
     x, t = tj.asarray([0.5, -1.0]), tj.asarray([1.0, 2.0])
     loss = lambda x: tj.sum(tj.sin(x) * x)
     again = tj.function(tj.recompute_grad(loss))
-    same(tj.jvp(again, (x,), (t,)), tj.jvp(loss, (x,), (t,)))
-    same(tj.hvp(again, (x,), (t,)), tj.hvp(loss, (x,), (t,)))
+    assert_same(tj.jvp(again, (x,), (t,)), tj.jvp(loss, (x,), (t,)))
+    assert_same(tj.hvp(again, (x,), (t,)), tj.hvp(loss, (x,), (t,)))
 
 
 def test_s45_custom_gradients_inside_and_around() -> None:
@@ -624,7 +624,7 @@ def test_s45_sizes_that_are_not_known() -> None:
     for size in (3, 5, 3, 1):
         x = tj.asarray(np.linspace(0.1, 1.0, size, dtype=np.float32))
         expected = tj.grad(plain)(x)
-        same(inside(x), expected)
-        same(tj.grad(around)(x), expected)
-        same(tj.jvp(around, (x,), (x,)), tj.jvp(again, (x,), (x,)))
+        assert_same(inside(x), expected)
+        assert_same(tj.grad(around)(x), expected)
+        assert_same(tj.jvp(around, (x,), (x,)), tj.jvp(again, (x,), (x,)))
     assert inside.trace_count == around.trace_count == plain.trace_count

@@ -19,7 +19,7 @@ from tapejit.api.cache import MAX_PATHS
 from .both_modes import both_modes
 
 
-def same(body: Any, *inputs: Any, most: int | None = None) -> Any:
+def assert_same(body: Any, *inputs: Any, most: int | None = None) -> Any:
     """A function that did, twice for each input, what the body does."""
     f = tj.function(body)
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_s58_if() -> None:
             return x * 2
         return -x
 
-    same(body, 1.0, -1.0, 0.0, 5.0, np.nan, most=2)
+    assert_same(body, 1.0, -1.0, 0.0, 5.0, np.nan, most=2)
 
 
 def test_s58_elif_chains() -> None:
@@ -59,7 +59,7 @@ def test_s58_elif_chains() -> None:
             y = -x
         return y
 
-    same(body, 11.0, 7.0, 0.0, -3.0, 8.0, 100.0, most=4)
+    assert_same(body, 11.0, 7.0, 0.0, -3.0, 8.0, 100.0, most=4)
 
 
 def test_s58_while() -> None:
@@ -70,7 +70,7 @@ def test_s58_while() -> None:
             steps += 1
         return x, steps
 
-    same(body, 60.0, 30.0, 200.0, 3.0, most=4)
+    assert_same(body, 60.0, 30.0, 200.0, 3.0, most=4)
 
 
 def test_s58_for_over_a_range_and_over_a_tensor() -> None:
@@ -87,7 +87,7 @@ def test_s58_for_over_a_range_and_over_a_tensor() -> None:
             total = total + 100
         return total
 
-    same(
+    assert_same(
         body,
         (3, [1.0, 2.0]),
         (0, [1.0, -2.0]),
@@ -103,11 +103,11 @@ def test_s58_and_or_not() -> None:
             return x and y
         return x or y
 
-    same(body, (1.0, 1.0), (-1.0, 2.0), (0.0, 2.0), (7.0, 0.0), (1.0, 0.0))
+    assert_same(body, (1.0, 1.0), (-1.0, 2.0), (0.0, 2.0), (7.0, 0.0), (1.0, 0.0))
 
 
 def test_s58_chained_comparisons_and_conditional_expressions() -> None:
-    same(lambda x: x if 0 < x < 10 else x * 0, 5.0, 50.0, -5.0, most=3)
+    assert_same(lambda x: x if 0 < x < 10 else x * 0, 5.0, 50.0, -5.0, most=3)
 
 
 def test_s58_assert() -> None:
@@ -147,11 +147,13 @@ def test_s58_int_index_and_len() -> None:
         y = x[: int(n)] * len(table[n])
         return tj.sum(y), y.shape[0], tj.ones(int(n) + 1)
 
-    same(body, (1, [1.0, 2.0, 3.0]), (2, [1.0, 2.0, 3.0]), (0, [3.0, 2.0, 1.0]), most=3)
+    assert_same(
+        body, (1, [1.0, 2.0, 3.0]), (2, [1.0, 2.0, 3.0]), (0, [3.0, 2.0, 1.0]), most=3
+    )
 
 
 def test_s58_an_int_of_a_float_is_cut_as_python_cuts_it() -> None:
-    same(lambda x: int(x) + x * 0, 2.7, -2.7, 0.3, -0.3, 2.1, most=3)
+    assert_same(lambda x: int(x) + x * 0, 2.7, -2.7, 0.3, -0.3, 2.1, most=3)
 
 
 def test_s58_match() -> None:
@@ -166,7 +168,7 @@ def test_s58_match() -> None:
             case _:
                 return -x
 
-    same(body, *[(n, 3.0) for n in (0, 1, 2, 11, 5)])
+    assert_same(body, *[(n, 3.0) for n in (0, 1, 2, 11, 5)])
 
 
 def test_s58_in_and_any_and_sorted() -> None:
@@ -174,7 +176,7 @@ def test_s58_in_and_any_and_sorted() -> None:
         low, high = sorted([x, y])
         return high - low, max(x, y), min(x, y), any([x > 3, y > 3]), x in [y, 2.0]
 
-    same(body, (1.0, 5.0), (5.0, 1.0), (2.0, 2.0), (4.0, 4.0))
+    assert_same(body, (1.0, 5.0), (5.0, 1.0), (2.0, 2.0), (4.0, 4.0))
 
 
 def test_s58_a_tensor_with_several_elements_is_neither_true_nor_false() -> None:
@@ -182,7 +184,7 @@ def test_s58_a_tensor_with_several_elements_is_neither_true_nor_false() -> None:
         return x if x > 0 else -x
 
     both_modes(program, lambda: tj.asarray([1.0, 2.0]), raises=(ValueError, ""))
-    same(lambda x: x if x > 0 else -x, [1.0], [-1.0])
+    assert_same(lambda x: x if x > 0 else -x, [1.0], [-1.0])
 
 
 def test_s58_one_question_asked_twice_is_one_guard() -> None:
@@ -191,12 +193,12 @@ def test_s58_one_question_asked_twice_is_one_guard() -> None:
         y = x + 1 if is_large else x - 1
         return y * 2 if is_large else y
 
-    same(body, 1.0, 5.0, most=2)
+    assert_same(body, 1.0, 5.0, most=2)
 
 
 def test_s58_a_question_on_a_constant_is_no_question() -> None:
     flag = tj.asarray(True)
-    f = same(lambda x: x * 2 if flag else x, 1.0, 2.0, most=1)
+    f = assert_same(lambda x: x * 2 if flag else x, 1.0, 2.0, most=1)
     assert f.trace_count == 1
 
 
@@ -302,7 +304,7 @@ def test_s58_a_branch_that_indexes_out_of_range_is_not_taken_by_mistake() -> Non
             return x[n]
         return x[0] * 0
 
-    same(body, (1, [1.0, 2.0, 3.0]), (7, [1.0, 2.0, 3.0]), (2, [1.0, 2.0, 3.0]))
+    assert_same(body, (1, [1.0, 2.0, 3.0]), (7, [1.0, 2.0, 3.0]), (2, [1.0, 2.0, 3.0]))
 
 
 def test_s58_a_division_guarded_by_a_question_is_not_performed() -> None:
@@ -311,7 +313,7 @@ def test_s58_a_division_guarded_by_a_question_is_not_performed() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same(body, (2, 7), (0, 7), (3, 7), most=2)
+        assert_same(body, (2, 7), (0, 7), (3, 7), most=2)
 
 
 def test_s58_gradients_follow_the_branch_that_ran() -> None:
@@ -375,14 +377,16 @@ def test_s58_questions_in_nested_functions() -> None:
     def clip(x: Any) -> Any:
         return x if x < 2 else tj.ones(()) * 2
 
-    same(lambda x, y: clip(x) + clip(y), (1.0, 1.0), (1.0, 5.0), (5.0, 1.0), (5.0, 5.0))
+    assert_same(
+        lambda x, y: clip(x) + clip(y), (1.0, 1.0), (1.0, 5.0), (5.0, 1.0), (5.0, 5.0)
+    )
 
 
 def test_s58_other_paths_and_other_shapes_do_not_mix() -> None:
     def body(x: Any) -> Any:
         return tj.sum(x) if tj.any(x > 1) else tj.prod(x)
 
-    same(body, [0.5, 0.5], [2.0, 3.0], [0.5], [4.0, 4.0, 4.0], [0.5, 0.5, 0.5])
+    assert_same(body, [0.5, 0.5], [2.0, 3.0], [0.5], [4.0, 4.0, 4.0], [0.5, 0.5, 0.5])
 
 
 def test_s58_the_path_taken_last_is_tried_first() -> None:
@@ -536,7 +540,7 @@ def test_s58_a_long_loop_on_values() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        same(body, *[float(n) for n in range(1, 60, 3)])
+        assert_same(body, *[float(n) for n in range(1, 60, 3)])
 
 
 def test_s58_the_retrace_warning_names_the_place_that_branches() -> None:
