@@ -1,9 +1,10 @@
 """A case: one program, its right answer, and how each peer writes it.
 
 The data structures are `Case`, a declarative record; `Program`, what a builder returns
-when it has more to tell than its callable; and two kinds of goal, `AtLeast` (a ratio to
-a peer) and `Above` (microseconds on top of a peer). Goals judge lists of seconds per
-round and never look at the clock, so they can be tested with made-up numbers.
+when it has more to tell than its callable; and four kinds of goal: `AtLeast` (a ratio
+to a peer), `Leads` (a ratio to every peer), `Above` (microseconds on top of a peer) and
+`Within` (a limit). Goals judge lists of numbers per round, one list per peer, and never
+look at the clock, so they can be tested with made-up numbers.
 
 Start reading at `Case`; `check_answer` says what "the same answer" means.
 """
@@ -19,11 +20,14 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rounds = Sequence[float]
-"""Seconds per operation, one entry per round; entry i of all peers is from round i."""
+"""Seconds per operation, one entry per round; entry i of all peers is from round i.
+
+In a case whose unit is MB they are bytes: less is better there too.
+"""
 
 OURS = "tapejit"
 
-UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "MB": 1e6}
 
 TOLERANCE: Mapping[str, float] = {
     "float16": 1e-2,
@@ -46,7 +50,9 @@ class Program:
     """What a builder returns when it has more to tell than its callable.
 
     `kernels` and `compile_seconds` are asked after the first call, because only then
-    has a compiler run.
+    has a compiler run. `measure`, where given, is called once a round instead of timing
+    `run`, and returns the number to report: for what a clock around a call does not
+    see, such as the memory of another process.
 
     >>> Program(run=lambda: 1.0, kernels=lambda: 1).kernels()
     1
@@ -55,6 +61,7 @@ class Program:
     run: Callable[[], Any]
     kernels: Callable[[], int] | None = None
     compile_seconds: Callable[[], float] | None = None
+    measure: Callable[[], float] | None = None
 
 
 def as_program(built: Program | Callable[[], Any]) -> Program:
@@ -96,7 +103,7 @@ class Case:
     make_inputs: Callable[[np.random.Generator], tuple[Array, ...]]
     reference: Callable[..., Sequence[Array]]
     builders: Mapping[str, Callable[..., Program | Callable[[], Any]]]
-    goals: tuple[AtLeast | Above, ...] = ()
+    goals: tuple[Goal, ...] = ()
     operations: int = 1
     kernels: int | None = None
     """How many kernels tapejit must make of it, checked before anything is timed."""
@@ -104,6 +111,8 @@ class Case:
     """A call changes what the next one computes (a training step): only the first
     answer is checked. The others are checked again at the end, when hot paths have
     compiled."""
+    rounds: int | None = None
+    """At most so many rounds, for calls that take seconds."""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     """Entries that replace those of `TOLERANCE`, with the reason beside them."""
 
@@ -193,6 +202,31 @@ def excesses(ours: Rounds, base: Rounds) -> tuple[float, float]:
     return min(ours) - min(base), median(pairs)
 
 
+def package_name(label: str) -> str:
+    """The package behind a peer's label.
+
+    >>> package_name("jax (jit)")
+    'jax'
+    """
+    return label.partition(" (")[0]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a goal: its verdict, and the numbers it rests on.
+
+    `best` and `median` are ratios, or what the goal limits; `against` is the peer.
+
+    >>> Finding("torch", 2.5, 2.4, "yes").verdict
+    'yes'
+    """
+
+    against: str
+    best: float
+    median: float
+    verdict: str
+
+
 @dataclass(frozen=True)
 class AtLeast:
     """tapejit is to be at least `ratio` times as fast as `peer`.
@@ -226,6 +260,53 @@ class AtLeast:
         by_best, by_median = ratios(theirs, ours)
         return verdict(by_best >= self.ratio, by_median >= self.ratio)
 
+    def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
+        """The finding, if both sides ran."""
+        if OURS not in rounds or self.peer not in rounds:
+            return None
+        ours, theirs = rounds[OURS], rounds[self.peer]
+        judged = self.judge(ours=ours, theirs=theirs)
+        return Finding(self.peer, *ratios(theirs, ours), judged)
+
+
+@dataclass(frozen=True)
+class Leads:
+    """tapejit is to be at least `ratio` times as fast as the fastest other package.
+
+    Each way of judging takes the peer that comes nearest by it.
+
+    >>> goal = Leads(2)
+    >>> goal.find({"tapejit": [1.0, 1.0], "jax": [3.0, 3.0], "torch": [2.5, 2.5]})
+    Finding(against='torch', best=2.5, median=2.5, verdict='yes')
+    """
+
+    ratio: float
+    promised: bool = True
+
+    def __str__(self) -> str:
+        return f"{'' if self.promised else 'mark '}≥ {self.ratio:g}x"
+
+    @property
+    def sentence(self) -> str:
+        """The goal with the peer it is against."""
+        return f"{self} against the best of the peers"
+
+    @property
+    def row(self) -> str:
+        """The peer in whose row of the table this goal stands."""
+        return OURS
+
+    def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
+        """The finding, if tapejit and a peer ran."""
+        others = [label for label in rounds if package_name(label) != OURS]
+        if OURS not in rounds or not others:
+            return None
+        pairs = {label: ratios(rounds[label], rounds[OURS]) for label in others}
+        nearest = min(pairs, key=lambda label: pairs[label][0])
+        by_best, by_median = (min(pair[i] for pair in pairs.values()) for i in (0, 1))
+        judged = verdict(by_best >= self.ratio, by_median >= self.ratio)
+        return Finding(nearest, by_best, by_median, judged)
+
 
 @dataclass(frozen=True)
 class Above:
@@ -238,6 +319,7 @@ class Above:
 
     microseconds: float
     peer: str
+    promised = True
 
     def __str__(self) -> str:
         return f"≤ {self.microseconds:g} µs above {self.peer}"
@@ -257,3 +339,49 @@ class Above:
         by_best, by_median = excesses(ours, theirs)
         limit = self.microseconds * 1e-6
         return verdict(by_best <= limit, by_median <= limit)
+
+    def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
+        """The finding, in seconds above the peer, if both sides ran."""
+        if OURS not in rounds or self.peer not in rounds:
+            return None
+        ours, theirs = rounds[OURS], rounds[self.peer]
+        judged = self.judge(ours=ours, theirs=theirs)
+        return Finding(self.peer, *excesses(ours, theirs), judged)
+
+
+@dataclass(frozen=True)
+class Within:
+    """tapejit is to take at most `limit`, whatever the peers do.
+
+    >>> goal = Within(250, "ms")
+    >>> str(goal), goal.find({"tapejit": [0.2, 0.3, 0.4]}).verdict
+    ('≤ 250 ms', 'unclear')
+    """
+
+    limit: float
+    unit: str
+    promised: bool = True
+
+    def __str__(self) -> str:
+        return f"{'' if self.promised else 'mark '}≤ {self.limit:g} {self.unit}"
+
+    @property
+    def sentence(self) -> str:
+        """The goal, which is against nobody."""
+        return str(self)
+
+    @property
+    def row(self) -> str:
+        """The peer in whose row of the table this goal stands."""
+        return OURS
+
+    def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
+        """The finding, in seconds or bytes, if tapejit ran."""
+        if OURS not in rounds:
+            return None
+        best, middle = min(rounds[OURS]), median(rounds[OURS])
+        limit = self.limit * UNITS[self.unit]
+        return Finding("", best, middle, verdict(best <= limit, middle <= limit))
+
+
+Goal = AtLeast | Leads | Above | Within

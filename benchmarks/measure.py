@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.case import Case
+from benchmarks.case import Case, package_name
 from benchmarks.peers import is_installed, thread_environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,7 +89,7 @@ class Outcome:
 class Worker:
     """One peer's process; `ask` sends a request and waits for its reply."""
 
-    def __init__(self, label: str, threads: int) -> None:
+    def __init__(self, label: str, threads: int, python: str = sys.executable) -> None:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.label = label
         self.version = ""
@@ -99,7 +99,7 @@ class Worker:
             mode="w+", encoding="utf-8"
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", label, str(threads)],
+            [python, "-m", "benchmarks.worker", label, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -176,8 +176,13 @@ def measure_group(
     wanted: Callable[[str], bool],
     settings: Settings,
     progress: Progress,
+    pythons: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Outcome]]:
-    """Outcomes by case and peer, for cases that share one set of processes."""
+    """Outcomes by case and peer, for cases that share one set of processes.
+
+    `pythons` gives the interpreter of a package that does not live in this one.
+    """
+    pythons = pythons or {}
     cases = list(cases)
     labels = dict.fromkeys(
         label for case in cases for label in case.builders if wanted(label)
@@ -186,11 +191,13 @@ def measure_group(
     broken: dict[str, Outcome] = {}
     try:
         for label in labels:
-            if not is_installed(label):
+            python = pythons.get(package_name(label), sys.executable)
+            if python == sys.executable and not is_installed(label):
                 broken[label] = Outcome(label, status="not installed")
                 continue
             progress(f"starting {label}")
-            worker = workers[label] = Worker(label, settings.threads)
+            workers[label] = Worker(label, settings.threads, python)
+        for label, worker in list(workers.items()):  # which import side by side
             try:
                 worker.greet()
             except PeerFailed as error:
@@ -242,9 +249,10 @@ def measure_case(
             outcomes[label] = Outcome(label, version=version, details=details)
             running.append(label)
 
-    for turn in range(settings.rounds):
+    rounds = min(settings.rounds, case.rounds or settings.rounds)
+    for turn in range(rounds):
         for label in list(running):
-            progress(f"{case.name}: round {turn + 1} of {settings.rounds}: {label}")
+            progress(f"{case.name}: round {turn + 1} of {rounds}: {label}")
             time.sleep(SETTLE_SECONDS)
             iterations = outcomes[label].details["iterations"]
             reply = attempt(label, do="run", iterations=iterations)

@@ -12,7 +12,6 @@ Start reading at `PACKAGES`.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import Array
+from benchmarks.case import Array, package_name
 
 
 def start_nothing(threads: int) -> None:
@@ -65,7 +64,7 @@ def read_method(x: Any) -> Array:
 
 def read_torch(x: Any) -> Array:
     """Torch refuses `numpy()` while a tensor is being recorded."""
-    return np.asarray(x.detach().numpy())
+    return x if isinstance(x, np.ndarray) else np.asarray(x.detach().numpy())
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,6 @@ PACKAGES: dict[str, Package] = {
     "autograd": Package("autograd", ("autograd",)),
     "pytensor": Package("pytensor", ("pytensor",)),
 }
-
-
-def package_name(label: str) -> str:
-    """The package behind a peer's label.
-
-    >>> package_name("jax (jit)")
-    'jax'
-    """
-    return label.partition(" (")[0]
 
 
 def package_of(label: str) -> Package:
@@ -141,10 +131,12 @@ def version_of(label: str) -> str:
     version = getattr(importlib.import_module(package.module), "__version__", None)
     if version is not None:
         return str(version)
+    from importlib import metadata  # 20 ms, which a process timed whole would pay
+
     for distribution in package.distributions:
         try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
             continue
     return "unknown"
 

@@ -24,7 +24,7 @@ from matplotlib import pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from benchmarks.case import OURS, AtLeast
+from benchmarks.case import OURS, AtLeast, Leads
 from benchmarks.measure import Settings
 from benchmarks.peers import package_name
 from benchmarks.report import Result, facts_line, machine_facts, significant
@@ -85,7 +85,9 @@ def draw(results: Sequence[Result], file: Path, settings: Settings) -> None:
         for peer, best, middle in bars:
             draw_bar(axes, y, peer, best, middle)
             for goal in result.case.goals:
-                if isinstance(goal, AtLeast) and goal.peer == peer:
+                if isinstance(goal, Leads) or (
+                    isinstance(goal, AtLeast) and goal.peer == peer
+                ):
                     axes.plot([goal.ratio] * 2, [y - 0.45, y + 0.45], "k", lw=2)
             y += 1
         y += GAP_BARS

@@ -25,6 +25,9 @@ from benchmarks.case import (
     Above,
     AtLeast,
     Case,
+    Finding,
+    Goal,
+    Leads,
     Rounds,
     excesses,
     ratios,
@@ -43,7 +46,17 @@ COLUMNS = (
     "goal",
     "met?",
 )
-TEXT_COLUMNS = {"case", "peer", "goal", "met?"}
+GOAL_COLUMNS = (
+    "case",
+    "tapejit",
+    "against",
+    "its best",
+    "ratio",
+    "by median",
+    "goal",
+    "met?",
+)
+TEXT_COLUMNS = {"case", "peer", "against", "goal", "met?"}
 
 
 @dataclass(frozen=True)
@@ -79,21 +92,19 @@ class Result:
             return None
         return excesses(theirs, below)
 
-    def judge(self, goal: AtLeast | Above) -> str | None:
-        """The verdict on a goal, if both sides ran."""
-        ours, theirs = self.rounds(OURS), self.rounds(goal.peer)
-        if ours is None or theirs is None:
-            return None
-        return goal.judge(ours=ours, theirs=theirs)
+    def find(self, goal: Goal) -> Finding | None:
+        """What became of a goal, if all it needs ran."""
+        every = {peer: self.rounds(peer) for peer in self.outcomes}
+        return goal.find({peer: found for peer, found in every.items() if found})
 
 
 def show_seconds(seconds: float, unit: str) -> str:
     """Three significant digits, in `unit` as long as that is readable.
 
-    >>> show_seconds(1.2345e-6, "µs"), show_seconds(0.25, "µs")
-    ('1.23 µs', '250 ms')
+    >>> show_seconds(1.2345e-6, "µs"), show_seconds(0.25, "µs"), show_seconds(2e9, "MB")
+    ('1.23 µs', '250 ms', '2000 MB')
     """
-    while abs(seconds) >= 1000 * UNITS[unit] and unit != "s":
+    while abs(seconds) >= 1000 * UNITS[unit] and unit not in ("s", "MB"):
         unit = [*UNITS][[*UNITS].index(unit) + 1]
     return f"{significant(seconds / UNITS[unit])} {unit}"
 
@@ -116,7 +127,8 @@ def table_row(result: Result, outcome: Outcome) -> dict[str, str]:
     if outcome.status != "ok":
         row["first call"] = outcome.status
         return row
-    row["first call"] = show_seconds(outcome.details["first_call_seconds"], case.unit)
+    clock = "s" if case.unit == "MB" else case.unit
+    row["first call"] = show_seconds(outcome.details["first_call_seconds"], clock)
     row["best"] = show_seconds(outcome.best, case.unit)
     row["median"] = show_seconds(outcome.median, case.unit)
     if (ratio := result.ratio(peer)) and peer != OURS:
@@ -136,11 +148,44 @@ def table(results: Sequence[Result]) -> str:
             row["case"] = result.case.name if i == 0 else ""
             goals = [goal for goal in result.case.goals if goal.row == outcome.peer]
             row["goal"] = ", ".join(map(str, goals))
-            row["met?"] = ", ".join(result.judge(goal) or "-" for goal in goals)
+            found = [result.find(goal) for goal in goals]
+            row["met?"] = ", ".join(f.verdict if f else "-" for f in found)
             rows.append(row)
+    return aligned(COLUMNS, rows)
+
+
+def goals_table(results: Sequence[Result]) -> str:
+    """One row per goal: tapejit, the peer it is measured by, the ratio, the verdict."""
+    rows: list[dict[str, str]] = []
+    for result in results:
+        for goal in result.case.goals:
+            row = {"case": result.case.name, "goal": str(goal), "met?": "-"}
+            rows.append(row)
+            found, ours = result.find(goal), result.rounds(OURS)
+            if found is None or ours is None:
+                continue
+            unit = result.case.unit
+            row |= {"met?": found.verdict, "against": found.against}
+            row["tapejit"] = show_seconds(min(ours), unit)
+            if (theirs := result.rounds(found.against)) is not None:
+                row["its best"] = show_seconds(min(theirs), unit)
+            if isinstance(goal, AtLeast | Leads):
+                row["ratio"] = f"{significant(found.best)}x"
+                row["by median"] = f"{significant(found.median)}x"
+    return aligned(GOAL_COLUMNS, rows)
+
+
+def aligned(columns: Sequence[str], rows: Sequence[dict[str, str]]) -> str:
+    """Columns side by side under their names; an empty line before each new case.
+
+    >>> print(aligned(["case", "best"], [{"case": "mul", "best": "3 µs"}]))
+    case  best
+    ----------
+    mul   3 µs
+    """
     width = {
         column: max([len(column), *(len(row.get(column, "")) for row in rows)])
-        for column in COLUMNS
+        for column in columns
     }
 
     def line(cells: dict[str, str]) -> str:
@@ -148,13 +193,14 @@ def table(results: Sequence[Result]) -> str:
             cells.get(column, "").ljust(width[column])
             if column in TEXT_COLUMNS
             else cells.get(column, "").rjust(width[column])
-            for column in COLUMNS
+            for column in columns
         ).rstrip()
 
-    header = line({column: column for column in COLUMNS})
+    header = line({column: column for column in columns})
     lines = [header, "-" * len(header)]
+    several = any(not row["case"] for row in rows)  # rows below a case belong to it
     for row in rows:
-        if row["case"] and len(lines) > 2:
+        if several and row["case"] and len(lines) > 2:
             lines.append("")
         lines.append(line(row))
     return "\n".join(lines)
@@ -284,11 +330,13 @@ def case_document(result: Result) -> dict[str, Any]:
         "goals": [
             {
                 "goal": str(goal),
-                "peer": goal.peer,
-                "promised": getattr(goal, "promised", True),
-                "met": result.judge(goal),
+                "peer": found.against if found else getattr(goal, "peer", ""),
+                "promised": goal.promised,
+                "best": found.best if found else None,
+                "median": found.median if found else None,
+                "met": found.verdict if found else None,
             }
-            for goal in case.goals
+            for goal, found in ((goal, result.find(goal)) for goal in case.goals)
         ],
         "peers": peers,
     }

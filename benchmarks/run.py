@@ -18,10 +18,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import report
-from benchmarks.case import OURS
+from benchmarks.case import OURS, package_name
 from benchmarks.cases import load_groups, select
 from benchmarks.measure import Settings, measure_group
-from benchmarks.peers import is_installed, package_name, package_of
+from benchmarks.peers import PACKAGES, is_installed, package_of
 
 QUICK = Settings(rounds=3, round_seconds=0.005)
 
@@ -77,6 +77,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, metavar="N", help="default: 15")
     parser.add_argument("--threads", type=int, metavar="N", default=2)
     parser.add_argument(
+        "--python",
+        metavar="PACKAGE=PATH",
+        type=interpreter,
+        action="append",
+        default=[],
+        help="run a package's peers with another interpreter, where the requirements "
+        "of two packages exclude each other (may be repeated)",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="3 rounds of 5 ms: does it work?"
     )
     options = parser.parse_args(arguments)
@@ -84,6 +93,19 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1")
     return options
+
+
+def interpreter(text: str) -> tuple[str, str]:
+    """The package and the path of `--python`.
+
+    >>> interpreter("tapejit=/opt/python3")
+    ('tapejit', '/opt/python3')
+    """
+    package, _, path = text.partition("=")
+    if package not in PACKAGES or not path:
+        known = ", ".join(PACKAGES)
+        raise argparse.ArgumentTypeError(f"{text!r} is not PACKAGE=PATH ({known})")
+    return package, path
 
 
 def peer_filter(peers: str | None) -> Callable[[str], bool]:
@@ -138,12 +160,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = Progress()
     results: list[report.Result] = []
     for cases in groups.values():
-        outcomes = measure_group(cases, wanted, settings, progress)
+        outcomes = measure_group(
+            cases, wanted, settings, progress, dict(options.python)
+        )
         results += [report.Result(case, outcomes[case.name]) for case in cases]
     progress.done()
 
     print(report.table(results))
     print()
+    if any(result.case.goals for result in results):
+        print(report.goals_table(results))
+        print()
     for note in report.footnotes(results):
         print(note)
     print(report.facts_line(report.machine_facts(results), settings))

@@ -316,6 +316,8 @@ results that overflow or vanish, NaN, infinities, zeros of both signs and angles
 size included. They have the same bits for every vector width. `gammaln` and `digamma`
 are within 4 ULP or, for negative numbers, where they have a zero between any two
 integers, within 2^-23 (2^-52) absolute; the table has their errors for positive ones.
+So are `logaddexp` and `logaddexp2` where the result is below 1 in magnitude: there they
+have zeros along a curve; the table has their errors elsewhere.
 
 The table has the largest errors that were seen, in ULP: half a unit is what rounding
 the exact result may cost. float32 is measured on {single:,} points against double,

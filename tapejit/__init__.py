@@ -308,6 +308,7 @@ __all__ = [
     "full_like",
     "function",
     "functions_run_eagerly",
+    "get_num_threads",
     "global_norm",
     "grad",
     "grad_pass_through",
@@ -420,6 +421,7 @@ __all__ = [
     "scatter_add",
     "searchsorted",
     "select",
+    "set_num_threads",
     "sigmoid",
     "sign",
     "signbit",
@@ -495,6 +497,7 @@ _MODULES = {
 # So are the modules of functions that a training step seldom needs.
 _FUNCTIONS = (
     "tapejit.api.function",
+    "tapejit.runtime.threads",
     "tapejit.api.functional",
     "tapejit.api.accumulator",
     "tapejit.api.arrangement",
@@ -554,6 +557,7 @@ if _TYPE_CHECKING:
     from tapejit.kits import optimizers as optimizers
     from tapejit.kits.checkpoint import *
     from tapejit.kits.fit import *
+    from tapejit.runtime.threads import *
 
 
 def __getattr__(name: str) -> _Any:

@@ -13,7 +13,9 @@ from the truth. No test has a tolerance of its own, and neither has `Function.ve
 - `FACTORED`: systems and factorisations of regular matrices, whose errors follow the
   size of the whole matrix: 64 eps of the largest element.
 - `COMPOSED`: a graph of several operations computed in two ways: 64 eps of the largest
-  element. It is for comparing modes with each other, never with the truth.
+  element. It is for comparing modes with each other, never with the truth. A graph that
+  has run n times, each time on its last results, as the steps of a training do: n times
+  that, the `count` of a `Truth`.
 
 In every class NaN, infinities and signs of zero are where the truth has them.
 
@@ -224,7 +226,8 @@ def composed_bound(got: Array, expected: Array, rounded: Array, truth: Truth) ->
         return 0, ulps_between(got, rounded), "units"
     magnitudes = magnitude_of(expected)
     largest = np.max(magnitudes, where=np.isfinite(magnitudes), initial=0.0)
-    return 64 * eps_of(got.dtype) * largest, distance_of(got, expected), "absolute"
+    allowed = 64 * max(truth.count, 1) * eps_of(got.dtype) * largest
+    return allowed, distance_of(got, expected), "absolute"
 
 
 BOUNDS: dict[str, Bound] = {

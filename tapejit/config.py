@@ -57,6 +57,10 @@ class _Choice:
     def values(self) -> list[object]:
         return list(dict.fromkeys(self.spellings.values()))
 
+    def describe(self) -> str:
+        """What is allowed, as Markdown."""
+        return ", ".join(f"`{value!r}`" for value in self.values())
+
     def check(self, value: object) -> object:
         """The value to store for `value`; ConfigError if it is none of ours."""
         simple = self.simplify(value)
@@ -74,6 +78,47 @@ class _Choice:
             raise ConfigError(f"{text!r}: allowed are {spellings}") from None
 
 
+class _Amount(_Choice):
+    """A setting that is a whole number, at least `least`."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__({})
+        self.least = least
+
+    def describe(self) -> str:
+        return f"whole numbers from {self.least} on"
+
+    def check(self, value: object) -> object:
+        if type(value) is int and value >= self.least:
+            return value
+        raise ConfigError(f"{value!r}: allowed are {self.describe()}")
+
+    def parse(self, text: str) -> object:
+        try:
+            return self.check(int(text))
+        except ValueError:  # a ConfigError is one too
+            raise ConfigError(f"{text!r}: allowed are {self.describe()}") from None
+
+
+class _Folder(_Choice):
+    """A setting that is the path of a folder; '' leaves the choice to tapejit."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def describe(self) -> str:
+        return "a path"
+
+    def check(self, value: object) -> object:
+        path = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if isinstance(path, str):
+            return path
+        raise ConfigError(f"{value!r}: allowed are paths")
+
+    def parse(self, text: str) -> object:
+        return text
+
+
 def _dtype_name(value: object) -> object:
     """The name of a NumPy dtype or scalar class; anything else as it is."""
     if isinstance(value, np.dtype):
@@ -89,6 +134,8 @@ _FLOATS = _Choice(
 )
 _SWITCH = _Choice({"0": False, "1": True, "false": False, "true": True})
 _LEVELS = _Choice({str(level): level for level in range(6)})
+_HOSTS = _Choice({name: name for name in ("llvm", "numba")})
+_POOLS = _Choice({name: name for name in ("own", "tbb", "omp", "serial")})
 
 
 def _setting(default: Any, env: str, values: _Choice, meaning: str) -> Any:
@@ -115,6 +162,18 @@ class Config:
     eager: bool = _setting(
         False, "TAPEJIT_EAGER", _SWITCH, "run decorated functions as plain Python"
     )
+    native: bool = _setting(
+        False,
+        "TAPEJIT_NATIVE",
+        _SWITCH,
+        "compile graphs to native code; without it NumPy performs their operations",
+    )
+    host: str = _setting(
+        "llvm",
+        "TAPEJIT_HOST",
+        _HOSTS,
+        "what makes machine code of a module: LLVM as it is, or Numba with its passes",
+    )
     debug: int = _setting(
         0,
         "TAPEJIT_DEBUG",
@@ -122,6 +181,32 @@ class Config:
         "what to report: 1 why functions are traced and how long it takes, 2 also "
         "their graphs, 3 also what each pass changes and the graphs of calls under "
         "a tape",
+    )
+    num_threads: int = _setting(
+        0,
+        "TAPEJIT_NUM_THREADS",
+        _Amount(0),
+        "how many threads compiled functions use until `set_num_threads` is called; "
+        "0 for what `OMP_NUM_THREADS` says, else as many as there are cores",
+    )
+    pool: str = _setting(
+        "own",
+        "TAPEJIT_POOL",
+        _POOLS,
+        "where the threads come from: our own, TBB's or OpenMP's through Numba; the "
+        "next one if it is missing; read when the first threads are needed",
+    )
+    cache: bool = _setting(
+        True, "TAPEJIT_CACHE", _SWITCH, "keep native code on disk for later processes"
+    )
+    cache_dir: str = _setting(
+        "",
+        "TAPEJIT_CACHE_DIR",
+        _Folder(),
+        "where native code is kept; by default the user's cache folder",
+    )
+    cache_size: int = _setting(
+        256, "TAPEJIT_CACHE_SIZE", _Amount(1), "megabytes of native code to keep"
     )
 
     def __post_init__(self) -> None:
@@ -163,10 +248,9 @@ class Config:
         rows.append("|---|---|---|---|---|")
         for field in dataclasses.fields(cls):
             values, meaning = field.metadata["values"], field.metadata["meaning"]
-            allowed = ", ".join(f"`{value!r}`" for value in values.values())
             rows.append(
                 f"| `{field.name}` | `{field.metadata['env']}` "
-                f"| `{field.default!r}` | {allowed} | {meaning} |"
+                f"| `{field.default!r}` | {values.describe()} | {meaning} |"
             )
         return "\n".join(rows)
 

@@ -1,10 +1,19 @@
-"""What all tests share: the option `--full`, and a complete registry of ops."""
+"""What all tests share: the option `--full`, a complete registry of ops, NumPy's bits.
+
+Tests that compare modes demand equal bits, which graphs give whose operations NumPy
+performs. So tests run without native code, and so do the processes they start; those
+that are about native code ask for it (see `native/`). The examples in docstrings are
+not concerned: they run as users run them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
 from tapejit import ops
+from tapejit.config import config
 
 ops.load_all()
 
@@ -19,3 +28,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether everything is to be run."""
     return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def performed_by_numpy() -> Iterator[None]:
+    """No native code in a module of tests, its fixtures and its child processes."""
+    before = config.native
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TAPEJIT_NATIVE", "0")
+        config.update(native=False)
+        yield
+    config.update(native=before)
+
+
+@pytest.fixture(autouse=True)
+def _performed_by_numpy_again() -> None:
+    """Whatever the test before has left behind."""
+    config.update(native=False)

@@ -55,6 +55,14 @@ class Style:
     has_calls: bool = False
     has_casts_to_integers: bool = True
     steps: int = 24
+    dtypes: tuple[np.dtype[Any], ...] = ()  # other than those the flags above give
+    sizes: tuple[int, ...] = ()  # other than 1 to 3: each Graph takes three of them
+    most_elements: int = MOST_ELEMENTS
+    most_factors: int = MOST_ELEMENTS  # of a product
+
+    @property
+    def all_dtypes(self) -> tuple[np.dtype[Any], ...]:
+        return self.dtypes or (MANY_DTYPES if self.has_many_dtypes else (F64,))
 
 
 @dataclass(frozen=True)
@@ -123,10 +131,12 @@ def random_array(
 def random_graph(seeds: Sequence[int], style: Style) -> Graph:
     """A Graph whose outputs are all the Nodes that nothing else uses."""
     choice = random.Random(seeds[0])
-    dtypes = MANY_DTYPES if style.has_many_dtypes else (F64,)
+    dtypes = style.all_dtypes
     if style.has_complex:
         dtypes = (*dtypes, C128)
     sizes: list[Any] = [1, 2, 3, 2, 3]
+    if style.sizes:
+        sizes = choice.sample(style.sizes, 3)
     if choice.random() < 0.2:
         sizes.append(0)
     if style.has_dims:
@@ -201,9 +211,9 @@ class Builder:
 
     def add(self, node: Node, bound: float) -> None:
         """Put a Node into the pool, scaled if its numbers may be large."""
-        if not isinstance(node.type, TensorType) or self.count(node.shape) > (
-            MOST_ELEMENTS
-        ):
+        if not isinstance(node.type, TensorType):
+            return
+        if self.count(node.shape) > self.style.most_elements:
             return
         if is_differentiable(node.dtype) and bound > LARGEST:
             node, bound = node * (2 / bound), 2.0
@@ -233,7 +243,7 @@ class Builder:
                 shape = broadcast_shapes(x.tensor_type, y.tensor_type)
             except ShapeError:
                 return False
-            return self.count(shape) <= MOST_ELEMENTS
+            return self.count(shape) <= self.style.most_elements
 
         return self.pick(fits) or x
 
@@ -298,8 +308,9 @@ class Builder:
         b = self.bound[x]
         table: list[tuple[Any, float]] = [(ops.sum, max(1, 2 * count) * b)]
         has_elements = all(never_empty(x.shape[axis]) for axis in axes)
+        # Of a symbolic axis a product has a thousand Nodes.
         is_short = all(isinstance(x.shape[axis], int) for axis in axes)
-        if is_short:  # of a symbolic axis a product has a thousand Nodes
+        if is_short and count <= self.style.most_factors:
             table.append((ops.prod, max(b, 1) ** count))
         if x.dtype.kind == "f" and has_elements:
             table.append((ops.logsumexp, b + 5))
@@ -475,7 +486,7 @@ class Builder:
             if x.dtype != F64:
                 self.add(ops.cast(x, dtype=F64), self.bound[x])
             return
-        dtype = self.choice.choice(MANY_DTYPES)
+        dtype = self.choice.choice(self.style.all_dtypes)
         if is_complex(x.dtype) and not is_complex(dtype):
             x = ops.real(x)
         if dtype.kind in "iub" and is_differentiable(x.dtype):

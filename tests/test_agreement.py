@@ -97,6 +97,15 @@ def test_a_product_is_judged_by_the_number_of_its_factors() -> None:
         assert_agrees(PRODUCT, np.array([1.0 + 101 * eps]), truth)
 
 
+def test_what_has_run_often_is_judged_by_how_often() -> None:
+    eps, truth = 2.0**-52, np.array([1.0, 2.0])
+    for count in (1, 100):
+        allowed = 64 * count * eps * 2
+        assert_agrees(COMPOSED, truth - [0.99 * allowed, 0], Truth(truth, count))
+        with pytest.raises(AssertionError, match="disagree"):
+            assert_agrees(COMPOSED, truth - [1.01 * allowed, 0], Truth(truth, count))
+
+
 def test_a_complex_number_is_judged_by_its_magnitude() -> None:
     eps, truth = 2.0**-52, np.array([4.0 + 1e-12j])
     assert_agrees(TRANSCENDENTAL, truth + 1j * 15 * eps, truth)

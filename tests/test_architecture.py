@@ -56,7 +56,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"api"}),
     frozenset({"kits"}),
     frozenset({"testing", "debug"}),
-    frozenset({""}),
+    frozenset({"", "__main__"}),
 )
 
 MAX_LINES = 650

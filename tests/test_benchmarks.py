@@ -95,7 +95,8 @@ def test_every_case_is_complete(case: Case) -> None:
     for label in case.builders:
         peers.package_of(label)
     for goal in case.goals:
-        assert goal.peer in case.builders, "a goal against a peer that does not run"
+        if isinstance(goal, AtLeast | Above):
+            assert goal.peer in case.builders, "a goal against a peer that isn't there"
     first, second = case.inputs(), case.inputs()
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a, b)

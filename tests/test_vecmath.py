@@ -79,8 +79,7 @@ def test_double_precision_agrees_with_extended(case: Case, full: bool) -> None:
     count = CHUNK if full else 100_000
     arguments = points(case, np.float64, count, np.random.default_rng(2))
     got = compiled(case.name, "float64", 4)(*arguments)
-    truth = truth_in(np.longdouble, case, arguments)
-    assert_agrees(case.op_class, got, truth, where=case.name)
+    case.check(arguments, got, truth_in(np.longdouble, case, arguments))
 
 
 @pytest.mark.parametrize("name", ["erf", "erfc"])
@@ -89,6 +88,47 @@ def test_the_error_functions_are_constant_far_out(name: str) -> None:
     x = x[np.abs(x) >= 30]
     far = {"erf": np.sign(x), "erfc": 1 - np.sign(x)}[name]
     assert_agrees(EXACT, compiled(name, "float64", 4)(x), far, where=name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_normal_distribution_keeps_its_precision_far_to_the_left(
+    dtype: str,
+) -> None:
+    """Down to the smallest subnormal numbers, and its logarithm beyond them."""
+    last = {"float32": -14.3, "float64": -38.5}[dtype]
+    x = np.linspace(last, -3, 2_000).astype(dtype)
+    for name in ("ndtr", "log_ndtr", "log_ndtr_slope"):
+        arguments = x if name == "ndtr" else np.concatenate([x, x**3, -(2.0**-x)])
+        arguments = arguments.astype(dtype)
+        truth = precise_truth(CASES[name], [arguments])
+        got = compiled(name, dtype, 4)(arguments)
+        assert_agrees(CASES[name].op_class, got, truth, where=name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_quantiles_undo_the_distribution_at_its_ends(dtype: str) -> None:
+    limits = np.finfo(dtype)
+    tiny = limits.smallest_subnormal * 2.0 ** np.arange(0, 30)
+    p = np.concatenate([tiny, np.geomspace(limits.tiny, 0.5, 300)]).astype(dtype)
+    p = np.concatenate([p, (1 - np.geomspace(limits.epsneg, 0.5, 100)).astype(dtype)])
+    for name, x in (("ndtri", p), ("erfinv", p[p >= limits.tiny])):
+        truth = precise_truth(CASES[name], [x])
+        got = compiled(name, dtype, 4)(x)
+        assert_agrees(CASES[name].op_class, got, truth, where=name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_of_exponentials_are_right_where_they_vanish(dtype: str) -> None:
+    """On the curve e^x + e^y = 1 within one step from 1, not of the result."""
+    x = np.linspace(-5, -1e-3, 500).astype(dtype)
+    for name, log1m in (
+        ("logaddexp", np.log(-np.expm1(x.astype(np.longdouble)))),
+        ("logaddexp2", np.log2(-np.expm1(np.log(2) * x.astype(np.longdouble)))),
+    ):
+        y = log1m.astype(dtype)
+        truth = precise_truth(CASES[name], [x, y])
+        error = np.abs(compiled(name, dtype, 4)(x, y).astype(np.longdouble) - truth)
+        assert error.max() <= np.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
@@ -161,6 +201,17 @@ EXACTLY: dict[str, list[tuple[float, float]]] = {
     "sigmoid": [(0.0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0.0), (1e4, 1), (-1e4, 0.0)],
     "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1), (-INF, -1), (30, 1)],
     "erfc": [(0.0, 1), (-0.0, 1), (INF, 0.0), (-INF, 2), (30, 0.0), (-30, 2)],
+    "erfcx": [(0.0, 1), (-0.0, 1), (INF, 0.0), (-INF, INF), (-1e4, INF)],
+    "erfinv": [(0.0, 0.0), (-0.0, 0.0), (1, INF), (-1, -INF), (2, NAN), (-INF, NAN)],
+    "ndtr": [(0.0, 0.5), (-0.0, 0.5), (INF, 1), (-INF, 0.0), (40, 1), (-40, 0.0)],
+    "ndtri": [(0.5, 0.0), (0.0, -INF), (-0.0, -INF), (1, INF), (2, NAN), (-1, NAN)],
+    "log_ndtr": [(INF, -0.0), (-INF, -INF), (50, -0.0)],
+    "log_ndtr_slope": [(INF, 0.0), (-INF, INF), (50, 0.0), (-(2.0**60), 2.0**60)],
+    "softplus": [(INF, INF), (-INF, 0.0), (1e4, 1e4), (-1e4, 0.0)],
+    "softsign": [(0.0, 0.0), (-0.0, -0.0), (-3, -0.75), (INF, 1), (-INF, -1)],
+    "entr": [(0.0, 0.0), (-0.0, 0.0), (1, -0.0), (INF, -INF), (-1, -INF), (-INF, -INF)],
+    "logit": [(0.5, 0.0), (0.0, -INF), (-0.0, -INF), (1, INF), (2, NAN), (-1, NAN)],
+    "sinc": [(0.0, 1), (-0.0, 1), (1, 0.0), (-2, 0.0), (1e30, 0.0), (INF, NAN)],
     "gammaln": [(1, 0.0), (2, 0.0), (0.0, INF), (-0.0, INF), (-3, INF), (INF, INF)],
     "digamma": [(0.0, -INF), (-0.0, INF), (-3, NAN), (-INF, NAN), (INF, INF)],
     "cbrt": [(0.0, 0.0), (-0.0, -0.0), (27, 3), (-8, -2), (INF, INF), (-INF, -INF)],
@@ -185,8 +236,7 @@ def test_special_values_of_two_arguments_are_numpys(name: str, dtype: str) -> No
         x.reshape(-1) for x in np.meshgrid(*[np.concatenate([values, -values])] * 2)
     ]
     truth = truth_in(np.longdouble, CASES[name], grid)
-    got = compiled(name, dtype, 4)(*grid)
-    assert_agrees(CASES[name].op_class, got, truth, where=name)
+    CASES[name].check(grid, compiled(name, dtype, 4)(*grid), truth)
 
 
 ODD = {

@@ -16,6 +16,28 @@ from functools import cache
 
 from benchmarks.case import Case
 
+SETS: dict[str, tuple[str, ...]] = {
+    "native": (
+        "black_scholes",
+        "gmm",
+        "logistic",
+        "softmax_xent",
+        "layernorm_gelu",
+        "nbody",
+        "hessian",
+        "rosenbrock",
+        "call_overhead",
+        "digits_mlp",
+        "mlp",
+        "streaming",
+        "compile_time",
+        "cold",
+        "warm_start",
+        "memory",
+    ),
+}
+"""Names that stand for several files; "native" is what compiled functions promise."""
+
 
 @cache
 def load_groups() -> dict[str, tuple[Case, ...]]:
@@ -50,15 +72,18 @@ def find_case(name: str) -> Case:
 
 
 def select(names: Sequence[str]) -> dict[str, tuple[Case, ...]]:
-    """The groups, cut down to the given files and full names; no names: everything.
+    """The groups, cut down to the sets, files and full names given; no names: all.
 
     >>> [case.name for case in select(["eager_op/mul"])["eager_op"]]
     ['eager_op/mul']
+    >>> "gmm" in select(["native"])
+    True
     >>> select(["nothing"])
     Traceback (most recent call last):
     ValueError: no case 'nothing'; --list shows them
     """
     groups = load_groups()
+    names = [file for name in names for file in SETS.get(name, (name,))]
     known = {*groups, *(case.name for cases in groups.values() for case in cases)}
     for name in names:
         if name not in known:

@@ -12,7 +12,7 @@ Start reading at `Entry.run`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +64,7 @@ class Cache:
     paths     for calls with tensors alone: a shorter key -> Entry and Path taken last
     general   floats that are inputs, as (structure, leaf)
     fixed     floats whose value the body asks for, which therefore stay in the key
+    native    the native entry of the path taken last, if it has one
     loose     sizes that are left out of keys, as structure -> (leaf, axis)
     """
 
@@ -78,6 +79,7 @@ class Cache:
         self.fixed: set[Any] = set()
         self.loose: dict[Any, frozenset[tuple[int, int]]] = {}
         self.last: Entry | None = None
+        self.native: Callable[..., Any] | None = None
         self.traces = 0
         self.calls = 0
         self.traced_at: list[int] = []
@@ -96,6 +98,7 @@ class Cache:
             if self.entries.pop(entry.key, None) is not None:
                 self.entries[entry.key] = entry
             self.last = entry
+            self.native = None
 
     def shorten(self, key: Any, call: Call) -> None:
         """Lead a shorter key to a Path for the call that has just ended.

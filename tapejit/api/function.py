@@ -54,6 +54,7 @@ from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentTypeError
 from tapejit.origin import Origin
+from tapejit.runtime.handles import MISS
 
 if TYPE_CHECKING:
     from tapejit.api.concrete_function import ConcreteFunction
@@ -110,6 +111,14 @@ class Function(Generic[P, R]):
         if self._specs is not None:
             args = self._specs.conform(self._binder, args, kwargs)  # type: ignore[assignment]  # what fits the specs fits P
             kwargs = {}  # type: ignore[assignment]  # all are positional now
+        cache = self._cache
+        native = cache.native
+        if native is not None and not kwargs:
+            # What follows, in machine code, for the kind of call that came last.
+            fast = native(*args)
+            if fast is not MISS:
+                cache.calls += 1
+                return fast  # type: ignore[no-any-return]  # as the path returns it
         if TRACE.get() is not None:
             inlined: R = self.run_inside(args, kwargs)
             return inlined
@@ -117,7 +126,6 @@ class Function(Generic[P, R]):
         if settings.eager:
             plain: R = self.run_eagerly(args, kwargs)
             return plain
-        cache = self._cache
         cache.calls += 1
         # The usual call, tensors and arrays by position, takes a short way: a key of
         # its own leads to the Entry, without a Call (which costs a microsecond).
@@ -147,6 +155,11 @@ class Function(Generic[P, R]):
                 entry, path = found
                 if entry is not cache.last:
                     cache.touch(entry)
+                cache.native = native = path.native
+                if native is not None:
+                    fast = native(*args)
+                    if fast is not MISS:
+                        return fast  # type: ignore[no-any-return]  # as below
                 try:
                     result: R = path.run(arrays, args, foreign)
                     return result

@@ -12,7 +12,7 @@ Start reading at `Path.run`, then `Path._run_recorded`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
 from threading import get_ident
@@ -26,6 +26,7 @@ from tapejit.api import reporting
 from tapejit.api.custom_trace import Observer
 from tapejit.api.dispatch import TAPES, described_node
 from tapejit.api.function_trace import Slot, Traced
+from tapejit.api.native_call import Form, form_of, native_entry
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.variable import JOURNAL, Variable, warn_tracked
@@ -38,6 +39,7 @@ from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.passes.partition import partition
 from tapejit.passes.vjp import carries_gradient, passes_gradient, vjp_graph
 from tapejit.runtime.executable import Executable, executable_for
+from tapejit.runtime.handles import MISS
 from tapejit.structure import LEAF
 
 _new = Tensor.__new__
@@ -165,9 +167,10 @@ class Path:
         self._unread = [(at, places[id(slot)]) for at, slot in traced.unread.items()]
         observe = reporting.pass_observer()
         self._executable: Executable = executable_for(graph, observe)
-        self._execute = self._executable.run
-        # Asked of what really runs: there `x * 1` is x itself.
-        self._may_share = _may_share(self._executable.graph, len(traced.arguments))
+        self._arguments = len(traced.arguments)
+        self._shared: tuple[int, ...] | None = None
+        self._form: Form = "values" if self._writes else form_of(self.structure)
+        self._entry: Any = MISS  # until it is asked for
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
         ] = {}
@@ -269,11 +272,14 @@ class Path:
             values += map(_array_held, variables)
         if self._captured_values:
             values += self._captured_values
+        entry = self._native_entry() if self._form == "values" else None
         try:
-            found = self._execute(values)
+            found: Any = MISS if entry is None else entry(*leaves)
+            if found is MISS:
+                found = self._executable.run(values)
         except Exception as error:
             raise self._explained(error, self.graph, self._executable, leaves) from None
-        if foreign and self._may_share:
+        if foreign and self._may_share():
             self._separate(found, foreign)
         if self._writes:
             self._commit(variables, found)
@@ -288,6 +294,22 @@ class Path:
         return tree.unflatten(
             self.structure, [Tensor(value) for value in found[: self.results]]
         )
+
+    @property
+    def native(self) -> Callable[..., Any] | None:
+        """A built-in function that does what `run` does, or misses.
+
+        None if something is left to do in Python: commits, unusual structures.
+        """
+        return None if self._form == "values" else self._native_entry()
+
+    def _native_entry(self) -> Callable[..., Any] | None:
+        if self._entry is MISS:
+            if self._executable.is_waiting:
+                return None  # nothing is compiled yet
+            self._entry = native_entry(self, self._form)
+        entry: Callable[..., Any] | None = self._entry
+        return entry
 
     def _commit(self, variables: Sequence[Variable], found: Sequence[Any]) -> None:
         """Put the assigned values in place: all of them at once.
@@ -307,9 +329,19 @@ class Path:
                 journal.setdefault(id(variable), (variable, tensor))
         deque(map(setattr, written, repeat("_tensor"), new), maxlen=0)
 
+    def _may_share(self) -> tuple[int, ...]:
+        """The results that may be a view of an argument."""
+        if self._shared is None:
+            executable = self._executable
+            self._shared = ()
+            if executable.code is None:  # native code makes arrays of its own
+                # Asked of what really runs: there `x * 1` is x itself.
+                self._shared = _may_share(executable.graph, self._arguments)
+        return self._shared
+
     def _separate(self, found: list[Any], foreign: Sequence[Any]) -> None:
         """Copy what shares memory with an array that its owner may change."""
-        for at in self._may_share:
+        for at in self._may_share():
             if any(np.may_share_memory(found[at], array) for array in foreign):
                 found[at] = np.array(found[at])[()]
 

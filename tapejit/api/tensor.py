@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapejit.origin import Origin
+from tapejit.runtime.handles import TENSOR_CLASS
 from tapejit.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -258,3 +259,6 @@ class TracedTensor(Tensor):
 
 
 TracedTensor.__name__ = "Tensor"  # in messages: to the user it is one
+
+
+TENSOR_CLASS.append(Tensor)

@@ -223,10 +223,10 @@ def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
     try:
         found = program.run(values)
     except TapejitError as error:
-        at = program.failed_step(error)
-        if at is None:
+        node = program.failed_node(error)
+        if node is None:
             raise
-        raise described_node(error, program.nodes[at]) from None
+        raise described_node(error, node) from None
     return [Tensor(value) for value in found]
 
 

@@ -185,18 +185,20 @@ class Program:
                 registers[x] = None
         return [registers[x] for x in self.outputs]
 
-    def failed_step(self, error: BaseException) -> int | None:
-        """Which step raised `error`, None if it came from elsewhere."""
+    def failed_node(self, error: BaseException) -> Node | None:
+        """Which Node raised `error`, None if it came from elsewhere."""
         traceback = error.__traceback__
         while traceback is not None:
             frame = traceback.tb_frame
             found: Any = None
             if frame.f_code is Program._run_steps.__code__:
-                found = frame.f_locals.get("at")
+                if frame.f_locals.get("self") is self:
+                    found = frame.f_locals.get("at")
             elif frame.f_code.co_filename == COMPILED:
-                found = frame.f_globals["STEP_OF_LINE"].get(traceback.tb_lineno)
+                if frame.f_globals["PROGRAM"] is self.source:
+                    found = frame.f_globals["STEP_OF_LINE"].get(traceback.tb_lineno)
             if found is not None:
-                return int(found)  # the outermost: calls have programs of their own
+                return self.nodes[found]
             traceback = traceback.tb_next
         return None
 
@@ -272,6 +274,7 @@ class Source:
         }
         names["__name__"] = __name__  # its frames are tapejit's, not the user's
         names["STEP_OF_LINE"] = self.step_of_line
+        names["PROGRAM"] = self
         for name, at in self.calls.items():
             names[name] = steps[at][0]
         exec(self.code, names)

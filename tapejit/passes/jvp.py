@@ -29,7 +29,7 @@ def jvp(
     nodes: Sequence[Node],
     *,
     sources: Sequence[Node],
-    tangents: Sequence[Node],
+    tangents: Sequence[Node | Zero],
     targets: Sequence[Node],
 ) -> tuple[Cotangent, ...]:
     """The tangent of each target, None where no source reaches it."""
@@ -74,20 +74,29 @@ def _filled(node: Node, tangents: Sequence[Any]) -> tuple[Node | None, ...]:
 
 
 def _push_forward_call(node: Node, tangents: Sequence[Any]) -> tuple[Cotangent, ...]:
-    """The tangent of a call is a call of the body's tangents."""
+    """The tangent of a call is a call of the body's tangents.
+
+    ZERO goes into the body as it is, as if the body were inlined.
+    """
     body: Graph = node.attrs["graph"]
     given = [at for at, t in enumerate(tangents) if t is not None]
-    seeds = [param(f"t_{at}", body.inputs[at].type) for at in given]
+    starts = [
+        ZERO
+        if isinstance(tangents[at], Zero)
+        else param(f"t_{at}", body.inputs[at].type)
+        for at in given
+    ]
     found = jvp(
         body.nodes,
         sources=[body.inputs[at] for at in given],
-        tangents=seeds,
+        tangents=starts,
         targets=body.outputs,
     )
     ends = [part for part in found if isinstance(part, Node)]
     if not ends:
         return found
-    values = [t for t in _filled(node, tangents) if t is not None]
+    seeds = [start for start in starts if isinstance(start, Node)]
+    values = [t for t in tangents if isinstance(t, Node)]
     parts = iter(call_beside(node, f"{body.name}.jvp", seeds, values, ends))
     return tuple(next(parts) if isinstance(p, Node) else p for p in found)
 

@@ -39,7 +39,7 @@ def vjp(
     nodes: Sequence[Node],
     *,
     targets: Sequence[Node],
-    seeds: Sequence[Node],
+    seeds: Sequence[Node | Zero],
     sources: Sequence[Node],
 ) -> tuple[Cotangent, ...]:
     """The cotangent of each source, None where no path leads to it.
@@ -200,15 +200,18 @@ def _pull_back_call(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
     body: Graph = node.attrs["graph"]
     seeded = [at for at, part in enumerate(g) if part is not None]
     targets = [body.outputs[at] for at in seeded]
-    seeds = [param(f"d_{at}", body.outputs[at].type) for at in seeded]
-    found = vjp(body.nodes, targets=targets, seeds=seeds, sources=body.inputs)
+    # ZERO goes in as it is: 0 * -1 inside the body would be -0.0, which is not what
+    # the same operations give outside a call.
+    starts = [
+        ZERO if isinstance(g[at], Zero) else param(f"d_{at}", body.outputs[at].type)
+        for at in seeded
+    ]
+    found = vjp(body.nodes, targets=targets, seeds=starts, sources=body.inputs)
     ends = [part for part in found if isinstance(part, Node)]
     if not ends:
         return found
-    given = [
-        zeros(s.type) if isinstance(g[at], Zero) else g[at]
-        for at, s in zip(seeded, seeds, strict=True)
-    ]
+    seeds = [start for start in starts if isinstance(start, Node)]
+    given = [g[at] for at in seeded if isinstance(g[at], Node)]
     parts = iter(call_beside(node, f"{body.name}.vjp", seeds, given, ends))
     return tuple(next(parts) if isinstance(p, Node) else p for p in found)
 

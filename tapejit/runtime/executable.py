@@ -1,7 +1,10 @@
 """A Graph ready to run: arrays in, arrays out.
 
-An Executable runs the Graph that the passes make of the one it is given. It interprets:
-it runs the record of each operation through NumPy, in order, with nothing in between.
+An Executable runs what the passes make of the Graph it is given. If all of that can be
+native code, it is one native call, whose code may be on disk already: then no pass runs
+at all. If only parts can be, they are called among the operations that NumPy performs;
+and with native code switched off, NumPy performs them all.
+
 Functions know it by `run`, which takes and gives what the given Graph would, and by
 `failed_step`, which speaks of the given Graph too.
 
@@ -11,14 +14,20 @@ Start reading at `executable_for`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from tapejit.config import config
 from tapejit.errors import GraphError
 from tapejit.ir.graph import Graph
+from tapejit.ir.interpret import Program
 from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.passes.pipeline import VERSION, OnChange, optimise
 from tapejit.passes.rewriting import Sources
+from tapejit.passes.segments import Split
+
+Run = Callable[[list[Any]], list[Any]]
 
 
 class Executable:
@@ -26,26 +35,122 @@ class Executable:
 
     `run(arrays)` gives the outputs; the list is emptied, so that values can be freed.
     `graph` is what really runs: the same inputs and outputs, fewer Nodes in between.
+    `code` is the native code if that is all of it, `split` the parts if it is not.
     """
 
-    __slots__ = ("__weakref__", "_positions", "_program", "graph", "run")
-
     def __init__(self, graph: Graph, observe: OnChange | None = None) -> None:
-        sources: Sources = {}
-        self.graph = optimise(graph, sources=sources, observe=observe)
-        self._program = self.graph.program
-        self.run: Callable[[list[Any]], list[Any]] = self._program.run
-        # By number, not by Node: Graphs with the same digest share this, each with
-        # Nodes and lines of its own.
-        given = {node: at for at, node in enumerate(steps_of(graph))}
-        self._positions = tuple(
-            given[sources.get(node, node)] for node in steps_of(self.graph)
-        )
+        self.given = graph
+        self.code: Any = None
+        self.split: Split | None = None
+        self._observe = observe
+        self._optimised: tuple[Graph, Sources] | None = None
+        self._program: Program | None = None
+        self.is_native = config.current().native
+        self.run: Run
+        if self.is_native:
+            self.run = self._first_run
+        else:
+            self._program = self.graph.program
+            self.run = self._program.run
+
+    @property
+    def graph(self) -> Graph:
+        """What the passes made of the given Graph."""
+        return self._passed()[0]
+
+    def _passed(self) -> tuple[Graph, Sources]:
+        if self._optimised is None:
+            sources: Sources = {}
+            after = optimise(self.given, sources=sources, observe=self._observe)
+            self._optimised = after, sources
+        return self._optimised
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there will be native code, but is none yet."""
+        return self.run == self._first_run
+
+    def _first_run(self, arguments: list[Any]) -> list[Any]:
+        self.prepare()
+        return self.run(arguments)
+
+    def prepare(self) -> None:
+        """Have the native code ready."""
+        from tapejit.runtime import native
+
+        with native.COMPILING:
+            if not self.is_waiting:
+                return
+            self.code = self._whole_code()
+            if self.code is not None:
+                self.run = self._native_run(self.code.callable())
+                return
+            self.split = native.native_form(self.graph, symbol_for(self.given))
+            self._program = self.split.graph.program
+            self.run = self._program.run
+
+    def _whole_code(self) -> Any:
+        """The code of all of the Graph, None if it cannot be."""
+        from tapejit.runtime import native
+
+        digest = digest_of(self.given)
+        plain = all(native.is_plain(x.type) for x in self.given.outputs)
+        if digest is not None and plain and not self._optimised:
+            found = native.stored_code(self.given, digest)
+            if found is not None:
+                return found
+        whole = native.whole_graph(self.graph)
+        if whole is None:
+            return None
+        return native.code_for(whole, symbol_for(self.given), digest)
+
+    def _native_run(self, call: Callable[..., Any]) -> Run:
+        from tapejit.runtime.native import called
+
+        def run(arguments: list[Any]) -> list[Any]:
+            found = called(call, arguments)
+            if found is None:
+                self._program = self.graph.program
+                return self._program.run(arguments)
+            arguments.clear()
+            return found
+
+        return run
 
     def failed_step(self, error: BaseException) -> int | None:
         """Which of the given Graph's Nodes (literals not counted) raised `error`."""
-        step = self._program.failed_step(error)
-        return None if step is None else self._positions[step]
+        if self._program is None:
+            return None
+        failed = self._program.failed_node(error)
+        if self.split is not None and failed is not None:
+            segment = self.split.segments.get(failed)
+            if segment is not None:
+                failed = segment.program.failed_node(error)
+            if failed is not None:
+                failed = self.split.originals.get(failed, failed)
+        if failed is None:
+            return None
+        # By number, not by Node: Graphs with the same digest share this, each with
+        # Nodes and lines of its own.
+        node = self._passed()[1].get(failed, failed)
+        return steps_of(self.given).index(node)
+
+
+def digest_of(graph: Graph) -> str | None:
+    """The digest of a Graph, None if an attribute has no text."""
+    try:
+        return graph.digest
+    except GraphError:
+        return None
+
+
+def symbol_for(graph: Graph) -> str:
+    """A name that no other Graph's code has."""
+    digest = digest_of(graph)
+    return f"tj_{next(_anonymous)}" if digest is None else f"tj_{digest[:24]}"
+
+
+_anonymous = count()
 
 
 def steps_of(graph: Graph) -> list[Node]:
@@ -62,11 +167,10 @@ def executable_for(graph: Graph, observe: OnChange | None = None) -> Executable:
     The digest is that of the Graph as it was traced: whoever finds one has run no pass.
     `observe` is shown what each pass does to a Graph that is met for the first time.
     """
-    try:
-        key = f"{graph.digest}.{VERSION}"
-    except GraphError:
-        # An attribute that has no text: nobody can share it.
-        return Executable(graph, observe)
+    digest = digest_of(graph)
+    if digest is None:
+        return Executable(graph, observe)  # nobody can share it
+    key = f"{digest}.{VERSION}.{config.current().native}"
     found = EXECUTABLES.get(key)
     if found is None:
         found = EXECUTABLES.setdefault(key, Executable(graph, observe))

@@ -62,12 +62,23 @@ def over_square_root(function: Callable[[Any], Any], *known: Any) -> Any:
     return reduced
 
 
-def scaled_erfc(k: Any) -> Callable[[Any], Any]:
-    """(1 + 2x) exp(x²) erfc(x) in t = (x - k) / (x + k)."""
+def erfcx(x: Any) -> Any:
+    """exp(x²) erfc(x); far out by its asymptotic series."""
+    if x < 30:
+        return mp.exp(x * x) * mp.erfc(x)
+    total = term = mpf(1)
+    for n in range(1, 40):  # at 30, and farther out, the terms vanish by then
+        term *= -(2 * n - 1) / (2 * x * x)
+        total += term
+    return total / (x * ROOT_PI)
+
+
+def scaled_erfcx(c: Any) -> Callable[[Any], Any]:
+    """(x + c) erfcx(x) in t = (x - c) / (x + c), which is 1 where x is infinite."""
 
     def value(t: Any) -> Any:
-        x = k * (1 + t) / (1 - t)
-        return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+        x = c * (1 + t) / (1 - t)
+        return (x + c) * erfcx(x)
 
     return value
 
@@ -89,20 +100,79 @@ S_MAX = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
 QUARTER_PI = mp.pi / 4
 ONE_THIRD = mpf(1) / 3
 ROOT_PI = mp.sqrt(mp.pi)
-# The middle of erfc's map and its last argument that matters.
-ERFC_MIDDLE = {"F32": mpf("2.25"), "F64": mpf("3.75")}
-ERFC_LAST = {"F32": mpf("10.5"), "F64": mpf("27.5")}
+# The middle of erfcx's map.
+ERFCX_MIDDLE = {"F32": mpf("1.75"), "F64": mpf(3)}
+# How many coefficients have a second word.
+SECOND_WORDS = {"F32": {"erfcx": 2, "ndtri": 1}, "F64": {"erfcx": 3, "ndtri": 1}}
+ERF_LAST = {"F32": mpf(4), "F64": mpf(6)}  # from where on erf is 1
 
 
-def erfc_fit(name: str) -> Fit:
-    k, last, first = ERFC_MIDDLE[name], ERFC_LAST[name], mpf("0.49")
+def erfcx_fit(name: str) -> Fit:
+    c = ERFCX_MIDDLE[name]
+    says = f"(x + {c}) exp(x²) erfc(x) in (x - {c}) / (x + {c}), x >= 0"
+    return Fit(says, scaled_erfcx(c), mpf(-1), mpf(1), lambda t: mpf(1), extra=4)
+
+
+def log_erfc_fit(name: str) -> Fit:
+    last = ERF_LAST[name]
     return Fit(
-        f"(1 + 2x) exp(x²) erfc(x) in (x - {k}) / (x + {k}), x in [0.49, {last}]",
-        scaled_erfc(k),
-        (first - k) / (first + k),
-        (last - k) / (last + k),
-        lambda t: mpf(1),
+        f"log(erfc(x)) / x, x in [1, {last}]",
+        lambda x: mp.log(mp.erfc(x)) / x,
+        mpf(1),
+        last,
+        lambda x: x * mp.erfc(x),
+        extra=3,
     )
+
+
+# From where on the quantiles are computed from √w.
+NDTRI_MIDDLE = {"F32": mpf(5), "F64": mpf("1.5")}
+NDTRI_LAST = {"F32": mpf(104), "F64": mpf(746)}
+
+
+def upper_quantile(w: Any) -> tuple[Any, Any]:
+    """y and p with 4p (1 - p) = exp(-w) and Φ(-y) = p, by Halley's iteration."""
+    quarter = mp.exp(-w) / 4
+    p = 2 * quarter / (1 + mp.sqrt(1 - 4 * quarter))
+    large = -2 * mp.log(p)
+    y = mp.sqrt(large - mp.log(large * 2 * mp.pi)) if large > 4 else 5 * mp.sqrt(w) / 4
+    for _ in range(60):
+        density = mp.exp(-y * y / 2) / mp.sqrt(2 * mp.pi)
+        excess = (mp.erfc(y / mp.sqrt(2)) / 2 - p) / density
+        step = excess / (1 - y * excess / 2)
+        y += step
+        if abs(step) < mpf(10) ** -45:
+            break
+    return y, p
+
+
+def ndtri_fit(name: str) -> Fit:
+    def value(w: Any) -> Any:
+        y, p = upper_quantile(w)
+        return y / (1 - 2 * p)
+
+    last = NDTRI_MIDDLE[name]
+    says = f"y / (1 - 2p) in w = -log(4p (1 - p)), y the quantile of 1 - p, w <= {last}"
+    return Fit(says, value, mpf("1e-6"), last, lambda w: mpf("0.7"), extra=3)
+
+
+def ndtri_tail_map(name: str) -> tuple[Any, Any]:
+    """u = m / √w + n, from -1 to 1 on the far side; in 1/√w itself terms cancel."""
+    low, high = (1 / mp.sqrt(limits[name]) for limits in (NDTRI_LAST, NDTRI_MIDDLE))
+    return 2 / (high - low), -(high + low) / (high - low)
+
+
+def ndtri_tail_fit(name: str) -> Fit:
+    factor, offset = ndtri_tail_map(name)
+
+    def value(u: Any) -> Any:
+        inverse = (u - offset) / factor
+        return upper_quantile(1 / inverse**2)[0] * inverse
+
+    first, last = NDTRI_MIDDLE[name], NDTRI_LAST[name]
+    says = f"y / √w in u = m / √w + n, w in [{first}, {last}], u in [-1, 1]"
+    extra = {"F32": 3, "F64": 20 - 53}[name]
+    return Fit(says, value, mpf(-1), mpf(1), lambda u: mpf(1), extra)
 
 
 FITS: dict[str, Callable[[str], Fit]] = {
@@ -127,6 +197,20 @@ FITS: dict[str, Callable[[str], Fit]] = {
         S_MAX**2 * mpf("1.001"),
         lambda z: z * z,
         extra=13,
+    ),
+    "log1p": lambda name: Fit(
+        "(atanh(√z)/√z - 1) / z, z <= 1/9",
+        over_square_root(mp.atanh, 1),
+        mpf(0),
+        mpf(1) / 9 * mpf("1.001"),
+        lambda z: z,
+    ),
+    "tanh": lambda name: Fit(
+        "(tanh(√z)/√z - 1) / z, z <= 0.55²",
+        over_square_root(mp.tanh, 1),
+        mpf(0),
+        mpf("0.55") ** 2,
+        lambda z: z,
     ),
     "sin": lambda name: Fit(
         "(sin(√z)/√z - 1) / z, z <= (π/4)²",
@@ -164,13 +248,16 @@ FITS: dict[str, Callable[[str], Fit]] = {
         lambda z: z,
     ),
     "erf": lambda name: Fit(
-        "(erf(√z)/√z - 2/√π) / z, z <= 1",
-        over_square_root(mp.erf, 2 / ROOT_PI),
+        "erf(√z)/√z - 1, z <= 1",
+        lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
         mpf(0),
         mpf(1),
-        lambda z: z,
+        lambda z: mpf(1),
     ),
-    "erfc": erfc_fit,
+    "log_erfc": log_erfc_fit,
+    "erfcx": erfcx_fit,
+    "ndtri": ndtri_fit,
+    "ndtri_tail": ndtri_tail_fit,
     "stirling": lambda name: Fit(
         "z (log Γ(z) - (z - ½)(log z - 1) - ½ log 2π + ½) in 1/z², z >= 8",
         stirling_rest,
@@ -225,10 +312,11 @@ WORDS: dict[str, tuple[Any, int]] = {
     "quarter_pi": (mp.pi / 4, 2),
     "pi": (mp.pi, 2),
     "two_over_pi": (2 / mp.pi, 1),
-    "two_over_root_pi": (2 / ROOT_PI, 2),
     "stirling_constant": (mp.log(2 * mp.pi) / 2 - mpf("0.5"), 2),
     "root_of_digamma": (DIGAMMA_ROOT, 2),
     "third": (ONE_THIRD, 2),
+    "root_two_over_pi": (mp.sqrt(2 / mp.pi), 2),
+    "root_two": (mp.sqrt(2), 2),
 }
 
 
@@ -283,10 +371,16 @@ def numbers(name: str) -> dict[str, Any]:
             if error(fit, coefficients) < mpf(2) ** -(precision + fit.extra):
                 break
         found[field] = tuple(rounded(value, code) for value in coefficients)
+        if field in SECOND_WORDS[name]:
+            wanted = coefficients[: SECOND_WORDS[name][field]]
+            pairs = [words(value, 2, code) for value in wanted]
+            found[f"{field}_low"] = tuple(low for _, low in pairs)
     for field, (value, count) in WORDS.items():
         found[field] = words(value, count, code)
-    found["erfc_middle"] = float(ERFC_MIDDLE[name])
-    found["erfc_last"] = float(ERFC_LAST[name])
+    found["erfcx_middle"] = float(ERFCX_MIDDLE[name])
+    found["ndtri_map"] = tuple(rounded(x, code) for x in ndtri_tail_map(name))
+    found["ndtri_middle"] = float(NDTRI_MIDDLE[name])
+    found["erf_last"] = float(ERF_LAST[name])
     return found
 
 

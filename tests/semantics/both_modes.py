@@ -24,11 +24,13 @@ arguments, the same ones each time, so that every run starts from the same state
 - captured: decorated with all arguments reached by closure, traced and run again;
 - nested: called by another decorated function, traced and run again;
 - eagerly: decorated, under `run_functions_eagerly(True)`;
+- natively: decorated, as native code; one program in five, all with `--full`;
 
 and compares with the plain run, bit for bit: values, dtypes, structure, what is None,
 the final values of variables, warnings, and the class and text of what is raised (then
-a decorated call must have left all variables as they were). What the test itself
-expects is compared with the plain run:
+a decorated call must have left all variables as they were). Values of native code need
+not have the same bits: they are judged as `COMPOSED`. What the test itself expects is
+compared with the plain run:
 
     expected=   the result: numbers, arrays (their dtype counts), None, in a structure
     variables=  the final values of the variables, in the order of the arguments
@@ -75,7 +77,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from agreement import EXACT, assert_agrees
+from agreement import COMPOSED, EXACT, assert_agrees
 
 import tapejit as tj
 from tapejit import tree
@@ -83,11 +85,14 @@ from tapejit.api import dispatch, variable
 from tapejit.structure import LEAF
 from tapejit.types import is_differentiable
 
+from .native_sample import SAMPLE
+
 Program = Callable[..., Any]
 Setup = Callable[[], Any]
 
 UNSAID: Any = object()  # the test says nothing of what it expects
 
+# Besides, a sample of the programs runs "natively".
 MODES = ("decorated", "captured", "nested", "eagerly")
 
 
@@ -203,8 +208,9 @@ def both_modes(
     for mode in modes:
         getattr(runner, mode)(setup, plain)
     if "decorated" in modes:
-        for at, other in enumerate(also):
-            runner.another(other, f"call on setup {at} of `also`")
+        runner.others(also)
+        if SAMPLE.takes_next():
+            runner.natively(setup, plain, also)
     return plain
 
 
@@ -226,6 +232,7 @@ class Runner:
         self.same_place = same_place
         self.traces = traces
         self.op_class = op_class
+        self.prefix = ""
         self.function = tj.function(program)
 
     def plain(self, setup: Setup) -> Outcome:
@@ -248,6 +255,10 @@ class Runner:
             has_new = bool(variables_among(args)) and not self.runs_eagerly
             count = self.function.trace_count
             assert self.traces <= count <= self.traces + has_new, f"{count} traces"
+
+    def others(self, setups: Sequence[Setup]) -> None:
+        for at, setup in enumerate(setups):
+            self.another(setup, f"call on setup {at} of `also`")
 
     def another(self, setup: Setup, name: str) -> None:
         """One more call of the decorated function, on other values."""
@@ -306,6 +317,16 @@ class Runner:
         finally:
             tj.run_functions_eagerly(was_eager)
 
+    def natively(
+        self, setup: Setup, plain: Outcome, also: Sequence[Setup] = ()
+    ) -> None:
+        with tj.config.override(native=True):
+            options = (self.runs_eagerly, self.same_place, self.traces, COMPOSED)
+            native = Runner(self.program, self.find, *options)
+            native.prefix = "native code, "
+            native.decorated(setup, plain)
+            native.others(also)
+
     def compare(
         self,
         mode: str,
@@ -316,6 +337,7 @@ class Runner:
         again: bool = False,
     ) -> None:
         """Fail unless a run did what the plain one did."""
+        mode = self.prefix + mode
         self.compare_errors(mode, got, plain)
         is_silent = not got.notes and not got.warnings
         if plain.error is None or not (again and is_silent):
@@ -399,6 +421,12 @@ def tape_around(
     assert function.trace_count <= usual, "a tape around a call does not retrace"
     got = _derivatives(program, setup, find, order, warns, is_captured=True)
     same_structure("captured", got, plain, op_class)
+    if SAMPLE.takes_next():
+        with tj.config.override(native=True):
+            function = tj.function(program)
+            for call in ("traced under tapes", "run again under tapes"):
+                got = _derivatives(function, setup, find, order, warns)
+                same_structure(f"native code, {call}", got, plain, COMPOSED)
     return plain
 
 

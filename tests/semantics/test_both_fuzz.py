@@ -192,3 +192,25 @@ def test_s38_and_so_do_tapes_around_them(full: bool) -> None:
     @for_all(scripts, full, examples=25)
     def check(script: Any) -> None:
         tape_around(program_of(script), setup, warns=None, op_class=COMPOSED)
+
+
+def test_s38_a_vanishing_gradient_through_a_call_is_a_plain_zero() -> None:
+    """Not -0.0, which zeros multiplied by the other factor inside the call would be."""
+    taken = [("call", "multiply", 0, 1), ("operate", "floor", 4, 0)]
+    script = ((False, False, False), [("enter", 0), ("enter", 0), *taken])
+    plain = tape_around(program_of(script), setup, warns=None, op_class=COMPOSED)
+    by_v, by_w, *_ = plain[-1][-1]
+    assert [x.numpy().tobytes() for x in (by_v, by_w)] == [bytes(8), bytes(8)]
+
+
+def test_s38_a_vanishing_tangent_through_a_call_is_a_plain_zero() -> None:
+    """A call within a traced function is inlined, one from plain Python is not."""
+
+    def tangent(product: Any) -> bytes:
+        with tj.ForwardAccumulator([x], [tj.asarray([1.0, 1.0])]) as accumulator:
+            y = product(tj.floor(x), tj.asarray([1.5, -1.0]))
+        return bytes(accumulator.jvp(y).numpy())
+
+    x = tj.asarray([0.5, 2.0])
+    called = tj.function(OPERATIONS["multiply"])
+    assert tangent(called) == tangent(OPERATIONS["multiply"]) == bytes(8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ import tapejit as tj
 from tapejit.api.tensor import TracedTensor
 
 from .both_modes import both_modes, note, note_error, tape_around, ways
+from .native_sample import SAMPLE
 
 
 def is_traced(x: Any) -> bool:
@@ -66,6 +68,53 @@ def test_in_each_mode(mode: str) -> None:
     with pytest.raises(AssertionError, match=f"{mode}.*traces.* is not "):
         both_modes(lambda v: program(v), variable, modes=[mode])
     both_modes(lambda v: program(v), variable, modes=["eagerly"])
+
+
+def is_native(x: Any) -> bool:
+    """What no program should ask either."""
+    return tj.config.native
+
+
+IN_NATIVE_CODE = {
+    "value": lambda x: x * (2.0 if is_native(x) else 3.0),
+    "sign of zero": lambda x: x * (-0.0 if is_native(x) else 0.0),
+    "NaN": lambda x: x * (np.nan if is_native(x) else 1.0),
+    "dtype": lambda x: x.astype("float64" if is_native(x) else "float32"),
+    "None": lambda x: None if is_native(x) else x * 1.0,
+    "error": lambda x: raise_error(KeyError()) if is_native(x) else x * 1.0,
+}
+
+
+@pytest.mark.parametrize("name", IN_NATIVE_CODE)
+def test_a_difference_in_native_code_is_found(name: str) -> None:
+    with pytest.raises(AssertionError, match="native code"):
+        both_modes(IN_NATIVE_CODE[name], scalar, modes=["natively"])
+
+
+def test_a_difference_of_native_gradients_is_found() -> None:
+    SAMPLE.begin("all of them", one_in=1)
+    with pytest.raises(AssertionError, match="native code"):
+        tape_around(IN_NATIVE_CODE["value"], scalar)
+
+
+def test_native_code_may_differ_in_last_bits() -> None:
+    program = lambda x: x * (1.0000001 if is_native(x) else 1.0)
+    both_modes(program, scalar, expected=3.0, modes=["natively"])
+
+
+def test_one_program_in_five_runs_natively_and_all_with_the_option(full: bool) -> None:
+    seen: list[bool] = []
+
+    def program(x: Any) -> Any:
+        seen.append(tj.config.native)
+        return x * 1.0
+
+    for at in range(10):
+        both_modes(lambda x, at=at: program(x + at), scalar)
+        seen.append(False)
+    natively = sum(was and not before for before, was in itertools.pairwise(seen))
+    assert natively == (10 if full else 2)
+    assert not tj.config.native
 
 
 def test_final_values_of_variables_are_compared() -> None:

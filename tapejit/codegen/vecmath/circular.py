@@ -10,7 +10,7 @@ Start reading at `sin`.
 from __future__ import annotations
 
 from tapejit.codegen.vecmath.numbers import table_of
-from tapejit.codegen.vecmath.pairs import Pair, choose, divide, fast_two_sum
+from tapejit.codegen.vecmath.pairs import Pair, choose, divide, fast_two_sum, times
 from tapejit.codegen.vecmath.reduction import reduce
 from tapejit.codegen.vector import Builder, Vector
 
@@ -53,6 +53,25 @@ def tan(b: Builder, x: Vector) -> Vector:
     return b.select(b.abs(x) < small(b), x, b.select(is_odd, -found, found))
 
 
+def sinc(b: Builder, x: Vector) -> Vector:
+    """sin(πx) / (πx), 1 at 0, and 0 at the other integers.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(sinc, 0.5)
+    0.6366197723675814
+    """
+    magnitude = b.abs(x)
+    sine = half_turn(b, magnitude)[0]
+    last = 2.0**b.format.precision  # from here on all numbers are integers
+    bounded = b.select(magnitude > last, last, magnitude)
+    bottom = times(b, Pair(bounded, b.constant(0.0)), table_of(b).pi)
+    found = divide(b, sine, bottom).total()
+    half = 0.5 * b.floor(magnitude)
+    is_odd = half.ne(b.floor(half)) & found.ne(0.0)
+    found = b.select(is_odd, -found, found)
+    return b.select(magnitude < small(b) * small(b), 1.0, found)
+
+
 def small(b: Builder) -> float:
     """Below this an odd function with slope 1 at 0 is its argument."""
     return 2.0 ** -(b.format.precision // 2 + 1)
@@ -81,3 +100,17 @@ def cos_pair(b: Builder, r: Pair) -> Pair:
     near = 1 - half
     low = (1 - near) - half - b.fma(r.high, r.low, 0.5 * z_low)
     return fast_two_sum(near, b.fma(z * z, b.polynomial(z, table_of(b).cos), low))
+
+
+def half_turn(b: Builder, magnitude: Vector) -> tuple[Pair, Pair, Vector, Vector]:
+    """|sin πa|, |cos πa|, the fraction of a, and whether that is beyond 1/2."""
+    fraction = magnitude - b.floor(magnitude)
+    is_second = fraction > 0.5
+    folded = b.select(is_second, 1 - fraction, fraction)
+    is_steep = folded > 0.25
+    part = b.select(is_steep, 0.5 - folded, folded)
+    angle = times(b, Pair(part, b.constant(0.0)), table_of(b).pi)
+    sine, cosine = sin_pair(b, angle), cos_pair(b, angle)
+    first = choose(b, is_steep, cosine, sine)
+    second = choose(b, is_steep, sine, cosine)
+    return first, second, fraction, is_second

@@ -1,27 +1,46 @@
-"""The error function and its complement.
+"""The error function, its complement, and the normal distribution's functions.
 
-Below 1, erf x = x P(x²) with the first coefficient in two words. Beyond, erfc x is
-exp(-x²) / (1 + 2x) times a function that is nearly constant, and a polynomial in
-(x - c) / (x + c): one polynomial for all x, since that maps them to one interval
-(Shepherd and Laframboise's idea). erfc keeps every factor in two words; erf = 1 - erfc
-needs less.
+Below 1, erf x = x P(x²) with the first coefficient in two words; beyond, 1 - erfc x
+with erfc x = exp(x Q(x)), whose errors count little.
 
-Start reading at `erf`.
+The others come from erfcx x = exp(x²) erfc x, which falls like 1/x: x + c times it is a
+polynomial in t = (x - c) / (x + c), one for all x from 0 to infinity (Shepherd and
+Laframboise's idea), and one division gives both. Exponentials take x² in two words.
+
+Start reading at `erf`, then `erfcx_pair`.
 """
 
 from __future__ import annotations
 
-from tapejit.codegen.vecmath.exponentials import exp, exp_of_pair, scaled
-from tapejit.codegen.vecmath.numbers import table_of
+import functools
+import itertools
+import math
+from fractions import Fraction
+
+from tapejit.codegen.vecmath.exponentials import (
+    LN2,
+    exp_parts,
+    expm1_parts,
+    exponent_bounds,
+    lowered,
+    lowest,
+    scaled,
+)
+from tapejit.codegen.vecmath.logarithms import log_reduced, split
+from tapejit.codegen.vecmath.numbers import numbers_of, table_of
 from tapejit.codegen.vecmath.pairs import (
     Pair,
+    choose,
     divide,
     fast_two_sum,
     multiply,
+    times,
     two_product,
     two_sum,
 )
-from tapejit.codegen.vector import Builder, Vector
+from tapejit.codegen.vector import Builder, Format, Vector
+
+ROOT_PI = math.sqrt(math.pi)
 
 
 def erf(b: Builder, x: Vector) -> Vector:
@@ -31,13 +50,14 @@ def erf(b: Builder, x: Vector) -> Vector:
     >>> value_of(erf, 0.5)
     0.5204998778130465
     """
+    table = table_of(b)
     magnitude = b.abs(x)
-    last = 6.0 if b.format.bits == 64 else 4.0
-    bounded = b.select(magnitude > last, last, magnitude)
-    factor = smooth_factor(b, bounded)
-    rest = exp(b, -(bounded * bounded)) * factor.total()
-    far = 1 - rest / b.fma(bounded, 2.0, 1.0)
-    return b.copysign(b.select(magnitude < 1, near_zero(b, magnitude).total(), far), x)
+    bounded = bounded_by(b, magnitude, table.erf_last)
+    k, p = exp_parts(b, bounded * b.polynomial(bounded, table.log_erfc))
+    far = 1 - p * b.power_of_two(k)
+    z = bounded * bounded
+    near = b.fma(bounded, b.polynomial(z, table.erf), bounded)
+    return b.copysign(b.select(magnitude < 1, near, far), x)
 
 
 def erfc(b: Builder, x: Vector) -> Vector:
@@ -45,36 +65,162 @@ def erfc(b: Builder, x: Vector) -> Vector:
 
     >>> from tapejit.codegen.host import value_of
     >>> value_of(erfc, 25.0)
-    8.300172571196522e-274
+    8.300172571196523e-274
     """
-    table = table_of(b)
+    magnitude = bounded_by(b, b.abs(x), (-lowest(b)) ** 0.5)
+    square = two_product(b, magnitude, -magnitude)
+    far = tail(b, square, erfcx_pair(b, magnitude))
+    return b.select(x < 0, 2 - far, far)
+
+
+def ndtr(b: Builder, x: Vector) -> Vector:
+    """The normal distribution function Φ(x) = erfc(-x/√2) / 2.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(ndtr, -38.0)
+    2.88542835e-316
+    """
+    magnitude = bounded_by(b, b.abs(x), (-2 * lowest(b)) ** 0.5)
+    high, low = erfcx_pair(b, magnitude, is_normal=True)
+    far = normal_tail(b, magnitude, Pair(0.5 * high, 0.5 * low))
+    return b.select(x < 0, far, 1 - far)
+
+
+def normal_tail(b: Builder, x: Vector, factor: Pair) -> Vector:
+    """Φ(-x) = exp(-x²/2) times the factor, for x >= 0."""
+    x = bounded_by(b, x, (-2 * lowest(b)) ** 0.5)
+    return tail(b, two_product(b, x, -0.5 * x), factor)
+
+
+def bounded_by(b: Builder, x: Vector, last: float) -> Vector:
+    """`x`, or `last` where it is beyond."""
+    return b.select(x > last, last, x)
+
+
+def tail(b: Builder, exponent: Pair, factor: Pair) -> Vector:
+    """exp(exponent) times the factor."""
+    k, q = expm1_parts(b, exponent.high, exponent.low)
+    decay = fast_two_sum(1.0, q)
+    return lowered(b, multiply(b, decay, factor).total(), k)
+
+
+def erfcx_pair(b: Builder, x: Vector, is_normal: bool = False) -> Pair:
+    """erfcx(x), or erfcx(x/√2) if `is_normal`, for x >= 0.
+
+    To first order with what the quotient 1 / (x + c) and t = 1 - 2c / (x + c) lose;
+    the last steps of the polynomial, whose terms cancel for large x, in two words.
+    """
+    c, numbers, lows = erfcx_numbers(b.format, is_normal)
+    bottom = two_sum(c, x)
+    inverse = 1 / bottom.high
+    rest = b.fma(-inverse, bottom.low, b.fma(-inverse, bottom.high, 1.0))
+    share = two_product(b, inverse, 2 * c)
+    t, t_low = fast_two_sum(1.0, -share.high)  # a share beyond 1 loses nothing
+    t_low = t_low - b.fma(share.high, rest, share.low)
+
+    top = b.polynomial(t, numbers[len(lows) :])
+    top_low = b.constant(0.0)
+    for number, second in zip(
+        reversed(numbers[: len(lows)]), reversed(lows), strict=True
+    ):
+        following = b.fma(t, top, number)
+        lost = b.fma(t, top, number - following)
+        top, top_low = following, b.fma(t, top_low, lost + second)
+    terms = 2 if b.format.bits == 32 else 4  # the rest hardly changes a correction
+    slope = [n * number for n, number in enumerate(numbers[1 : terms + 1], 1)]
+    top_low = b.fma(b.polynomial(t, slope), t_low, top_low)
+    high, low = two_product(b, top, inverse)
+    return Pair(high, b.fma(high, rest, b.fma(top_low, inverse, low)))
+
+
+@functools.cache
+def erfcx_numbers(
+    form: Format, is_normal: bool
+) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """The middle of the map, the coefficients and the second words of the first ones.
+
+    All are √2 times larger if x is to be divided by √2.
+    """
+    table = numbers_of(form)
+    factor = sum(map(Fraction, table.root_two)) if is_normal else Fraction(1)
+    seconds = itertools.chain(table.erfcx_low, itertools.repeat(0.0))
+    exact = [
+        factor * (Fraction(first) + Fraction(second))
+        for first, second in zip(table.erfcx, seconds, strict=False)
+    ]
+    highs = [form.round(float(number)) for number in exact]
+    lows = [
+        form.round(float(number - Fraction(high)))
+        for number, high in zip(exact, highs, strict=True)
+    ]
+    middle = form.round(float(factor * Fraction(table.erfcx_middle)))
+    return middle, tuple(highs), tuple(lows[: len(table.erfcx_low)])
+
+
+def erfcx(b: Builder, x: Vector) -> Vector:
+    """exp(x²) erfc x, which falls like 1 / (√π x).
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(erfcx, 1e10)
+    5.641895835477563e-11
+    """
     magnitude = b.abs(x)
-    bounded = b.select(magnitude > table.erfc_last, table.erfc_last, magnitude)
+    far = 2.0 ** (b.format.precision // 2 + 4)
+    factor = erfcx_pair(b, bounded_by(b, magnitude, far))
+    right = b.select(magnitude > far, 1 / ROOT_PI / x, factor.total())
+
+    # On the left 2 exp(x²) is added, which becomes infinite.
+    bounded = bounded_by(b, magnitude, (exponent_bounds(b)[1] * LN2) ** 0.5)
     square = two_product(b, bounded, bounded)
-    k, decay = exp_of_pair(b, Pair(-square.high, -square.low))
-    top = multiply(b, decay, smooth_factor(b, bounded))
-    quotient = divide(b, top, two_sum(1.0, bounded + bounded))
-    far = scaled(b, quotient.total(), k)
-    far = b.select(x < 0, 2 - far, far)
-
-    inner = near_zero(b, x)
-    near = fast_two_sum(1.0, -inner.high)
-    near_value = near.high + (near.low - inner.low)
-    return b.select(magnitude < 0.5, near_value, far)
+    k, q = expm1_parts(b, square.high, square.low)
+    grown = fast_two_sum(1.0, q)
+    high, low = scaled(b, grown.high, k + 1), scaled(b, grown.low, k + 1)
+    left = (high - factor.high) + (low - factor.low)
+    return b.select(x < 0, left, right)
 
 
-def near_zero(b: Builder, x: Vector) -> Pair:
-    """erf x for |x| < 1."""
-    table = table_of(b)
-    z = x * x
-    first = two_product(b, x, table.two_over_root_pi[0])
-    second = b.fma(z, b.polynomial(z, table.erf), table.two_over_root_pi[1])
-    return Pair(first.high, b.fma(x, second, first.low))
+def log_ndtr(b: Builder, x: Vector) -> Vector:
+    """log Φ(x); on the left -x²/2 and the logarithm of what Φ is beside exp(-x²/2).
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(log_ndtr, -1e10)
+    -5e+19
+    """
+    magnitude = bounded_by(b, b.abs(x), 2.0 ** (b.format.max_exponent - 1))
+    high, low = erfcx_pair(b, magnitude, is_normal=True)
+    factor = Pair(0.5 * high, 0.5 * low)
+    right = -normal_tail(b, magnitude, factor)
+    is_left = x < 0
+    left = fast_two_sum(factor.high, factor.low)
+    whole = b.select(is_left, left.high, 1 + right)
+    extra = b.select(is_left, left.low / left.high, 0.0)
+    k, m = split(b, whole)
+    # On the right m is 1 - tail, or twice that; less 1 either is exact.
+    near = b.select(k.eq(0.0), right, 1 + 2 * right)
+    logarithm = log_reduced(b, k, b.select(is_left, m - 1, near), extra)
+    found = b.select(is_left, b.fma(x * -0.5, x, logarithm), -b.abs(logarithm))
+    return b.select(x.eq(x), found, x)
 
 
-def smooth_factor(b: Builder, x: Vector) -> Pair:
-    """(1 + 2x) exp(x²) erfc x, for x from 0.49."""
-    table = table_of(b)
-    t = (x - table.erfc_middle) / (x + table.erfc_middle)
-    first, *others = table.erfc
-    return fast_two_sum(first, t * b.polynomial(t, others))
+def log_ndtr_slope(b: Builder, x: Vector) -> Vector:
+    """φ(x) / Φ(x), the slope of log Φ; far to the left -x.
+
+    >>> from tapejit.codegen.host import value_of
+    >>> value_of(log_ndtr_slope, -1e10)
+    10000000000.0
+    """
+    magnitude = b.abs(x)
+    far = 2.0 ** (b.format.precision // 2 + 4)
+    factor = erfcx_pair(b, bounded_by(b, magnitude, far), is_normal=True)
+    bounded = bounded_by(b, magnitude, (-2 * lowest(b)) ** 0.5)
+    square = two_product(b, bounded, -0.5 * bounded)
+    k, q = expm1_parts(b, square.high, square.low)
+    decay = fast_two_sum(1.0, q)
+    tail_value = lowered(b, multiply(b, decay, factor).total(), k)
+    is_left = x < 0
+    one, none = b.constant(1.0), b.constant(0.0)
+    top = choose(b, is_left, Pair(one, none), decay)
+    bottom = choose(b, is_left, factor, fast_two_sum(2.0, -tail_value))
+    ratio = times(b, divide(b, top, bottom), table_of(b).root_two_over_pi)
+    found = lowered(b, ratio.total(), b.select(is_left, b.integer(0), k))
+    return b.select(x < -far, -x, found)

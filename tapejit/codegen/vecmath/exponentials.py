@@ -7,7 +7,8 @@ last bits of a sum, so it is an integer for every x, NaN included. 2^k is multip
 two steps, since k itself may exceed the exponents of normal numbers; only the last
 step rounds, when the result is subnormal.
 
-Where a difference would cancel (expm1, tanh), exp(r) - 1 is kept as a Pair.
+Where a difference would cancel (expm1), exp(r) - 1 is kept as a Pair. `exp_parts` and
+what is made of it keep one word: right to 1 ULP, in two thirds of the time.
 
 Start reading at `exp`.
 """
@@ -20,7 +21,6 @@ from tapejit.codegen.vecmath.numbers import table_of
 from tapejit.codegen.vecmath.pairs import (
     Pair,
     choose,
-    divide,
     fast_two_sum,
     two_sum,
 )
@@ -36,11 +36,48 @@ def exp(b: Builder, x: Vector) -> Vector:
     >>> value_of(exp, 1.0)
     2.718281828459045
     """
+    if b.format.bits == 32:
+        k, p = exp_parts(b, clamped(b, x))
+        return scaled(b, p, k)
     # What 1 + r and k ln 2 lose is added last: a tenth of the time for e^1 = e.
     k, (r, low) = reduced_pair(b, clamped(b, x))
     start = fast_two_sum(1.0, r)
     rest = b.fma(r * r, b.polynomial(r, table_of(b).exp), start.low + low)
     return scaled(b, start.high + rest, k)
+
+
+def exp_parts(
+    b: Builder, x: Vector, low: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """k and p with e^(x + low) = 2^k p, p to 1 ULP: no word is kept beside r."""
+    k, q = expm1_parts(b, x, low)
+    return k, 1 + q
+
+
+def expm1_parts(
+    b: Builder, x: Vector, low: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """k and q with e^(x + low) = 2^k (1 + q)."""
+    n, k, r = reduced(b, x)
+    r = b.fma(n, -table_of(b).ln2[1], r if low is None else r + low)
+    return k, b.fma(r * r, b.polynomial(r, table_of(b).exp), r)
+
+
+def exp_of_negative(b: Builder, x: Vector, low: Vector | None = None) -> Vector:
+    """e^(x + low) for x <= 0 to 1 ULP."""
+    k, p = exp_parts(b, b.select(x < lowest(b), lowest(b), x), low)
+    return lowered(b, p, k)
+
+
+def lowest(b: Builder) -> float:
+    """Where e^x is 0, and all below."""
+    return exponent_bounds(b)[0] * LN2
+
+
+def lowered(b: Builder, x: Vector, k: Vector) -> Vector:
+    """x 2^k for k <= 0, as x 2^(k + h) 2^-h: the first factor is a normal number."""
+    half = (b.format.max_exponent + 1) // 2
+    return x * b.power_of_two(k + half) * 2.0**-half
 
 
 def exp2(b: Builder, x: Vector) -> Vector:
@@ -136,17 +173,20 @@ def expm1(b: Builder, x: Vector) -> Vector:
 
 
 def tanh(b: Builder, x: Vector) -> Vector:
-    """The hyperbolic tangent: t / (t + 2) with t = e^(2|x|) - 1.
+    """The hyperbolic tangent: 1 - 2 / (e^(2|x|) + 1), near 0 by its own polynomial.
 
     >>> from tapejit.codegen.host import value_of
     >>> value_of(tanh, 0.5)
-    0.46211715726000974
+    0.4621171572600098
     """
-    magnitude = b.clamp(b.abs(x), 0.0, (b.format.precision + 4) * LN2 / 2)
-    top = expm1_pair(b, magnitude + magnitude)
-    bottom = two_sum(2, top.high)
-    quotient = divide(b, top, Pair(bottom.high, bottom.low + top.low))
-    return b.copysign(quotient.total(), x)
+    magnitude = b.abs(x)
+    z = magnitude * magnitude
+    small = b.fma(magnitude * z, b.polynomial(z, table_of(b).tanh), magnitude)
+    last = (b.format.precision + 4) * LN2 / 2
+    bounded = b.select(magnitude > last, last, magnitude)
+    k, p = exp_parts(b, bounded + bounded)
+    large = 1 - 2 / b.fma(p, b.power_of_two(k), 1.0)
+    return b.copysign(b.select(magnitude < 0.55, small, large), x)
 
 
 def half_exp(b: Builder, magnitude: Vector) -> Vector:
@@ -188,6 +228,10 @@ def sigmoid(b: Builder, x: Vector) -> Vector:
     >>> value_of(sigmoid, -700.0)
     9.85967654375977e-305
     """
-    small = exp(b, -b.abs(x))
-    top = Pair(b.select(x < 0, small, 1.0), b.constant(0.0))
-    return divide(b, top, fast_two_sum(1.0, small)).total()
+    small = exp_of_negative(b, -b.abs(x))
+    bottom = fast_two_sum(1.0, small)
+    near = small / bottom.high
+    # What the quotient and the sum have lost; 1 / (1 + small) is 1 - near.
+    rest = b.fma(-near, bottom.low, b.fma(-near, bottom.high, small))
+    found = b.fma(rest, 1 - near, near)
+    return b.select(x < 0, found, 1 - found)

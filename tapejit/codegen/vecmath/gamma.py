@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tapejit.codegen.vecmath.circular import cos_pair, sin_pair
+from tapejit.codegen.vecmath.circular import half_turn
 from tapejit.codegen.vecmath.logarithms import log_of_pair, plus_exponent, split_any
 from tapejit.codegen.vecmath.numbers import INFINITY, NAN, table_of
 from tapejit.codegen.vecmath.pairs import (
@@ -181,17 +181,3 @@ def log_of(b: Builder, x: Pair) -> Pair:
     low = b.select(x.low.eq(0.0), 0.0, x.low * b.power_of_two(-integer))
     f = two_sum(m - 1, low)
     return plus_exponent(b, k, log_of_pair(b, f))
-
-
-def half_turn(b: Builder, magnitude: Vector) -> tuple[Pair, Pair, Vector, Vector]:
-    """|sin πa|, |cos πa|, the fraction of a, and whether that is beyond 1/2."""
-    fraction = magnitude - b.floor(magnitude)
-    is_second = fraction > 0.5
-    folded = b.select(is_second, 1 - fraction, fraction)
-    is_steep = folded > 0.25
-    part = b.select(is_steep, 0.5 - folded, folded)
-    angle = times(b, Pair(part, b.constant(0.0)), table_of(b).pi)
-    sine, cosine = sin_pair(b, angle), cos_pair(b, angle)
-    first = choose(b, is_steep, cosine, sine)
-    second = choose(b, is_steep, sine, cosine)
-    return first, second, fraction, is_second

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from tapejit.codegen.vecmath import coefficients
 from tapejit.codegen.vecmath.table import Table
-from tapejit.codegen.vector import Builder
+from tapejit.codegen.vector import Builder, Format
 
 
 def table_of(b: Builder) -> Table:
     """The polynomials and constants of the Builder's format."""
-    return coefficients.F32 if b.format.bits == 32 else coefficients.F64
+    return numbers_of(b.format)
+
+
+def numbers_of(form: Format) -> Table:
+    """The polynomials and constants of a format."""
+    return coefficients.F32 if form.bits == 32 else coefficients.F64
 
 
 INFINITY = float("inf")

@@ -17,13 +17,20 @@ class Table:
     exp: Numbers
     log: Numbers
     log_pair: Numbers
+    log1p: Numbers
+    tanh: Numbers
     sin: Numbers
     cos: Numbers
     asin: Numbers
     atan: Numbers
     sinh: Numbers
     erf: Numbers
-    erfc: Numbers
+    log_erfc: Numbers
+    erfcx: Numbers
+    erfcx_low: Numbers
+    ndtri: Numbers
+    ndtri_low: Numbers
+    ndtri_tail: Numbers
     stirling: Numbers
     gammaln_one: Numbers
     gammaln_two: Numbers
@@ -38,9 +45,12 @@ class Table:
     quarter_pi: Numbers
     pi: Numbers
     two_over_pi: Numbers
-    two_over_root_pi: Numbers
     stirling_constant: Numbers
     root_of_digamma: Numbers
     third: Numbers
-    erfc_middle: float
-    erfc_last: float
+    root_two_over_pi: Numbers
+    root_two: Numbers
+    erfcx_middle: float
+    ndtri_map: Numbers
+    ndtri_middle: float
+    erf_last: float

@@ -1,0 +1,337 @@
+"""A place in a function of a kernel: positions, memory and widths of vectors.
+
+A `Cursor` knows where the function has got to (`builder`), the number of the current
+iteration of each loop around it (`indices`), and how to reach memory: the entries of the
+table, private memory of the call, the arena. Values are vectors, of the kernel's width or
+of one lane; `together` makes them equally wide.
+
+Start reading at `Cursor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+
+from tapejit.codegen import lanes
+from tapejit.ir.node import OPS
+from tapejit.passes.fusion.index import Affine, Axis
+from tapejit.passes.fusion.plan import Kernel, Plan, Storage
+from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.types import DType
+
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+POINTER = ir.PointerType()
+INT64: Final = np.dtype(np.int64)
+ON_STACK: Final = 1 << 15  # bytes; what is larger is in the arena
+
+
+def number(value: int) -> Any:
+    """A position."""
+    return ir.Constant(I64, value)
+
+
+class Layout:
+    """Which entry of the table points to what."""
+
+    def __init__(self, inputs: int, outputs: int, constants: Sequence[Any]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.constants = constants  # LLVM globals
+
+    @property
+    def arena(self) -> int:
+        """The entry of the arena; the imports follow."""
+        return self.inputs + self.outputs
+
+    @property
+    def imports(self) -> int:
+        """The entry of the addresses of foreign functions."""
+        return self.inputs + self.outputs + 1
+
+
+class Cursor:
+    """Emits at one place; `builder` is where."""
+
+    def __init__(
+        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+    ) -> None:
+        self.plan = plan
+        self.kernel = kernel
+        self.layout = layout
+        self.function = function
+        self.table, self.task = function.args
+        self.entry = function.append_basic_block("entry")
+        self.builder: Any = ir.IRBuilder(self.entry)
+        start = function.append_basic_block("start")
+        self.leave_entry = self.builder.branch(start)
+        self.builder.position_at_end(start)
+        self.indices: dict[Axis, Any] = {}
+        self.pointers: dict[Any, Any] = {}
+
+    @contextlib.contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Emit where everything is still ahead."""
+        here = self.builder
+        self.builder = ir.IRBuilder(self.entry)
+        self.builder.position_before(self.leave_entry)
+        try:
+            yield
+        finally:
+            self.builder = here
+
+    def for_range(
+        self, low: Any, high: Any, stride: int, body: Callable[[Any], None]
+    ) -> None:
+        """for (i = low; i < high; i += stride); runs at least once."""
+        before = self.builder.block
+        head = self.function.append_basic_block("loop")
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        index = self.builder.phi(I64)
+        index.add_incoming(low, before)
+        body(index)
+        following = self.builder.add(index, number(stride))
+        index.add_incoming(following, self.builder.block)
+        after = self.function.append_basic_block("after")
+        again = self.builder.icmp_signed("<", following, high)
+        self.builder.cbranch(again, head, after)
+        self.builder.position_at_end(after)
+
+    # Positions
+
+    def scalar(self, position: Affine) -> Any:
+        """A position, that of the first lane if it varies with the vector axis."""
+        total: Any = None
+        for axis, factor in position.terms:
+            index = self.indices[axis.root]
+            term = index if factor == 1 else self.builder.mul(index, number(factor))
+            total = term if total is None else self.builder.add(total, term)
+        if total is None:
+            return number(position.constant)
+        if position.constant:
+            total = self.builder.add(total, number(position.constant))
+        return total
+
+    def affine(self, position: Affine) -> Any:
+        """A position in every lane."""
+        vector, width = self.kernel.vector, self.kernel.width
+        along = sum(f for axis, f in position.terms if axis.root is vector)
+        first = self.scalar(position)
+        if along == 0:
+            return self.spread(first, 1)
+        here = self.spread(first, width)
+        return self.builder.add(here, steps(width, along))
+
+    def offset(self, strides: dict[Axis, int]) -> Any:
+        """The place of this iteration in memory with these strides."""
+        return self.scalar(Affine(tuple(strides.items())))
+
+    # Memory
+
+    def arena(self) -> Any:
+        return self.entry_of(self.layout.arena)
+
+    def entry_of(self, at: int) -> Any:
+        """An entry of the table."""
+        if at not in self.pointers:
+            with self.at_entry():
+                where = self.builder.gep(self.table, [number(at)], source_etype=POINTER)
+                self.pointers[at] = self.builder.load(where, typ=POINTER)
+        return self.pointers[at]
+
+    def buffer(self, buffer: Buffer) -> Any:
+        """The first element of a Buffer."""
+        if buffer.kind == "constant":
+            return self.layout.constants[buffer.number]
+        first = 0 if buffer.kind == "input" else self.layout.inputs
+        return self.entry_of(first + buffer.number)
+
+    def pointer_to(self, memory: Storage) -> Any:
+        """The first element of a Step's memory."""
+        found = self.pointers.get(memory)
+        if found is None:
+            if memory.buffer is not None:
+                found = self.buffer(memory.buffer)
+            elif memory.kernel is not None:
+                width = self.kernel.width if memory.lanes else 1
+                found = self.private_memory(memory.size * width, memory.dtype)
+            else:
+                arena = self.arena()
+                with self.at_entry():
+                    found = self.builder.gep(
+                        arena, [number(memory.offset)], source_etype=I8
+                    )
+            self.pointers[memory] = found
+        return found
+
+    def private_memory(self, size: int, dtype: DType) -> Any:
+        """Memory of this task: on the stack, or its part of the arena."""
+        nbytes = -(-size * dtype.itemsize // 64) * 64
+        if nbytes > ON_STACK:
+            place = self.plan.arena_size
+            self.plan.arena_size += nbytes * self.kernel.tasks
+            arena = self.arena()
+            with self.at_entry():
+                task = self.builder.mul(self.task, number(nbytes))
+                offset = self.builder.add(task, number(place))
+                return self.builder.gep(arena, [offset], source_etype=I8)
+        with self.at_entry():
+            kind = ir.ArrayType(lanes.memory_type(dtype), size)
+            found = self.builder.alloca(kind)
+            found.align = 64
+            found.type = POINTER  # whose elements are told at each use
+        return found
+
+    def load_at(self, pointer: Any, at: Any, dtype: DType, width: int) -> Any:
+        """Neighbouring elements from memory."""
+        element = lanes.memory_type(dtype)
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        kind = ir.VectorType(element, width)
+        value = self.builder.load(where, align=dtype.itemsize, typ=kind)
+        return lanes.from_memory(self.builder, value, dtype)
+
+    def store_at(self, pointer: Any, at: Any, value: Any, dtype: DType) -> None:
+        """Neighbouring elements to memory."""
+        element = lanes.memory_type(dtype)
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        plain = lanes.to_memory(self.builder, value, dtype)
+        self.builder.store(plain, where, align=dtype.itemsize)
+
+    def read(self, memory: Storage, labels: frozenset[Axis]) -> Any:
+        """The value of this iteration from memory."""
+        at, vector = self.offset(memory.strides), self.kernel.vector
+        pointer = self.pointer_to(memory)
+        if memory.lanes:
+            at = self.builder.mul(at, number(self.kernel.width))
+            return self.load_at(pointer, at, memory.dtype, self.kernel.width)
+        stride = memory.strides.get(vector, 0) if vector is not None else 0
+        if stride in (0, 1):
+            width = self.kernel.width if stride else 1
+            return self.load_at(pointer, at, memory.dtype, width)
+        width = self.kernel.width
+        place = self.builder.add(self.spread(at, width), steps(width, stride))
+        return self.gather(pointer, place, memory.dtype, width)
+
+    def write(self, memory: Storage, value: Any) -> None:
+        """The value of this iteration to memory."""
+        at, vector = self.offset(memory.strides), self.kernel.vector
+        pointer = self.pointer_to(memory)
+        width = self.kernel.width
+        if memory.lanes:
+            at = self.builder.mul(at, number(width))
+            self.store_at(pointer, at, self.widened(value, width), memory.dtype)
+            return
+        stride = memory.strides.get(vector, 0) if vector is not None else 0
+        if stride == 0:
+            self.store_at(pointer, at, self.lane(value, 0), memory.dtype)
+        elif stride == 1:
+            self.store_at(pointer, at, self.widened(value, width), memory.dtype)
+        else:
+            value = self.widened(value, width)
+            for lane in range(width):
+                here = self.builder.add(at, number(lane * stride))
+                self.store_at(pointer, here, self.lane(value, lane), memory.dtype)
+
+    # Widths
+
+    def whole(self, value: int, width: int) -> Any:
+        return lanes.constant(INT64, value, width)
+
+    def spread(self, value: Any, width: int) -> Any:
+        """A plain number in every lane."""
+        kind = ir.VectorType(value.type, width)
+        one = self.builder.insert_element(
+            ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0)
+        )
+        return one if width == 1 else self.repeated(one, width)
+
+    def repeated(self, value: Any, width: int) -> Any:
+        zeros = ir.Constant(ir.VectorType(I32, width), None)
+        nothing = ir.Constant(value.type, ir.Undefined)
+        return self.builder.shuffle_vector(value, nothing, zeros)
+
+    def widened(self, value: Any, width: int) -> Any:
+        """A value with as many lanes, all alike if it had one."""
+        if value.type.count == width:
+            return value
+        return self.repeated(value, width)
+
+    def together(self, values: Sequence[Any], width: int = 1) -> list[Any]:
+        """Values with equally many lanes."""
+        most = max([width, *[x.type.count for x in values]])
+        return [self.widened(x, most) for x in values]
+
+    def lane(self, value: Any, at: int) -> Any:
+        """One lane as a value of one lane."""
+        if value.type.count == 1:
+            return value
+        one = self.builder.extract_element(value, ir.Constant(I32, at))
+        return self.spread(one, 1)
+
+    def lane_number(self, value: Any, at: int) -> Any:
+        return self.builder.extract_element(value, ir.Constant(I32, at))
+
+    def converted(self, value: Any, before: DType, after: DType) -> Any:
+        """Lanes of another dtype."""
+        if before == after:
+            return value
+        return lanes.apply(
+            self.builder,
+            OPS["cast"],
+            {"dtype": after},
+            [before],
+            after,
+            [value],
+            value.type.count,
+        )
+
+    def gather(self, pointer: Any, place: Any, dtype: DType, width: int) -> Any:
+        """Elements from anywhere, one by one."""
+        element = lanes.memory_type(dtype)
+        found: Any = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        for lane in range(width):
+            at = self.builder.extract_element(place, ir.Constant(I32, lane))
+            where = self.builder.gep(pointer, [at], source_etype=element)
+            value = self.builder.load(where, align=dtype.itemsize, typ=element)
+            found = self.builder.insert_element(found, value, ir.Constant(I32, lane))
+        return lanes.from_memory(self.builder, found, dtype)
+
+    def guarded(
+        self, step: Step, pointer: Any, base: Any, width: int, holds: Any
+    ) -> Any:
+        """Neighbouring elements; the `fill` where a condition does not hold."""
+        if holds is None:
+            return self.load_at(pointer, base, step.dtype, width)
+        if width == 1 and holds.type.count == 1:
+            is_good = self.builder.extract_element(holds, ir.Constant(I32, 0))
+            safe = self.builder.select(is_good, base, number(0))
+            found = self.load_at(pointer, safe, step.dtype, 1)
+            fill = lanes.constant(step.dtype, step.fill, 1)
+            return self.builder.select(holds, found, fill)
+        holds = self.widened(holds, width)
+        element = lanes.memory_type(step.dtype)
+        kind = ir.VectorType(element, width)
+        where = self.builder.gep(pointer, [base], source_etype=element)
+        letter = "i" if isinstance(element, ir.IntType) else "f"
+        bits = step.dtype.itemsize * 8
+        name = f"llvm.masked.load.v{width}{letter}{bits}.p0"
+        module = self.function.module
+        known = module.globals.get(name)
+        if known is None:
+            mask = ir.VectorType(I1, width)
+            signature = ir.FunctionType(kind, [POINTER, mask, kind])
+            known = ir.Function(module, signature, name)
+        fill = ir.Constant(kind, None)
+        found = self.builder.call(known, [where, holds, fill])
+        return lanes.from_memory(self.builder, found, step.dtype)
+
+
+def steps(width: int, stride: int = 1) -> Any:
+    """0, 1, 2 ... times a stride, one for each lane."""
+    kind = ir.VectorType(I64, width)
+    return ir.Constant(kind, [number(lane * stride) for lane in range(width)])

@@ -1,0 +1,160 @@
+"""A whole Graph as one LLVM module: its kernels, and the function that runs them.
+
+`build` lowers, schedules and plans a Graph and emits `run(table)`: every kernel in
+order, those that are worth it cut into tasks for the parallel driver. The table points
+to inputs, outputs, the arena and the addresses of foreign functions, so a module names
+nothing outside itself.
+
+Start reading at `build`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+
+from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, number
+from tapejit.codegen.whole import EMITTERS, Whole, emit_product
+from tapejit.codegen.loops import TASK, chunk, emit_combination, emit_kernel
+from tapejit.ir.graph import Graph
+from tapejit.passes.fusion.lower import lower
+from tapejit.passes.fusion.plan import Kernel, Plan, plan
+from tapejit.passes.fusion.schedule import schedule
+from tapejit.passes.fusion.steps import Step
+
+LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depend on it
+DRIVER: Final = "parallel"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module and what its caller has to know.
+
+    `imports` names the foreign functions in the order of their addresses.
+    """
+
+    module: Any
+    symbol: str
+    plan: Plan
+    arena_size: int
+    imports: tuple[str, ...]
+
+
+def build(graph: Graph, name: str, integer_bits: int = 64) -> Built:
+    """The module of a Graph whose Nodes are all native; `name` makes symbols unique."""
+    lowered = lower(graph)
+    made = plan(lowered, schedule(lowered.steps), LANES)
+    module = ir.Module(name)
+    constants = [constant_of(module, name, x) for x in made.constants]
+    layout = Layout(len(graph.inputs), len(graph.outputs), constants)
+    imports: list[str] = []
+    functions: list[tuple[Kernel, Any, Any]] = []
+    for kernel in made.kernels:
+        label = f"{name}_k{kernel.number}"
+        first = kernel.items[0]
+        if isinstance(first, Step) and first.kind == "library":
+            function = emit_library(
+                module, made, kernel, layout, label, imports, integer_bits
+            )
+            functions.append((kernel, function, None))
+            continue
+        function = emit_kernel(module, made, kernel, layout, label)
+        combination = None
+        if kernel.partials:
+            combination = emit_combination(
+                module, made, kernel, layout, f"{label}_combine"
+            )
+        functions.append((kernel, function, combination))
+    symbol = f"{name}_run"
+    run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
+    builder = ir.IRBuilder(run.append_basic_block("entry"))
+    (table,) = run.args
+    arena = entry(builder, table, layout.arena)
+    builder.store(number(0), arena)
+    for kernel, function, combination in functions:
+        if kernel.tasks > 1:
+            assert kernel.loop is not None
+            tasks = -(-kernel.loop.axis.size // chunk(kernel))
+            driver = imported(builder, table, layout, imports, DRIVER)
+            signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
+            call_address(builder, driver, signature, [function, table, number(tasks)])
+        else:
+            builder.call(function, [table, number(0)])
+        if combination is not None:
+            builder.call(combination, [table, number(0)])
+    builder.ret(builder.load(arena, typ=I64))
+    return Built(module, symbol, made, made.arena_size, tuple(imports))
+
+
+def constant_of(module: Any, name: str, buffer: Any) -> Any:
+    """An array as part of the module."""
+    data = bytearray(np.ascontiguousarray(buffer.value).tobytes())
+    kind = ir.ArrayType(I8, len(data))
+    made = ir.GlobalVariable(module, kind, f"{name}_c{buffer.number}")
+    made.linkage = "internal"
+    made.global_constant = True
+    made.align = 64
+    made.initializer = ir.Constant(kind, data)
+    made.type = POINTER  # whose elements are told at each use
+    return made
+
+
+def entry(builder: Any, table: Any, at: int) -> Any:
+    """An entry of the table."""
+    where = builder.gep(table, [number(at)], source_etype=POINTER)
+    return builder.load(where, typ=POINTER)
+
+
+def imported(
+    builder: Any, table: Any, layout: Layout, imports: list[str], name: str
+) -> Any:
+    """The address of a foreign function."""
+    if name not in imports:
+        imports.append(name)
+    addresses = entry(builder, table, layout.imports)
+    return entry(builder, addresses, imports.index(name))
+
+
+def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> Any:
+    """Call a function whose address is only known when it runs."""
+    number = builder.ptrtoint(address, I64)
+    typed = builder.inttoptr(number, signature.as_pointer())
+    return builder.call(typed, operands)
+
+
+def emit_library(
+    module: Any,
+    plan: Plan,
+    kernel: Kernel,
+    layout: Layout,
+    name: str,
+    imports: list[str],
+    integer_bits: int,
+) -> Any:
+    """An operation on whole arrays: a product of matrices by BLAS, or one of ours."""
+    (step,) = kernel.steps()
+    assert step.node is not None
+    function = ir.Function(module, TASK, name)
+    function.linkage = "internal"
+    at = Cursor(function, plan, kernel, layout)
+    operands = []
+    for base, offset, strides in step.attrs["views"]:
+        is_step = isinstance(base, Step)
+        start = at.pointer_to(plan.storage[base]) if is_step else at.buffer(base)
+        nbytes = offset * base.dtype.itemsize
+        place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
+        operands.append(Whole(place, base, base.dtype, strides))
+    out = at.pointer_to(plan.storage[step])
+
+    def foreign(name: str) -> Any:
+        return imported(at.builder, at.table, layout, imports, name)
+
+    if step.node.op.name == "matmul":
+        emit_product(at, step.node, operands, out, foreign, integer_bits)
+    else:
+        EMITTERS[step.node.op.name](at, step.node, operands, out)
+    at.builder.ret_void()
+    return function

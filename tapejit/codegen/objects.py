@@ -1,0 +1,217 @@
+"""Machine code as bytes: made by LLVM once, kept anywhere, loaded in any process.
+
+`emit` turns a module into an `ObjectCode`: the bytes of an object file and the names in
+it that matter. `load_object` gives those bytes to LLVM again and hands out addresses.
+
+LLVM trusts what it is given. It loads an object that calls a function which nobody
+provides, and the first call then ends the process; asked for a name that the object
+lacks, it may answer with a function of the C library that is called so. Both are
+refused here, before LLVM sees a byte, by reading the symbols of the object ourselves:
+what it wants must be in `PROVIDED`, what is asked of it must be its own.
+
+Objects in ELF format are read (Linux). Elsewhere `emit` says so by an `ObjectError`,
+and code has to be compiled into the process without being kept.
+
+Start reading at `emit`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from llvmlite import binding
+
+from tapejit.errors import TapejitError
+
+# What LLVM may call on its own account: loops that it turns into calls, and `frem`.
+# Every process that runs Python has them.
+PROVIDED: Final = frozenset({"memcpy", "memmove", "memset", "fmod", "fmodf"})
+_MADE_BY_THE_LOADER: Final = frozenset({"_GLOBAL_OFFSET_TABLE_"})
+
+
+class ObjectError(TapejitError):
+    """Object code that cannot be kept or must not be loaded.
+
+    >>> try:
+    ...     load_object(b"no object", {"functions": [], "undefined": []})
+    ... except ObjectError as error:
+    ...     print(error.message)
+    this is no object file in ELF format
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """The bytes of an object file, its functions and the names it wants from outside.
+
+    `header` is what `load_object` has to be given beside the bytes; it is JSON.
+    """
+
+    code: bytes
+    functions: tuple[str, ...]
+    undefined: tuple[str, ...]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return {"functions": list(self.functions), "undefined": list(self.undefined)}
+
+
+class LoadedObject:
+    """Machine code in this process; what uses an address has to keep this alive.
+
+    `functions` gives the address of each function that the header names.
+    """
+
+    __slots__ = ("_engine", "functions")
+
+    def __init__(self, engine: Any, functions: Mapping[str, int]) -> None:
+        self._engine = engine
+        self.functions = functions
+
+    def __repr__(self) -> str:
+        return f"<loaded object: {', '.join(self.functions)}>"
+
+
+def emit(module: Any, machine: Any = None) -> ObjectCode:
+    """The machine code of a module: one of llvmlite's `ir`, its text or a parsed one.
+
+    Every function that the module defines and does not keep to itself is listed.
+
+    >>> text = "define i64 @one() { ret i64 1 }"
+    >>> made = emit(text)
+    >>> made.functions, made.undefined
+    (('one',), ())
+    >>> import ctypes
+    >>> loaded = load_object(made.code, made.header)
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.functions["one"])()
+    1
+    """
+    initialise()
+    if not isinstance(module, binding.ModuleRef):
+        module = binding.parse_assembly(str(module))
+    module.verify()
+    if machine is None:
+        # Here, because what only loads needs none of what writes code: 5 ms.
+        from tapejit.codegen.host import host_machine
+
+        machine = host_machine()
+    module.triple = machine.triple
+    code = machine.emit_object(module)
+    defined, undefined = symbols_of(code)
+    _provide(undefined)
+    return ObjectCode(code, tuple(sorted(defined)), tuple(sorted(undefined)))
+
+
+def load_object(code: bytes, header: Mapping[str, Any]) -> LoadedObject:
+    """Object code made ready to run; ObjectError if it is not what the header says."""
+    defined, undefined = symbols_of(code)
+    if sorted(undefined) != list(header["undefined"]):
+        raise ObjectError(
+            f"the object wants {_listed(undefined)} from outside, "
+            f"its header says {_listed(header['undefined'])}"
+        )
+    missing = [name for name in header["functions"] if name not in defined]
+    if missing:
+        raise ObjectError(f"the object does not define {_listed(missing)}")
+    _provide(undefined)
+    initialise()
+    # An engine begins with a module and a machine to compile it for. There is nothing
+    # to compile: the module is empty, and any machine of this kind will do.
+    machine = binding.Target.from_default_triple().create_target_machine(jit=True)
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    functions = {
+        name: engine.get_function_address(name) for name in header["functions"]
+    }
+    if not all(functions.values()):
+        lost = [name for name, address in functions.items() if not address]
+        raise ObjectError(f"LLVM has lost {_listed(lost)}")
+    return LoadedObject(engine, functions)
+
+
+def symbols_of(code: bytes) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that an object file defines for others, and those it wants from them.
+
+    >>> defined, undefined = symbols_of(
+    ...     emit("define void @nothing() { ret void }").code
+    ... )
+    >>> sorted(defined), sorted(undefined)
+    (['nothing'], [])
+    """
+    defined, undefined = set(), set()
+    for name, is_global, is_defined in _symbols(code):
+        if not is_defined and name not in _MADE_BY_THE_LOADER:
+            undefined.add(name)
+        elif is_defined and is_global:
+            defined.add(name)
+    return frozenset(defined), frozenset(undefined)
+
+
+_SYMBOL_TABLE = 2
+_GLOBAL, _WEAK = 1, 2
+
+
+def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:
+    """Each named symbol: its name, whether others see it, whether it is defined here.
+
+    The offsets are those of the 64-bit, little-endian ELF format.
+    """
+    if code[:6] != b"\x7fELF\x02\x01":
+        raise ObjectError(
+            "this is no object file in ELF format",
+            help="native code can be kept on 64-bit Linux only",
+        )
+    try:
+        (table,) = struct.unpack_from("<Q", code, 0x28)
+        step, count = struct.unpack_from("<HH", code, 0x3A)
+        sections = [
+            struct.unpack_from("<IIQQQQIIQQ", code, table + at * step)
+            for at in range(count)
+        ]
+        for _, kind, _, _, start, size, names, _, _, _ in sections:
+            if kind != _SYMBOL_TABLE:
+                continue
+            text = sections[names][4]
+            for name, info, _, section, _, _ in struct.iter_unpack(
+                "<IBBHQQ", code[start : start + size]
+            ):
+                if name:
+                    end = code.index(b"\0", text + name)
+                    is_global = info >> 4 in (_GLOBAL, _WEAK)
+                    yield code[text + name : end].decode(), is_global, section != 0
+    except (struct.error, IndexError, ValueError) as error:
+        raise ObjectError(f"the object file is damaged: {error}") from None
+
+
+def _provide(undefined: Iterable[str]) -> None:
+    """Tell LLVM the address of each name; ObjectError for one that is not provided."""
+    for name in sorted(undefined):
+        address = _address_in_process(name) if name in PROVIDED else None
+        if not address:
+            raise ObjectError(
+                f"the object calls {name!r}, which nobody provides",
+                help="functions from outside are called by address, through the table",
+            )
+        binding.add_symbol(name, address)
+
+
+def _address_in_process(name: str) -> int | None:
+    # Not by LLVM's own search: it finds nothing before the first engine exists.
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def initialise() -> None:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()

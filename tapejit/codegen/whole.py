@@ -1,0 +1,70 @@
+"""Operations on whole arrays: functions of their own among the kernels.
+
+An emitter gets a `Cursor` in an empty function, the Node, its operands as they lie in
+memory and a pointer to the result, which is stored row by row; `EMITTERS` has one for
+each operation that `candidates.WHOLE` lists. `whole_array` has the loops they are made
+of; `whole_index`, `whole_scan` and `whole_random` are the families.
+
+Start reading at `EMITTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tapejit.codegen import blas, whole_index, whole_random, whole_scan
+from tapejit.codegen.cursor import Cursor
+from tapejit.codegen.whole_array import Whole
+from tapejit.errors import UnsupportedError
+from tapejit.ir.node import Node
+from tapejit.types import TensorType
+
+__all__ = ["EMITTERS", "Emitter", "Whole", "emit_product"]
+
+
+Emitter = Callable[[Cursor, Node, Sequence[Whole], Any], None]
+
+EMITTERS: Final[dict[str, Emitter]] = {
+    "argmax": whole_index.emit_argmax,
+    "argmin": whole_index.emit_argmin,
+    "bits_to_integers": whole_random.emit_bits_to_integers,
+    "bits_to_normal": whole_random.emit_bits_to_normal,
+    "bits_to_uniform": whole_random.emit_bits_to_uniform,
+    "cumulative_prod": whole_scan.emit_cumulative_prod,
+    "cumulative_sum": whole_scan.emit_cumulative_sum,
+    "gather_add": whole_index.emit_gather_add,
+    "keyed_bits": whole_random.emit_random_bits,
+    "linear_recurrence": whole_scan.emit_linear_recurrence,
+    "logcumsumexp": whole_scan.emit_logcumsumexp,
+    "logsumexp": whole_scan.emit_logsumexp,
+    "place": whole_index.emit_place,
+    "random_advance": whole_random.emit_random_advance,
+    "random_bits": whole_random.emit_random_bits,
+    "random_fold_in": whole_random.emit_random_fold_in,
+    "random_split": whole_random.emit_random_split,
+}
+
+
+def emit_product(
+    at: Cursor,
+    node: Node,
+    operands: Sequence[Whole],
+    out: Any,
+    foreign: Callable[[str], Any],
+    integer_bits: int,
+) -> None:
+    """A product of matrices as a call of BLAS; `foreign` gives addresses by name."""
+    types = [x.type for x in node.inputs if isinstance(x.type, TensorType)]
+    left, right = operands
+    spec = blas.spec_of(
+        types,
+        [x.strides for x in operands],
+        is_shared=left.base is right.base and left.pointer is right.pointer,
+        integer_bits=integer_bits,
+    )
+    if not blas.is_supported(spec):
+        raise UnsupportedError(f"BLAS has no function for {spec}")
+    wanted = blas.function_name(spec)
+    address = None if wanted is None else foreign(wanted)
+    blas.emit_matmul(at.builder, address, left.pointer, right.pointer, out, spec)

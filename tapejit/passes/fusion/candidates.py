@@ -1,0 +1,141 @@
+"""What loops can compute: which Nodes, and which products of matrices.
+
+Start reading at `is_native`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.ir.node import LITERAL, Node
+from tapejit.types import DType, TensorType, is_complex
+
+REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "all", "any"})
+ALIASES: Final = frozenset({"read", "reread", "stop_gradient", "with_shape"})
+MOVEMENTS: Final = frozenset(
+    {"reshape", "permute_dims", "broadcast_to", "flip", "slice"}
+)
+
+
+def always(node: Node) -> bool:
+    """An operation that is taken whatever it is applied to."""
+    return True
+
+
+WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
+    "argmax": always,
+    "argmin": always,
+    "bits_to_integers": always,
+    "bits_to_normal": always,
+    "bits_to_uniform": always,
+    "cumulative_prod": always,
+    "cumulative_sum": always,
+    "gather_add": lambda node: one_hot(node) is None,  # that one is a comparison
+    "keyed_bits": always,
+    "linear_recurrence": always,
+    "logcumsumexp": always,
+    "logsumexp": always,
+    # Without gaps it is a condition on positions.
+    "place": lambda node: any(step != 1 for step in node.attrs["steps"]),
+    "random_advance": always,
+    "random_bits": always,
+    "random_fold_in": always,
+    "random_split": always,
+}
+"""Operations on whole arrays, each with what it takes: their code is a function of its
+own among the kernels (`codegen.whole`)."""
+PIECEWISE: Final = frozenset({"place", "pad", "concat"})
+
+IsLaned = Callable[[Any, Sequence[DType], DType, Any], bool]
+
+
+def is_native(node: Node, is_laned: IsLaned) -> bool:
+    """Whether loops can compute this Node.
+
+    `is_laned` says for an elementwise operation whether vectors of its dtypes can.
+    """
+    types = [node.type, *[x.type for x in node.inputs]]
+    if not all(isinstance(kind, TensorType) and kind.is_static for kind in types):
+        return False
+    shapes = [kind.shape for kind in types]  # type: ignore[union-attr]  # tensors
+    if any(is_complex(kind.dtype) for kind in types):  # type: ignore[union-attr]
+        return False
+    if any(0 in shape for shape in shapes):
+        return False
+    name, attrs = node.op.name, node.attrs
+    if name in MOVEMENTS or name in ALIASES or name in ("pad", "concat"):
+        return True
+    if name == "place":
+        return all(step == 1 for step in attrs["steps"])
+    if name in REDUCTIONS or name in ("iota", "checked_categories"):
+        return True
+    if name == "matmul":
+        return True
+    if name == "gather":
+        return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
+    if name == "gather_add" and one_hot(node) is not None:
+        return is_inside(node.inputs[0], node.inputs[2:], attrs["axes"])
+    if name in WHOLE:
+        return WHOLE[name](node)
+    if node.op.scalar is None:
+        return False
+    return is_laned(node.op, [x.dtype for x in node.inputs], node.dtype, attrs)
+
+
+def one_hot(node: Node) -> tuple[int, int] | None:
+    """Of a scatter that hits each row once: the axis of rows and the one of targets.
+
+    The updates are one per row, [rows, 1], as in the gradient of a selected score.
+    """
+    x, updates, *indices = node.inputs
+    if len(indices) != 2 or x.ndim != 2 or node.attrs["axes"] != (0, 1):
+        return None
+    rows = x.shape[0]
+    if updates.shape != (rows, 1) or indices[1].shape not in ((rows, 1), (1, 1)):
+        return None
+    return (0, 1) if counting_axis(indices[0], rows) == 0 else None
+
+
+def counting_axis(node: Node, size: int) -> int | None:
+    """The axis along which a Node is 0, 1, 2 ... `size` - 1, if it has no other."""
+    long = [at for at, length in enumerate(node.shape) if length != 1]
+    if len(long) != 1 or node.shape[long[0]] != size:
+        return None
+    while node.op.name == "reshape":
+        (node,) = node.inputs
+    if node.op.name == "iota":
+        return long[0]
+    if node.op is not LITERAL:
+        return None
+    value = np.asarray(node.attrs["value"]).reshape(-1)
+    return long[0] if np.array_equal(value, np.arange(size)) else None
+
+
+def is_inside(x: Node, indices: Sequence[Node], axes: Sequence[int]) -> bool:
+    """Whether the indices that are known are in range."""
+    for index, axis in zip(indices, axes, strict=True):
+        if index.op is LITERAL:
+            value, size = np.asarray(index.attrs["value"]), x.shape[axis]
+            if np.any((value < -size) | (value >= size)):
+                return False
+    return True
+
+
+def is_small_product(x: Node, y: Node) -> bool:
+    """Whether a product of matrices is better a loop among loops than a library's."""
+    m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
+    first, second, _ = sorted((int(m), int(k), int(n)))
+    is_whole = x.dtype.kind == "f" and x.dtype.itemsize >= 4
+    return first == 1 or first * second <= 256 or not is_whole
+
+
+def is_matrix(shape: Sequence[Any], strides: Sequence[int]) -> bool:
+    """Whether a library takes a matrix that lies in memory like this."""
+    rows, columns = shape[-2:]
+    by_row, by_column = strides[-2:]
+    return ((columns == 1 or by_column == 1) and (rows == 1 or by_row >= columns)) or (
+        (rows == 1 or by_row == 1) and (columns == 1 or by_column >= rows)
+    )

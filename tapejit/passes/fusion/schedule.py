@@ -1,0 +1,245 @@
+"""Steps arranged into a tree of loops.
+
+A `Loop` runs over one axis; its body has Steps and Loops. `schedule` picks an axis for
+the outermost loop and asks of every Step whether it belongs inside. Steps that need the
+result of a reduction along the axis, or elements from other iterations, have to wait
+until the loop is over, and go into another loop over the same axis: the fewer such
+passes an axis needs, the better it is as the outer one. Inside each loop, and among the
+Steps outside, the same is done again with the axes that are left.
+
+So forward values and their adjoints share loops without either knowing of the other,
+and a value is stored only where a later pass needs it and computing it again would cost
+more (`RECOMPUTE`).
+
+Start reading at `schedule`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tapejit.passes.fusion.index import Affine, Axis
+from tapejit.passes.fusion.steps import Step, across
+
+Item = "Step | Loop"
+
+CHEAP: Final = 1.0
+COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
+TRANSCENDENTAL: Final = 20.0
+RECOMPUTE: Final = 7.0  # how much work is less than a store and a load in the cache
+RECOMPUTE_FAR: Final = 45.0  # and in main memory
+RECOMPUTED: Final = ("compute", "load", "index", "choose", "constant", "add_at")
+FAR: Final = 1 << 15  # elements; what is larger does not stay in the nearest caches
+
+
+class Loop:
+    """A loop over one axis."""
+
+    __slots__ = ("axis", "body")
+
+    def __init__(self, axis: Axis, body: list[Step | Loop]) -> None:
+        self.axis = axis
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"Loop({self.axis}, {self.body})"
+
+    def steps(self) -> Iterable[Step]:
+        """Every Step inside."""
+        for item in self.body:
+            if isinstance(item, Loop):
+                yield from item.steps()
+            else:
+                yield item
+
+
+def cost(step: Step) -> float:
+    """About how many instructions a Step takes."""
+    if step.kind in ("constant", "index"):
+        return 0.5
+    if step.op is None or step.kind in ("reduce", "verify"):
+        return CHEAP
+    if step.op.is_cheap:
+        return CHEAP
+    return COSTS.get(step.op.name, TRANSCENDENTAL)
+
+
+def is_leaf(step: Step) -> bool:
+    """Whether a Step takes nothing but positions: it is done wherever it is needed."""
+    if step.kind == "load":
+        is_static = all(isinstance(x, Affine) for x in step.index)
+        return is_static and not isinstance(step.source, Step)
+    return step.kind in ("constant", "index")
+
+
+def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
+    """The tree of loops for these Steps; leaves are not in it."""
+    inner = [step for step in steps if not is_leaf(step)]
+    return Scheduler().arrange(inner, frozenset())
+
+
+class Scheduler:
+    """Arranges Steps; a value that is cheap to compute again is copied where needed."""
+
+    def arrange(self, steps: list[Step], bound: frozenset[Axis]) -> list[Step | Loop]:
+        """The items of the body of a loop nest over the `bound` axes."""
+        open_axes = {step: (step.labels | step.closed) - bound for step in steps}
+        if not any(open_axes.values()):
+            return list(steps)
+        axis = choose_axis(steps, open_axes)
+        levels = phases(steps, open_axes, axis)
+        steps, levels = self.recomputed(steps, levels, axis, bound)
+        body: list[Step | Loop] = []
+        for level in range(max(levels.values()) + 1):
+            here = [step for step in steps if levels[step] == level]
+            if not here:
+                continue
+            if level % 2:
+                body.append(Loop(axis, self.arrange(here, bound | {axis})))
+            else:
+                body.extend(self.arrange(here, bound))
+        return body
+
+    def recomputed(
+        self,
+        steps: list[Step],
+        levels: dict[Step, int],
+        axis: Axis,
+        bound: frozenset[Axis],
+    ) -> tuple[list[Step], dict[Step, int]]:
+        """The Steps with cheap values of earlier passes computed again in later ones."""
+        if max(levels.values()) < 3:
+            return steps, levels
+        limits: dict[Step, float] = {}
+
+        def limit(step: Step) -> float:
+            if step not in limits:
+                free = step.labels - bound
+                size = math.prod(label.size for label in free)
+                limits[step] = RECOMPUTE_FAR if size > FAR else RECOMPUTE
+            return limits[step]
+
+        def price(step: Step, level: int, budget: float) -> float:
+            """What it costs to have an earlier value here without memory."""
+            if levels.get(step, -1) in (-1, level) or levels[step] % 2 == 0:
+                return CHEAP if is_leaf(step) else 0.0
+            if step.kind not in RECOMPUTED:
+                return math.inf
+            total = cost(step)
+            for x in step.inputs:
+                if total > budget:
+                    break
+                total += price(x, level, budget)
+            if step.kind == "load" and any(
+                isinstance(x, Step) and levels.get(x, -1) != -1 for x in step.index
+            ):
+                return math.inf
+            return total
+
+        made: dict[tuple[Step, int], Step] = {}
+        order: list[Step] = []
+
+        def copied(step: Step, level: int) -> Step:
+            if levels.get(step, -1) in (-1, level) or levels[step] % 2 == 0:
+                return step
+            found = made.get((step, level))
+            if found is None:
+                inputs = [copied(x, level) for x in step.inputs]
+                found = made[step, level] = step.copy(inputs, step.index)
+                for label in step.axes:
+                    label.root.steps.add(found.number)
+                levels[found] = level
+                order.append(found)
+            return found
+
+        for step in steps:
+            level = levels[step]
+            for at, x in enumerate(step.inputs):
+                if x not in levels or levels[x] % 2 == 0 or levels[x] >= level:
+                    continue
+                if level % 2 == 0 or axis not in x.labels:
+                    continue
+                if x.output is not None:  # it is in memory anyway
+                    continue
+                if price(x, level, limit(x)) <= limit(x):
+                    step.inputs[at] = copied(x, level)
+            order.append(step)
+        return order, levels
+
+
+def phases(
+    steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]], axis: Axis
+) -> dict[Step, int]:
+    """When each Step runs: odd numbers are passes over the axis, even ones between."""
+    levels: dict[Step, int] = {}
+    for step in steps:
+        inside = axis in open_axes[step]
+        level = 1 if inside else 0
+        for x in step.needed():
+            before = levels.get(x)
+            if before is None:
+                continue
+            if not inside:
+                level = max(level, before + before % 2)
+            elif before % 2 == 0:
+                level = max(level, before + 1)
+            else:
+                level = max(level, before + (2 if axis in across(x, step) else 0))
+        levels[step] = level
+    return levels
+
+
+def choose_axis(steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]]) -> Axis:
+    """The axis whose loop should be the outermost."""
+    work: dict[Axis, float] = {}
+    shared: dict[tuple[Axis, Axis], float] = {}
+    near: dict[Axis, float] = {}
+    for step in steps:
+        axes = open_axes[step]
+        size = math.prod(axis.size for axis in axes)
+        here = cost(step) * size
+        for leaf in (step, *step.inputs):
+            last = last_axis(leaf)
+            if last in axes:
+                assert last is not None
+                near[last] = near.get(last, 0.0) + size
+        for axis in axes:
+            work[axis] = work.get(axis, 0.0) + here
+            for other in axes:
+                shared[axis, other] = shared.get((axis, other), 0.0) + here
+    most = max(work.values())
+    candidates = [axis for axis in work if work[axis] >= most / 4]
+
+    def is_dominated(axis: Axis) -> bool:
+        """Whether nearly all its work is inside that of another one with more."""
+        for other in candidates:
+            both = shared.get((axis, other), 0.0)
+            without, beyond = work[axis] - both, work[other] - both
+            if without <= 0.1 * work[axis] and beyond > max(without, 0.02 * most):
+                return True
+        return False
+
+    left = [axis for axis in candidates if not is_dominated(axis)] or candidates
+    if len(left) == 1:
+        return left[0]
+
+    def rank(axis: Axis) -> tuple[int, float, float, int]:
+        passes = max(phases(steps, open_axes, axis).values()) // 2
+        return passes, near.get(axis, 0.0), -work[axis], axis.number
+
+    return min(left, key=rank)
+
+
+def last_axis(step: Step) -> Axis | None:
+    """The axis along which a Step goes through memory element by element."""
+    if step.kind == "load" and step.index:
+        position = step.index[-1]
+        if isinstance(position, Affine):
+            for axis, factor in position.terms:
+                if factor == 1:
+                    return axis.root
+    elif step.output is not None and step.dims and step.dims[-1] is not None:
+        return step.dims[-1].root
+    return None

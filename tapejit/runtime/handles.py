@@ -1,0 +1,24 @@
+"""What native entries and those who call them both know.
+
+`MISS` is what an entry returns for a call it was not made for. `TENSOR_CLASS` holds the
+class of users' handles, which entries recognise and make: this layer does not know it,
+so it is put here by the one that does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TENSOR_CLASS: list[type] = []
+
+
+class Miss:
+    """The class of `MISS`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS: Final = Miss()

@@ -1,0 +1,269 @@
+"""Native code for Graphs: compiled or taken from disk, loaded and called.
+
+A `Code` is the machine code of one Graph with what it needs to be called: the types of
+its arrays, how much working memory, the addresses of foreign functions. `code_for` finds
+it on disk or makes it. A `Segment` is the part of a larger Graph that has such code; the
+rest runs through NumPy. Code that reports a failure, or is called with something it was
+not made for, leaves the work to NumPy, which raises the error that eager code would.
+
+Start reading at `code_for`, then `native_form`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import LITERAL, Node, Op
+from tapejit.ir.structural import require, start
+from tapejit.passes.segments import Split, split
+from tapejit.runtime.handles import TENSOR_CLASS
+from tapejit.types import TensorType
+
+COMPILING = threading.RLock()
+LONG_WORK = 300_000  # instructions of one lane that are worth releasing the GIL
+
+
+class Code:
+    """Machine code for a Graph, in this process.
+
+    `header` is what is stored beside the object; `seconds` says how long each stage of
+    making it took, nothing if it came from disk.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        header: Mapping[str, Any],
+        loaded: Any,
+        seconds: dict[str, float],
+    ) -> None:
+        self.graph = graph
+        self.header = header
+        self.loaded = loaded
+        self.seconds = seconds
+        self.imports = np.array(
+            [address_of(name) for name in header["imports"]] or [0], np.uint64
+        )
+
+    def spec(self, **changes: Any) -> Any:
+        """What a native entry has to know; `changes` replaces parts of it."""
+        from tapejit.runtime.entry import EntrySpec
+
+        header = self.header
+        parts: dict[str, Any] = {
+            "run": self.loaded.functions[header["symbol"]],
+            "arguments": [tensor_type(x) for x in self.graph.inputs],
+            "outputs": [tensor_type(x) for x in self.graph.outputs],
+            "arena_bytes": header["arena"],
+            "imports": self.imports.ctypes.data,
+            "result": "values",
+            "takes_scalars": True,
+            "releases_gil": header["work"] > LONG_WORK,
+            "keeps": (self.loaded, self.imports),
+        }
+        return EntrySpec(**{**parts, **changes})
+
+    def callable(self) -> Callable[..., Any]:
+        """A function of arrays that gives a list of them, or something else."""
+        from tapejit.runtime.entry import make_entry
+
+        spec = self.spec()
+        return make_entry(spec, TENSOR_CLASS[0]) or SlowEntry(spec)
+
+
+def code_for(graph: Graph, name: str, digest: str | None) -> Code:
+    """The code of a Graph whose Nodes are all native; `digest` is its name on disk."""
+    found = None if digest is None else stored_code(graph, digest)
+    if found is None:
+        found = compiled_code(graph, name, digest)
+    return found
+
+
+def stored_code(graph: Graph, digest: str) -> Code | None:
+    """Code that an earlier process has made."""
+    from tapejit.codegen.objects import ObjectError, load_object
+    from tapejit.runtime.store import current_store
+
+    store, key = current_store(), key_for(digest)
+    entry = store.get(key)
+    if entry is None:
+        return None
+    try:
+        return Code(graph, entry.header, load_object(entry.code, entry.header), {})
+    except ObjectError:  # not what we would store
+        store.drop(key)
+        return None
+
+
+def compiled_code(graph: Graph, name: str, digest: str | None) -> Code:
+    """New code, kept on disk if it has a name there."""
+    from tapejit.codegen.compile import compile_module
+    from tapejit.codegen.module import build
+    from tapejit.codegen.objects import load_object
+    from tapejit.runtime import blas
+    from tapejit.runtime.store import current_store
+
+    begin = time.perf_counter()
+    library = blas.find()
+    built = build(graph, name, library.integer_bits if library else 64)
+    seconds = {"build": time.perf_counter() - begin}
+    made = compile_module(built.module)
+    seconds.update(made.seconds)
+    header = {
+        **made.object.header,
+        "name": graph.name,
+        "symbol": built.symbol,
+        "arena": built.arena_size,
+        "imports": list(built.imports),
+        "kernels": len(built.plan.kernels),
+        "work": sum(kernel.work for kernel in built.plan.kernels),
+    }
+    begin = time.perf_counter()
+    loaded = load_object(made.object.code, header)
+    seconds["load"] = time.perf_counter() - begin
+    if digest is not None:
+        current_store().put(key_for(digest), header, made.object.code)
+    return Code(graph, header, loaded, seconds)
+
+
+def key_for(digest: str) -> str:
+    """The name on disk of the code of a Graph with this digest."""
+    from tapejit.runtime import blas
+    from tapejit.runtime.store_key import cache_key
+
+    library = blas.find()
+    bits = library.integer_bits if library else 0
+    return cache_key(digest, extras={"blas": bits})
+
+
+def tensor_type(node: Node) -> TensorType:
+    """The type of a Node that is known to be a tensor."""
+    assert isinstance(node.type, TensorType)
+    return node.type
+
+
+def address_of(name: str) -> int:
+    """Where a foreign function is."""
+    from tapejit.runtime import blas, threads
+
+    if name == "parallel":
+        return threads.driver_address()
+    found = blas.find()
+    assert found is not None
+    return found.address(name)
+
+
+# Parts of a Graph
+
+
+def is_candidate(node: Node) -> bool:
+    """Whether a Node can be part of native code in this process."""
+    from tapejit.codegen import lanes
+    from tapejit.passes.fusion.candidates import is_native
+    from tapejit.runtime import blas
+
+    if node.op.name == "matmul" and blas.find() is None:
+        return False
+    return is_native(node, lanes.is_supported)
+
+
+def whole_graph(graph: Graph) -> Graph | None:
+    """The Graph without effects if all of it can be native code, else None.
+
+    What keeps the order of failures is not needed: NumPy finds the first one again.
+    """
+    has_work = False
+    for node in graph.nodes:
+        if node.op is LITERAL or node.op is start:
+            continue
+        is_kept = node.op is require and is_candidate(node.inputs[0])
+        if not is_kept and not is_candidate(node):
+            return None
+        has_work = True
+    types = [x.type for x in (*graph.inputs, *graph.outputs)]
+    if not has_work or not all(map(is_plain, types)):
+        return None
+    return Graph(graph.name, graph.inputs, graph.outputs)
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether an array of this type can be handed to native code."""
+    if not isinstance(kind, TensorType) or not kind.is_static:
+        return False
+    return kind.dtype.kind != "c" and 0 not in kind.shape
+
+
+def native_form(graph: Graph, name: str) -> Split:
+    """A Graph with everything that can be in native segments."""
+
+    def make_op(segment: Graph, number: int) -> Op:
+        made = Segment(segment, f"{name}_{number}")
+        return Op("native", type_rule=_no_rule, eval=made, differentiable=False)
+
+    return split(graph, is_candidate, make_op)
+
+
+def _no_rule(*types: Any) -> Any:
+    raise AssertionError("a segment's Node is made with its type")
+
+
+class Segment:
+    """A part of a Graph as native code, made when it is called first."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = name
+        self.code: Code | None = None
+        self._call: Callable[..., Any] | None = None
+
+    def __call__(self, *arrays: Any) -> Any:
+        call = self._call or self.prepare()
+        found = called(call, arrays)
+        return self.graph.program.run(list(arrays)) if found is None else found
+
+    def prepare(self) -> Callable[..., Any]:
+        """Compile or load the code, once."""
+        with COMPILING:
+            if self._call is None:
+                self.code = code_for(self.graph, self.name, self.graph.digest)
+                self._call = self.code.callable()
+            return self._call
+
+
+def called(call: Callable[..., Any], arrays: Any) -> list[Any] | None:
+    """The results of native code, None if NumPy has to do it."""
+    found = call(*arrays)
+    if found.__class__ is list:
+        return found  # type: ignore[no-any-return]
+    # Strided or misaligned, perhaps: once more with arrays as they should be.
+    whole = [np.array(x, order="C", subok=False) for x in arrays]
+    found = call(*whole)
+    return found if found.__class__ is list else None
+
+
+class SlowEntry:
+    """Calls compiled code by ctypes, where there are no native entries."""
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(spec.run)
+
+    def __call__(self, *arrays: Any) -> Any:
+        spec = self.spec
+        whole = [np.ascontiguousarray(x) for x in arrays]
+        outputs = [np.empty(x.shape, x.dtype) for x in spec.outputs]
+        room = np.empty(max(spec.arena_bytes, 64) + 64, np.uint8)
+        arena = room[-room.ctypes.data % 64 :]
+        pointers = [x.ctypes.data for x in (*whole, *outputs, arena)]
+        table = np.array([*pointers, spec.imports], np.uint64)
+        failure = self._run(table.ctypes.data)
+        if failure:
+            return None
+        return [x if x.ndim else x[()] for x in outputs]

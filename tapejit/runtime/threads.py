@@ -1,0 +1,160 @@
+"""How many threads compiled functions use, and the driver that uses them.
+
+The data structures are one number, how many threads a parallel region may use, and one
+`Driver`, opened when the first function with a parallel region is made ready: native
+code knows it by its address. The number is copied into the driver's memory, so a change
+counts from the next region on, in code that is compiled already too.
+
+The number is the process's, not the context's: native code reads it.
+
+Start reading at `set_num_threads`.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from collections.abc import Mapping
+from typing import SupportsIndex
+
+from tapejit.config import config
+from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.runtime import blas
+from tapejit.runtime.pool import MOST_THREADS, Driver, open_driver
+
+__all__ = ["get_num_threads", "set_num_threads"]
+
+_lock = threading.Lock()
+_count: int | None = None  # None: nobody has asked yet
+_driver: Driver | None = None
+
+
+class ThreadsSet:
+    """What `set_num_threads` gives: leaving it as a block restores what was before."""
+
+    __slots__ = ("_before", "_blas_before")
+
+    def __init__(self, before: int, blas_before: int | None) -> None:
+        self._before = before
+        self._blas_before = blas_before
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *raised: object) -> None:
+        _apply(self._before)
+        if self._blas_before is not None:
+            blas.set_threads(self._blas_before)
+
+
+def set_num_threads(count: SupportsIndex) -> ThreadsSet:
+    """Use up to `count` threads, the calling one among them, from now on.
+
+    It holds for the whole process, and for the products that NumPy's BLAS computes.
+    Results do not depend on it. As a context manager it restores what was before.
+
+    The number at the start is the setting `num_threads` (`TAPEJIT_NUM_THREADS`), else
+    what `OMP_NUM_THREADS` says, else how many cores the process may run on.
+
+    >>> before = get_num_threads()
+    >>> with set_num_threads(1):
+    ...     get_num_threads()
+    1
+    >>> get_num_threads() == before
+    True
+    """
+    wanted = _checked(count)
+    done = ThreadsSet(get_num_threads(), blas.threads())
+    _apply(wanted)
+    blas.set_threads(wanted)
+    return done
+
+
+def get_num_threads() -> int:
+    """How many threads a parallel region may use.
+
+    >>> with set_num_threads(3):
+    ...     get_num_threads()
+    3
+    """
+    global _count
+    if _count is None:
+        _count = config.num_threads or default_num_threads(os.environ)
+    return _count
+
+
+def driver_address() -> int:
+    """The address of `void parallel(void (*task)(i8**, i64), i8** table, i64 tasks)`.
+
+    The first call compiles it; the address holds for the rest of the process.
+
+    >>> driver_address() == driver_address()
+    True
+    """
+    return current_driver().address
+
+
+def current_driver() -> Driver:
+    """The driver of this process, opened by the first call.
+
+    >>> current_driver().pool in ("own", "tbb", "omp", "serial")
+    True
+    """
+    global _driver
+    if _driver is None:
+        with _lock:
+            if _driver is None:
+                _driver = open_driver(config.pool, get_num_threads())
+                _driver.set_threads(get_num_threads())  # it may have changed meanwhile
+    return _driver
+
+
+def default_num_threads(environ: Mapping[str, str]) -> int:
+    """What OpenMP's variable says, else the number of cores we may run on.
+
+    >>> default_num_threads({"OMP_NUM_THREADS": "3"})
+    3
+    >>> default_num_threads({"OMP_NUM_THREADS": "4,2"})  # by depth of nesting
+    4
+    """
+    first = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if first.isdecimal() and int(first) > 0:  # OpenMP ignores what makes no sense
+        return min(int(first), MOST_THREADS)
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+def _checked(count: SupportsIndex) -> int:
+    try:
+        wanted = operator.index(count)
+    except TypeError:
+        wanted = None
+    if wanted is None or isinstance(count, bool):
+        raise ArgumentTypeError(
+            f"set_num_threads takes a whole number, got {type(count).__name__}"
+        )
+    if not 1 <= wanted <= MOST_THREADS:
+        raise ArgumentError(
+            f"set_num_threads takes a number from 1 to {MOST_THREADS}, got {wanted}"
+        )
+    return wanted
+
+
+def _apply(count: int) -> None:
+    global _count
+    _count = count
+    if _driver is not None:
+        _driver.set_threads(count)
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if _driver is not None:
+        _driver.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

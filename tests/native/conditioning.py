@@ -1,0 +1,91 @@
+"""Which results of a Graph two ways of computing it can be expected to agree on.
+
+The table of agreement lets sums and transcendental functions differ in their last bits,
+and a Graph may make much of a last bit: by cancelling everything before it, or by a
+comparison, a rounding, a position of a maximum. So a random Graph is `shaken` first:
+NumPy runs it with the result of each operation moved by more than its class allows. An
+output that does not agree with itself then says nothing about native code; every other
+one must agree with it.
+
+Start reading at `steady_outputs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from agreement import COMPOSED, EXACT, PRODUCT, ROUNDED, SUM
+
+from tapejit.agreement import ULPS, difference, eps_of
+from tapejit.ir import Graph, Node
+from tapejit.ir.node import LITERAL
+from tapejit.types import TensorType, is_float
+
+from .compiled import Array, class_of, run_numpy
+
+HARDER = 4  # than the table allows, so that what stays steady has some room
+RUNS = 6
+
+
+def steady_outputs(graph: Graph, arrays: Sequence[Array], seed: int) -> list[bool]:
+    """For each output whether its value survives the rounding errors of others."""
+    expected = run_numpy(graph, arrays)
+    steady = [True] * len(expected)
+    rng = np.random.default_rng((seed, 2))
+    for _ in range(RUNS):
+        found = shaken(graph, arrays, rng)
+        for at, (x, y) in enumerate(zip(found, expected, strict=True)):
+            steady[at] &= difference(COMPOSED, x, y) is None
+    return steady
+
+
+def shaken(
+    graph: Graph, arrays: Sequence[Array], rng: np.random.Generator
+) -> list[Array]:
+    """The outputs if no operation were better than its class demands."""
+    values: dict[Node, Any] = dict(zip(graph.inputs, arrays, strict=True))
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            if node.op is LITERAL:
+                values[node] = node.attrs["value"][()]
+                continue
+            operands = [values[x] for x in node.inputs]
+            out = node.op.eval(*operands, **node.attrs)
+            values[node] = out
+            if is_rounded(node) and class_of(node.op.name, node.dtype) not in IDENTICAL:
+                most = HARDER * allowed_error(node, np.asarray(out), operands)
+                most = np.where(np.isfinite(most), most, 0)  # infinities stay
+                noise = most * rng.uniform(-1, 1, np.shape(out))
+                values[node] = out + noise.astype(node.dtype)
+    return [np.asarray(values[out]) for out in graph.outputs]
+
+
+IDENTICAL = (EXACT, ROUNDED)
+
+
+def is_rounded(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and is_float(node.type.dtype)
+
+
+def allowed_error(node: Node, out: Array, operands: Sequence[Any]) -> Any:
+    """What the class of an operation allows its result to be off by."""
+    eps = eps_of(node.dtype)
+    sizes = [np.size(x) for x in operands]
+    count = max([2, *sizes]) / max(out.size, 1)
+    op_class = class_of(node.op.name, node.dtype)
+    if op_class == SUM:
+        terms = node.op.eval(*map(magnitude, operands), **node.attrs)
+        return max(1.0, math.log2(count)) * eps * np.abs(terms)
+    if op_class == PRODUCT:
+        return count * eps * np.abs(out)
+    if op_class in ULPS:
+        return ULPS[op_class] * eps * np.abs(out)
+    return 64 * eps * np.max(np.abs(out), initial=0)
+
+
+def magnitude(x: Any) -> Any:
+    """Of a term its size; positions and flags stay what they are."""
+    return np.abs(x) if is_float(x.dtype) else x
