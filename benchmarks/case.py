@@ -111,6 +111,8 @@ class Case:
     """A call changes what the next one computes (a training step): only the first
     answer is checked. The others are checked again at the end, when hot paths have
     compiled."""
+    moved: int | None = None
+    """How many bytes a call must read and write: bytes per second are reported too."""
     rounds: int | None = None
     """At most so many rounds, for calls that take seconds."""
     tolerance: Mapping[str, float] = field(default_factory=dict)

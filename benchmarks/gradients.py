@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import OURS, Array
+from benchmarks.case import OURS, Array, Program
 
 Objective = Callable[..., Any]
-Builder = Callable[..., Callable[[], Any]]
+Builder = Callable[..., Program | Callable[[], Any]]
 
 
 def has_compiler() -> bool:
@@ -90,10 +90,24 @@ def tensorflow_namespace() -> SimpleNamespace:
     )
 
 
+def compiled_program(function: Any, arguments: Sequence[Any]) -> Program:
+    """A call of a tapejit function, which can tell how many kernels it has.
+
+    >>> import tapejit as tj
+    >>> program = compiled_program(tj.function(lambda x: x + x), [tj.ones(2)])
+    >>> float(program.run()[0]), program.kernels() in (0, 1)
+    (2.0, True)
+    """
+    return Program(
+        run=lambda: function(*arguments),
+        kernels=lambda: len(function.explain(*arguments).kernels),
+    )
+
+
 def with_tapejit(objective: Objective, wrt: Sequence[int]) -> Builder:
     """A tape inside a function: one graph of value and gradients."""
 
-    def build(*arrays: Array) -> Callable[[], Any]:
+    def build(*arrays: Array) -> Program:
         import tapejit as tj
 
         @tj.function
@@ -105,7 +119,7 @@ def with_tapejit(objective: Objective, wrt: Sequence[int]) -> Builder:
             return value, *tape.gradient(value, sources)
 
         tensors = [tj.asarray(array) for array in arrays]
-        return lambda: value_and_gradients(*tensors)
+        return compiled_program(value_and_gradients, tensors)
 
     return build
 

@@ -144,6 +144,8 @@ def version_of(label: str) -> str:
 def thread_environment(threads: int) -> dict[str, str]:
     """What the environment of a worker says about threads, and about being quiet.
 
+    tapejit compiles to native code, unless the environment says otherwise already.
+
     >>> thread_environment(2)["OMP_NUM_THREADS"]
     '2'
     """
@@ -161,6 +163,7 @@ def thread_environment(threads: int) -> dict[str, str]:
     if threads == 1:
         flags = os.environ.get("XLA_FLAGS", "")
         environment["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+    environment["TAPEJIT_NATIVE"] = os.environ.get("TAPEJIT_NATIVE", "1")
     environment["TF_CPP_MIN_LOG_LEVEL"] = "3"
     environment["JAX_PLATFORMS"] = "cpu"
     environment["CUDA_VISIBLE_DEVICES"] = ""

@@ -237,7 +237,28 @@ def footnotes(results: Sequence[Result]) -> list[str]:
                     + (f", {kernels} kernels" if kernels is not None else "")
                     + (f", {compiled:.3g} s to compile" if compiled is not None else "")
                 )
+    for result in results:
+        if result.case.moved is not None:
+            notes.append(f"{result.case.name}: {', '.join(bandwidths(result))}")
     return notes
+
+
+def bandwidths(result: Result) -> list[str]:
+    """What each peer moved per second in its best round.
+
+    >>> from benchmarks.cases import find_case
+    >>> from benchmarks.measure import Outcome
+    >>> outcome = Outcome("numpy", details={}, seconds=[0.008, 0.004])
+    >>> bandwidths(Result(find_case("streaming/sum_of_squares"), {"numpy": outcome}))
+    ['numpy 16.8 GB/s']
+    """
+    moved = result.case.moved or 0
+    rounds = {peer: result.rounds(peer) for peer in result.outcomes}
+    return [
+        f"{peer} {significant(moved / min(seconds) / 1e9)} GB/s"
+        for peer, seconds in rounds.items()
+        if seconds
+    ]
 
 
 def processor() -> str:

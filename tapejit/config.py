@@ -101,7 +101,7 @@ class _Amount(_Choice):
 
 
 class _Folder(_Choice):
-    """A setting that is the path of a folder; '' leaves the choice to tapejit."""
+    """A setting that is the path of a folder; '' stands for none in particular."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -117,6 +117,27 @@ class _Folder(_Choice):
 
     def parse(self, text: str) -> object:
         return text
+
+
+class _Processor(_Choice):
+    """A setting that is LLVM's name of a processor; '' stands for this one."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def describe(self) -> str:
+        return "a name such as `'x86-64-v2'`, `'x86-64-v3'` or LLVM's of a processor"
+
+    def check(self, value: object) -> object:
+        if isinstance(value, str) and set(value) <= _OF_PROCESSORS:
+            return value
+        raise ConfigError(f"{value!r}: allowed is {self.describe()}")
+
+    def parse(self, text: str) -> object:
+        return self.check(text.strip())
+
+
+_OF_PROCESSORS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
 def _dtype_name(value: object) -> object:
@@ -135,7 +156,13 @@ _FLOATS = _Choice(
 _SWITCH = _Choice({"0": False, "1": True, "false": False, "true": True})
 _LEVELS = _Choice({str(level): level for level in range(6)})
 _HOSTS = _Choice({name: name for name in ("llvm", "numba")})
+_WHEN = _Choice({name: name for name in ("now", "background")})
 _POOLS = _Choice({name: name for name in ("own", "tbb", "omp", "serial")})
+
+
+# Not empty once any snapshot has asked for checked numerics: until then each operation
+# is spared the look at its settings, which would cost it a tenth.
+NUMERICS: list[bool] = []
 
 
 def _setting(default: Any, env: str, values: _Choice, meaning: str) -> Any:
@@ -168,6 +195,19 @@ class Config:
         _SWITCH,
         "compile graphs to native code; without it NumPy performs their operations",
     )
+    compile: str = _setting(
+        "now",
+        "TAPEJIT_COMPILE",
+        _WHEN,
+        "when native code is made: in the first call, or in the background while NumPy "
+        "performs the operations",
+    )
+    cpu: str = _setting(
+        "",
+        "TAPEJIT_CPU",
+        _Processor(),
+        "the processor to make code for; by default this one with all it can do",
+    )
     host: str = _setting(
         "llvm",
         "TAPEJIT_HOST",
@@ -178,9 +218,22 @@ class Config:
         0,
         "TAPEJIT_DEBUG",
         _LEVELS,
-        "what to report: 1 why functions are traced and how long it takes, 2 also "
-        "their graphs, 3 also what each pass changes and the graphs of calls under "
-        "a tape",
+        "what to report: 1 why functions are traced and how long that and compiling "
+        "take, 2 also their graphs, 3 also what each pass changes and the graphs of "
+        "calls under a tape, 4 also the kernels as Python, 5 also as LLVM",
+    )
+    dump: str = _setting(
+        "",
+        "TAPEJIT_DUMP",
+        _Folder(),
+        "a folder for files with the graph, the kernels, the LLVM and the instructions "
+        "of what is compiled; none by default",
+    )
+    check_numerics: bool = _setting(
+        False,
+        "TAPEJIT_CHECK_NUMERICS",
+        _SWITCH,
+        "raise an error where an operation gives NaN or infinity",
     )
     num_threads: int = _setting(
         0,
@@ -216,6 +269,8 @@ class Config:
             except ConfigError as error:
                 raise ConfigError(f"{field.name}={error}") from None
             object.__setattr__(self, field.name, value)
+        if self.check_numerics and not NUMERICS:
+            NUMERICS.append(True)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Config:

@@ -11,11 +11,13 @@ Start reading at `assert_true`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tapejit import ops
 from tapejit.api.dispatch import as_operand, described, effect, operands
 from tapejit.api.effects import operand_of_effect
+from tapejit.config import Config, config
 from tapejit.errors import ArgumentTypeError, CheckFailed, TapejitError
 from tapejit.ops.effects import RELATIONS
 from tapejit.types import TOKEN, as_dtype, is_differentiable
@@ -32,6 +34,7 @@ __all__ = [
     "assert_rank",
     "assert_shape",
     "assert_true",
+    "check_numerics",
 ]
 
 
@@ -150,6 +153,35 @@ def _message(given: Any) -> str | None:
             help="an f-string shows values of Python; the check shows the tensors'",
         )
     return given
+
+
+# All results
+
+
+def check_numerics(enabled: bool = True) -> AbstractContextManager[Config]:
+    """Stop at the first operation that gives NaN or infinity, inside a `with` block.
+
+    The error names the operation, the line, the first place and the operands there. It
+    comes from eager operations, gradients and functions alike, also for values that no
+    result depends on; a function that fails has changed nothing. Operations that only
+    move elements are not asked. Functions are slower meanwhile. For a whole process
+    there is the setting: `TAPEJIT_CHECK_NUMERICS=1`.
+
+    >>> import tapejit as tj
+    >>> @tj.function
+    ... def loss(x):
+    ...     return tj.sum(tj.where(x > 0, tj.log(x), 0.0))
+    >>> x = tj.asarray([1.0, 0.0])
+    >>> print(loss(x))
+    0.0
+    >>> with tj.debug.check_numerics():
+    ...     try:
+    ...         loss(x)
+    ...     except tj.NonFiniteError as error:
+    ...         print(error.op, "|", error.message)
+    log | the result is -inf at index (1,), of 0.0; 1 of 2 elements is not finite
+    """
+    return config.override(check_numerics=enabled)
 
 
 # What is known without values

@@ -303,6 +303,22 @@ class CheckFailed(TapejitError, AssertionError):
     values: tuple[Any, ...] = ()
 
 
+class NonFiniteError(CheckFailed, FloatingPointError):
+    """An operation gave NaN or infinity while `tj.debug.check_numerics` is on.
+
+    `index` is the first place, `values` are the result there and, for an operation that
+    is elementwise, its operands.
+
+    >>> import tapejit as tj
+    >>> with tj.debug.check_numerics():
+    ...     try:
+    ...         tj.log(tj.asarray([1.0, 0.0]))
+    ...     except tj.NonFiniteError as error:
+    ...         print(error.op, error.index, [float(x) for x in error.values])
+    log (1,) [-inf, 0.0]
+    """
+
+
 class Disagreement(TapejitError, AssertionError):
     """Two ways of computing the same that give different numbers.
 

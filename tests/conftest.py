@@ -22,6 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="run everything, not only a sample"
     )
+    parser.addoption(
+        "--regenerate", action="store_true", help="write golden files instead"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 `CASES` has one row per function. Points are drawn from all bit patterns, so that every
 exponent is met, and from where the function is neither constant nor infinite. The truth
 of a float32 function is the one of double, that of a float64 function comes from mpmath
-with 120 bits, or from extended precision where NumPy has the function and the machine
+(`precise.py`), or from extended precision where NumPy has the function and the machine
 the format.
 
 Start reading at `CASES`.
@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from precise import precise
 
 from tapejit.agreement import POWER, TRANSCENDENTAL, assert_agrees, round_to, widen
 from tapejit.codegen import vecmath
 from tapejit.codegen.host import Elementwise, elementwise
 
 Array = np.ndarray[Any, Any]
-BITS = 120
-POWER_BITS = 200  # with 90, mpmath loses the last bits of powers of numbers next to 1
 HAS_EXTENDED = np.finfo(np.longdouble).nmant >= 63
 SINGLE_POINTS, DOUBLE_POINTS = 200_000, 3_000  # of `measured`
 EVERYTHING = (-np.inf, np.inf)
@@ -151,9 +150,9 @@ def sinc(x: Any) -> Any:
 
 
 def log_ndtr_slope(x: Any) -> Any:
-    from tapejit.ops.special import log_ndtr_slope_of
+    from tapejit.ops.special import scaled_slope
 
-    return log_ndtr_slope_of(x)
+    return scaled_slope(x)
 
 
 def scipys(name: str) -> Callable[[Any], Any]:
@@ -338,89 +337,7 @@ def truth_in(wide: Any, case: Case, arguments: list[Array]) -> Array:
 
 def precise_truth(case: Case, arguments: list[Array]) -> Array:
     """The function by mpmath, to the precision of `np.longdouble`."""
-    import mpmath
-
-    function = {
-        "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
-        "exp2": lambda x: mpmath.power(2, x),
-        "log2": lambda x: mpmath.log(x, 2),
-        "gammaln": lambda x: mpmath.re(mpmath.loggamma(x)),
-        "digamma": lambda x: mpmath.psi(0, x),
-        "ndtr": lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2,
-        "erfcx": precise_erfcx,
-        "log_ndtr": precise_log_ndtr,
-        "log_ndtr_slope": lambda x: (
-            mpmath.sqrt(2 / mpmath.pi) / precise_erfcx(-x / mpmath.sqrt(2))
-        ),
-        "ndtri": precise_ndtri,
-        "erfinv": precise_erfinv,
-        "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
-        "softsign": lambda x: x / (1 + abs(x)),
-        "entr": lambda x: -x * mpmath.log(x),
-        "logit": lambda x: mpmath.log(x / (1 - x)),
-        "sinc": lambda x: mpmath.sincpi(x),
-        "logaddexp": lambda x, y: max(x, y) + mpmath.log1p(mpmath.exp(-abs(x - y))),
-        "logaddexp2": lambda x, y: (
-            max(x, y) + mpmath.log1p(mpmath.power(2, -abs(x - y))) / mpmath.log(2)
-        ),
-        "xlogy": lambda x, y: x * mpmath.log(y),
-        "xlog1py": lambda x, y: x * mpmath.log1p(y),
-        "rel_entr": lambda x, y: x * mpmath.log(x / y),
-        "kl_div": lambda x, y: x * mpmath.log(x / y) - x + y,
-        "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
-    }.get(case.name) or getattr(mpmath, case.precise or case.name)
-    found = []
-    with mpmath.workprec(POWER_BITS if case.name == "pow" else BITS):
-        for row in zip(*(x.tolist() for x in arguments), strict=True):
-            exact = mpmath.mpf(0) + function(*map(mpmath.mpf, row))
-            high = float(exact)
-            low = float(exact - high) if np.isfinite(high) else 0.0
-            found.append(np.longdouble(high) + np.longdouble(low))
-    return np.array(found, np.longdouble)
-
-
-def precise_erfcx(x: Any) -> Any:
-    """exp(x²) erfc(x); far out by its asymptotic series."""
-    import mpmath
-
-    if x < 100:
-        return mpmath.exp(x * x) * mpmath.erfc(x)
-    total = term = mpmath.mpf(1)
-    for n in range(1, 12):
-        term *= -(2 * n - 1) / (2 * x * x)
-        total += term
-    return total / (x * mpmath.sqrt(mpmath.pi))
-
-
-def precise_log_ndtr(x: Any) -> Any:
-    """From erfcx on the left, where Φ vanishes."""
-    import mpmath
-
-    root = x / mpmath.sqrt(2)
-    if x > 0:
-        return mpmath.log1p(-mpmath.erfc(root) / 2)
-    return mpmath.log(precise_erfcx(-root) / 2) - x * x / 2
-
-
-def precise_ndtri(p: Any) -> Any:
-    """From SciPy's, by Newton's iteration on log Φ."""
-    import mpmath
-
-    is_left = p < 0.5
-    nearer = p if is_left else 1 - p
-    y = mpmath.mpf(float(scipys("ndtri")(float(nearer))))
-    for _ in range(3):
-        ratio = precise_log_ndtr(y) - mpmath.log(nearer)
-        y -= ratio / (mpmath.sqrt(2 / mpmath.pi) / precise_erfcx(-y / mpmath.sqrt(2)))
-    return y if is_left else -y
-
-
-def precise_erfinv(x: Any) -> Any:
-    import mpmath
-
-    if abs(x) < 1e-10:
-        return mpmath.sqrt(mpmath.pi) / 2 * x * (1 + mpmath.pi * x * x / 12)
-    return precise_ndtri((1 + x) / 2) / mpmath.sqrt(2)
+    return precise(case.precise or case.name, arguments)
 
 
 # Errors

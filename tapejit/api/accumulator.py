@@ -136,7 +136,7 @@ def _build(
         (node, *targets) if is_tuple else (node,),
         sources=[operands[at] for at in sources],
         # ZERO is an entry of the pass's own table, where it costs nothing.
-        tangents=[seeds[at] if given[at] else ZERO for at in sources],  # type: ignore[misc]
+        tangents=[seeds[at] if given[at] else ZERO for at in sources],
         targets=targets,
     )
     outputs: list[Node] = []

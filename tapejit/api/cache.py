@@ -236,7 +236,8 @@ class Entry:
         if config.current().debug:
             seconds = perf_counter() - started
             reporting.report_trace(function, cache, call.key, place, traced, seconds)
-        path = Path(traced, takes, _variable_positions(call.leaves))
+        positions = _variable_positions(call.leaves)
+        path = Path(traced, takes, positions, function.compile)
         if traced.needs is not None:
             what, origin = traced.needs
             where = f"({what}, at {describe(origin)})"

@@ -13,7 +13,7 @@ Start reading at `concrete_function`, then `ConcreteFunction.__call__`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,11 @@ from tapejit.config import config
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.graph import Graph
+from tapejit.runtime.inside import Inside
 from tapejit.types import TensorType
+
+if TYPE_CHECKING:
+    from tapejit.codegen.kernel_report import KernelReport
 
 
 def concrete_function(
@@ -115,6 +119,26 @@ class ConcreteFunction:
         self.graph: Graph = path.graph
         self._outputs = [x.tensor_type for x in path.graph.outputs[: path.results]]
         self._structure = path.structure
+
+    def kernels(self) -> list[KernelReport]:
+        """Its kernels in numbers, as `Function.kernels` gives them."""
+        return self._inside().kernels
+
+    def source(self) -> str:
+        """Its kernels as Python, as `Function.source` gives them."""
+        return self._inside().source()
+
+    def llvm(self) -> str:
+        """Its kernels in LLVM's language."""
+        return self._inside().llvm()
+
+    def asm(self) -> str:
+        """Its kernels as instructions of this processor."""
+        return self._inside().asm()
+
+    def _inside(self) -> Inside:
+        path = self._entries[self._call.key].paths[0]
+        return Inside(path.executable.graph)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -24,8 +24,10 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api.tensor import Made, Tensor, TracedTensor
+from tapejit.config import NUMERICS, config
 from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.ir.node import Derived, Node, Op
+from tapejit.ir.numerics import check_result
 from tapejit.numpy_adapter import restore, silence
 from tapejit.origin import describe, is_internal, short_location, user_origin
 from tapejit.types import (
@@ -80,6 +82,8 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
         raise explained(error, op, inputs, attrs) from None
     finally:
         restore(token)
+    if NUMERICS:
+        check_numerics(op, inputs, out)
     result: Any
     if type(out) is tuple:
         result = tuple([Tensor(part) for part in out])
@@ -107,6 +111,15 @@ def check_dtypes(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Non
     op.accepted.add(dtypes)
     if len(set(dtypes)) == 1:
         op.accepted.add(dtypes[0])
+
+
+def check_numerics(op: Op, inputs: Sequence[Tensor], out: Any) -> None:
+    """Refuse a result that is not finite, if the setting asks for it."""
+    if config.check_numerics:
+        try:
+            check_result(op, [x._value for x in inputs], out)
+        except TapejitError as error:
+            raise described(error, op, inputs) from None
 
 
 NO_ORIGINS: Final[Mapping[Node, Made | None]] = {}
@@ -151,6 +164,8 @@ def binary(op: Op, x: Operand, y: Operand) -> Tensor:
         raise explained(error, op, (x, y), NO_ATTRS) from None
     finally:
         restore(token)
+    if NUMERICS:
+        check_numerics(op, (x, y), out)
     result = _new(Tensor)
     result._value = out
     result._id = 0
@@ -180,6 +195,8 @@ def unary(op: Op, x: Operand, to_float: bool = False) -> Tensor:
         raise explained(error, op, (x,), NO_ATTRS) from None
     finally:
         restore(token)
+    if NUMERICS:
+        check_numerics(op, (x,), out)
     result = _new(Tensor)
     result._value = out
     result._id = 0

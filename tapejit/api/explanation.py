@@ -17,6 +17,7 @@ from tapejit.api.recording import Recording
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentTypeError
+from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ir.structural import call, item
 from tapejit.ops.custom_rules import custom, custom_call
@@ -247,7 +248,21 @@ def _name(recording: Recording, node: Node) -> str:
     for variable, reads in recording.reads.values():
         if node in reads:
             return f"variable {variable.name!r}"
+    if node.op is item:
+        return _name(recording, _made_by(node))
     return node.op.name if node.inputs else "a watched tensor"
+
+
+def _made_by(result: Node) -> Node:
+    """What the user wrote for one of several results: in a call, the Graph's own."""
+    whole = result.inputs[0]
+    if whole.op is not call:
+        return whole
+    graph: Graph = whole.attrs["graph"]
+    out = graph.outputs[result.attrs["index"]]
+    if out in graph.inputs:
+        return whole.inputs[graph.inputs.index(out)]
+    return out
 
 
 def _place(node: Node) -> str:

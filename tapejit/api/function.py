@@ -25,6 +25,7 @@ from typing import (
     Any,
     Concatenate,
     Generic,
+    Literal,
     ParamSpec,
     TypeVar,
     overload,
@@ -39,6 +40,7 @@ from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
 from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand, warn_user
 from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
+from tapejit.api.inspected import Inspected
 from tapejit.api.path import Path, WrongPath, in_order
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.signature import (
@@ -52,21 +54,19 @@ from tapejit.api.tensor import Made, Tensor
 from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
-from tapejit.errors import ArgumentTypeError
+from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.origin import Origin
 from tapejit.runtime.handles import MISS
 
 if TYPE_CHECKING:
     from tapejit.api.concrete_function import ConcreteFunction
-    from tapejit.api.inspection import Explanation
-    from tapejit.ir.graph import Graph
 
 P = ParamSpec("P")
 Rest = ParamSpec("Rest")  # the parameters of a method that follow `self`
 R = TypeVar("R")
 
 
-class Function(Generic[P, R]):
+class Function(Inspected[P], Generic[P, R]):
     """A Python function that runs as a Graph; made by `tj.function`.
 
     >>> import tapejit as tj
@@ -87,11 +87,13 @@ class Function(Generic[P, R]):
         dynamic: frozenset[str] = frozenset(),
         input_signature: Any = None,
         reduce_retracing: bool = False,
+        compile: str | None = None,
     ) -> None:
         self.__name__: str = type(function).__name__
         self.__qualname__: str = self.__name__
         functools.update_wrapper(self, function)
         self._function = function
+        self.compile = compile  # when; None for what the settings say
         self._static = static
         self._dynamic = dynamic
         self._cache = Cache()
@@ -419,47 +421,6 @@ class Function(Generic[P, R]):
         """
         return [describe_key(self._binder, key) for key in list(self._cache.entries)]
 
-    def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
-        """The Graph that a call with these arguments runs; nothing is run.
-
-        A call of a new kind is traced. Without arguments: the only Graph there is.
-
-        >>> import tapejit as tj
-        >>> @tj.function
-        ... def scaled(x, times):
-        ...     return x * times
-        >>> scaled.graph(tj.ones(3), 2) is scaled.graph()
-        True
-        """
-        from tapejit.api import inspection
-
-        return inspection.graph(self, args, kwargs)
-
-    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
-        """A report on what a call with these arguments runs; nothing is run.
-
-        >>> import tapejit as tj
-        >>> square = tj.function(lambda x: x * x)
-        >>> square.explain(tj.ones(3)).ops
-        {'mul': 1}
-        """
-        from tapejit.api.inspection import Explanation, asked
-
-        return Explanation(self, *asked(self, args, kwargs))
-
-    def verify(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run the body eagerly and traced, from the same state, and compare.
-
-        Results and the values of variables have to agree, else `tj.Disagreement` is
-        raised. Variables and generators are afterwards as they were before.
-
-        >>> import tapejit as tj
-        >>> tj.function(tj.tanh).verify(tj.ones(3))
-        """
-        from tapejit.api.verification import verify
-
-        verify(self, args, kwargs)
-
     def clear_cache(self) -> None:
         """Forget all traces; the next call traces again.
 
@@ -541,6 +502,7 @@ def function(
     dynamic: Sequence[str] | str = (),
     input_signature: Any = None,
     reduce_retracing: bool = False,
+    compile: Literal["now", "background"] | None = None,
     jit_compile: bool | None = None,
     autograph: bool | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
@@ -554,6 +516,7 @@ def function(
     dynamic: Sequence[str] | str = (),
     input_signature: Any = None,
     reduce_retracing: bool = False,
+    compile: Literal["now", "background"] | None = None,
     jit_compile: bool | None = None,
     autograph: bool | None = None,
 ) -> Any:
@@ -567,9 +530,12 @@ def function(
     value, a dynamic number is always an input. `input_signature` gives one
     `tj.TensorSpec`, or a structure of them, per parameter; arguments are converted to
     fit, and one trace serves all sizes that are None there. With `reduce_retracing` a
-    size that changes between calls is left open likewise. `jit_compile` and `autograph`
-    are accepted for familiarity and change nothing: every function runs as a Graph, and
-    Python's `if` and `while` work as they are.
+    size that changes between calls is left open likewise. With `compile="background"`
+    native code is made in another thread, and until it is ready NumPy performs the
+    operations; "now" makes it in the first call, and the default is what the setting
+    `compile` says. `jit_compile` and `autograph` are accepted for familiarity and
+    change nothing: every function runs as a Graph, and Python's `if` and `while` work
+    as they are.
 
     >>> import tapejit as tj
     >>> w = tj.Variable([1.0, 2.0])
@@ -582,11 +548,16 @@ def function(
     >>> print(step(tj.asarray([1.0, 1.0]), 0.25), w.numpy())
     5.0 [0.5 1. ]
     """
+    if compile not in (None, "now", "background"):
+        raise ArgumentError(
+            f"compile={compile!r}: a function is compiled 'now' or in the 'background'"
+        )
     options = {
         "static": _names(static),
         "dynamic": _names(dynamic),
         "input_signature": input_signature,
         "reduce_retracing": reduce_retracing,
+        "compile": compile,
     }
     if function is None:
         return lambda given: _decorated(given, options)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.api import reporting
 from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
@@ -33,7 +33,11 @@ from tapejit.ir.node import Node
 from tapejit.ir.structural import guard
 from tapejit.origin import Origin, describe
 from tapejit.passes.vjp import carries_gradient
+from tapejit.runtime.inside import Inside, OnNumPy, compile_seconds, timing_text
 from tapejit.types import TOKEN, TensorType
+
+if TYPE_CHECKING:
+    from tapejit.codegen.kernel_report import KernelReport
 
 WIDTH: Final = 80  # columns of a report
 
@@ -102,6 +106,18 @@ def graph(
     return path.graph
 
 
+def inside(
+    function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Inside:
+    """The kernels of a call; if it runs without native code, those it would have."""
+    entry, path = asked(function, args, kwargs)
+    if path is None:
+        raise UnsupportedError(
+            f"{function.__name__} runs eagerly, so it has no kernels: it {entry.reason}"
+        )
+    return Inside(path.executable.graph)
+
+
 def asked(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Entry, Path | None]:
@@ -165,7 +181,12 @@ class Explanation:
     guards       the questions whose answers the Graph is for, as `Guard`s
     effects      what it does beside that, as `Effect`s
     paths        how many ways through the body are known for this signature
-    executable   how the Graph is run
+    executable   how the Graph is run: "interpreted" or "native"
+    kernels      if it is native, its kernels as `KernelReport`s
+    on_numpy     then also the Nodes that NumPy performs all the same, with reasons
+    arena_bytes  then also the working memory of a call
+    seconds      what compiling took, stage by stage; {} if the code was on disk, None
+                 if there is none yet
 
     Its text is a report:
 
@@ -192,6 +213,10 @@ class Explanation:
         self.graph = None if path is None else path.graph
         self.paths = len(entry.paths)
         self.executable = "plain Python" if path is None else "interpreted"
+        self.kernels: list[KernelReport] = []
+        self.on_numpy: list[OnNumPy] = []
+        self.arena_bytes = 0
+        self.seconds: dict[str, float] | None = None
         self.ops: dict[str, int] = {}
         self.arguments: dict[str, TensorType] = {}
         self.variables: tuple[State, ...] = ()
@@ -204,6 +229,8 @@ class Explanation:
         if path is not None:
             self._number = entry.paths.index(path) + 1
             self._describe(path)
+            if path.executable.is_native:
+                self._describe_kernels(path)
 
     def _describe(self, path: Path) -> None:
         nodes = reporting.operations(path.graph)
@@ -234,6 +261,14 @@ class Explanation:
             if x.type is TOKEN and x.op is not guard
         )
 
+    def _describe_kernels(self, path: Path) -> None:
+        self.executable = "native"
+        found = Inside(path.executable.graph)
+        self.kernels = found.kernels
+        self.on_numpy = found.on_numpy
+        self.arena_bytes = found.arena_size
+        self.seconds = compile_seconds(path.executable)
+
     @property
     def residuals(self) -> tuple[TensorType, ...]:
         """What a tape that watches every input keeps of a call, besides the inputs.
@@ -262,7 +297,10 @@ class Explanation:
             head += f"runs eagerly, it {self.reason}"
         else:
             count = sum(self.ops.values())
-            head += f"{_counted(count, 'Node')}, {self.executable}; "
+            head += f"{_counted(count, 'Node')}, {self.executable}"
+            if self.kernels:
+                head += f" in {_counted(len(self.kernels), 'kernel')}"
+            head += "; "
             head += f"path {self._number} of {self.paths}"
         rows = [
             ("arguments", [f"{name}: {kind}" for name, kind in self.arguments.items()]),
@@ -281,6 +319,14 @@ class Explanation:
             lines += _sentence("" if at else "guards", text)
         for at, x in enumerate(self.effects):
             lines += _sentence("" if at else "effects", f"{x.name} at {x.where}")
+        for at, kernel in enumerate(self.kernels):
+            lines += _sentence("" if at else "kernels", str(kernel))
+        for at, node in enumerate(self.on_numpy):
+            lines += _sentence("" if at else "NumPy", str(node))
+        if self.executable == "native":
+            lines += _sentence("memory", f"{self.arena_bytes} bytes to work in")
+            took = "not yet" if self.seconds is None else timing_text(self.seconds)
+            lines += _sentence("compiled", took)
         if self._path is not None and self._path.was_recorded:
             saved = _counted(len(self.residuals), "value")
             size = _size_text(self.residual_bytes)

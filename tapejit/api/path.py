@@ -31,6 +31,7 @@ from tapejit.api.recording import Recording
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.variable import JOURNAL, Variable, warn_tracked
 from tapejit.binding import bind_shapes
+from tapejit.config import NUMERICS, config
 from tapejit.errors import TapejitError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import bind_dims
@@ -38,11 +39,13 @@ from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.passes.partition import partition
 from tapejit.passes.vjp import carries_gradient, passes_gradient, vjp_graph
+from tapejit.runtime.checked import CheckedExecutable
 from tapejit.runtime.executable import Executable, executable_for
 from tapejit.runtime.handles import MISS
 from tapejit.structure import LEAF
 
 _new = Tensor.__new__
+Runs = Executable | CheckedExecutable
 
 
 class WrongPath(Exception):
@@ -131,9 +134,14 @@ class Path:
     """
 
     def __init__(
-        self, traced: Traced, takes: tuple[int, ...], positions: dict[int, int]
+        self,
+        traced: Traced,
+        takes: tuple[int, ...],
+        positions: dict[int, int],
+        compile: str | None = None,
     ) -> None:
         graph = traced.graph
+        self._compile = compile
         self.graph = graph
         self.takes = takes  # some may be floats that the key names by value
         self.answers = traced.answers
@@ -166,11 +174,12 @@ class Path:
         places = {id(slot): at for at, slot in enumerate(traced.slots)}
         self._unread = [(at, places[id(slot)]) for at, slot in traced.unread.items()]
         observe = reporting.pass_observer()
-        self._executable: Executable = executable_for(graph, observe)
+        self._executable: Executable = executable_for(graph, observe, compile)
         self._arguments = len(traced.arguments)
         self._shared: tuple[int, ...] | None = None
         self._form: Form = "values" if self._writes else form_of(self.structure)
         self._entry: Any = MISS  # until it is asked for
+        self._checking: dict[Graph, CheckedExecutable] = {}
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
         ] = {}
@@ -273,12 +282,15 @@ class Path:
         if self._captured_values:
             values += self._captured_values
         entry = self._native_entry() if self._form == "values" else None
+        executable: Runs = self._executable
+        if NUMERICS and config.check_numerics:
+            executable, entry = self._checked(self.graph), None
         try:
             found: Any = MISS if entry is None else entry(*leaves)
             if found is MISS:
-                found = self._executable.run(values)
+                found = executable.run(values)
         except Exception as error:
-            raise self._explained(error, self.graph, self._executable, leaves) from None
+            raise self._explained(error, self.graph, executable, leaves) from None
         if foreign and self._may_share():
             self._separate(found, foreign)
         if self._writes:
@@ -296,6 +308,11 @@ class Path:
         )
 
     @property
+    def executable(self) -> Executable:
+        """What runs a call that no tape looks at."""
+        return self._executable
+
+    @property
     def native(self) -> Callable[..., Any] | None:
         """A built-in function that does what `run` does, or misses.
 
@@ -303,7 +320,16 @@ class Path:
         """
         return None if self._form == "values" else self._native_entry()
 
+    def _checked(self, graph: Graph) -> CheckedExecutable:
+        """What runs a Graph of this path while numerics are checked."""
+        found = self._checking.get(graph)
+        if found is None:
+            found = self._checking.setdefault(graph, CheckedExecutable(graph))
+        return found
+
     def _native_entry(self) -> Callable[..., Any] | None:
+        if NUMERICS and config.check_numerics:
+            return None
         if self._entry is MISS:
             if self._executable.is_waiting:
                 return None  # nothing is compiled yet
@@ -349,7 +375,7 @@ class Path:
         self,
         error: Exception,
         graph: Graph,
-        executable: Executable,
+        executable: Runs,
         leaves: Sequence[Any],
     ) -> Exception:
         """A failure in terms of the user's program."""
@@ -425,7 +451,10 @@ class Path:
         )
         if True not in watched and not observers:
             return None
+        executable: Runs
         graph, executable, assigned = self._forward(watched)
+        if NUMERICS and config.check_numerics:
+            executable = self._checked(graph)
         if assigned is not None:
             warn_tracked(assigned)
         try:
@@ -492,7 +521,7 @@ class Path:
             assigned = assigns_tracked(self._taken, wrt)
             reporting.report_forward(forward, len(self.graph.outputs))
             observe = reporting.pass_observer()
-            found = (forward, executable_for(forward, observe), assigned)
+            found = (forward, executable_for(forward, observe, self._compile), assigned)
             self._forwards[watched] = found
         return found
 

@@ -4,6 +4,8 @@
     2   also the traced Graph
     3   also what each pass changes in a Graph before it runs, and the Graph that saves
         values for a tape, when a tape first records a call
+    4   also the kernels of native code, as Python (`runtime.inside` shows them)
+    5   also their LLVM
 
 Everything goes to `sys.stderr`. Nothing here runs unless a function is being traced.
 
@@ -19,7 +21,7 @@ from tapejit.api.signature import describe_key, difference
 from tapejit.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
-from tapejit.ir.printer import Writer
+from tapejit.ir.printer import shown
 from tapejit.origin import Origin, describe
 from tapejit.passes.pipeline import OnChange
 
@@ -97,15 +99,3 @@ def why_traced(
 def operations(graph: Graph) -> list[Node]:
     """The Nodes that do something: no constants, no marks of the chain of effects."""
     return [x for x in graph.nodes if x.op is not LITERAL and x.op.name != "start"]
-
-
-def shown(graph: Graph) -> str:
-    """A Graph as text, with the user's lines; what has no text is shown by its type."""
-    return "\n".join(line.text for line in _Showing(comments=True).lines(graph))
-
-
-class _Showing(Writer):
-    """Writes every Graph: what it writes is not parsed back."""
-
-    def unprintable(self, value: Any) -> str:
-        return f"<{type(value).__name__}>"

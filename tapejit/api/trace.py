@@ -31,7 +31,7 @@ from tapejit.api.dispatch import (
     leaked,
 )
 from tapejit.api.tensor import Made, Tensor, TracedTensor
-from tapejit.config import config
+from tapejit.config import NUMERICS, config
 from tapejit.errors import ArgumentTypeError, TapejitError
 from tapejit.ir.graph import Graph
 from tapejit.ir.interpret import has_dims
@@ -45,6 +45,7 @@ from tapejit.ir.node import (
     origin_of,
     param,
 )
+from tapejit.ir.numerics import run_checked
 from tapejit.ir.structural import call, first_token, item, results
 from tapejit.ops.custom_rules import CALLING, raise_failure
 from tapejit.origin import Labelled, Origin, user_origin
@@ -221,7 +222,10 @@ def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
     inputs.clear()  # so that the program can let go of each value after its last use
     program = graph.program
     try:
-        found = program.run(values)
+        if NUMERICS and config.check_numerics:
+            found = run_checked(program, values)
+        else:
+            found = program.run(values)
     except TapejitError as error:
         node = program.failed_node(error)
         if node is None:

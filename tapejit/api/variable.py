@@ -29,6 +29,7 @@ from tapejit.api.dispatch import (
     TRACE,
     apply,
     cast,
+    check_numerics,
     convert,
     leaked,
     warn_user,
@@ -43,6 +44,7 @@ from tapejit.api.tensor import (
     TracedTensor,
     next_id,
 )
+from tapejit.config import NUMERICS
 from tapejit.dims import Shape
 from tapejit.errors import (
     ArgumentError,
@@ -305,9 +307,12 @@ class Variable(Operators):
             return traced
         token = silence()
         try:
-            return Tensor(op.eval(value._value, change._value))
+            out = op.eval(value._value, change._value)
         finally:
             restore(token)
+        if NUMERICS:
+            check_numerics(op, (value, change), out)
+        return Tensor(out)
 
     def _accepted(self, value: Any, name: str) -> Tensor:
         """A value that fits this variable exactly, or an error that says why not."""

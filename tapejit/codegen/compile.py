@@ -43,7 +43,7 @@ def compile_module(module: Any) -> Compiled:
 
 
 def with_registers(text: str) -> tuple[Any, Any]:
-    """A parsed module whose scalar memory is in registers, and the machine it is for."""
+    """A parsed module, its scalar memory in registers, and the machine it is for."""
     initialise()
     parsed = binding.parse_assembly(text)
     machine = host_machine()

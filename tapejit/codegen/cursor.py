@@ -1,9 +1,9 @@
 """A place in a function of a kernel: positions, memory and widths of vectors.
 
 A `Cursor` knows where the function has got to (`builder`), the number of the current
-iteration of each loop around it (`indices`), and how to reach memory: the entries of the
-table, private memory of the call, the arena. Values are vectors, of the kernel's width or
-of one lane; `together` makes them equally wide.
+iteration of each loop around it (`indices`), and how to reach memory: the entries of
+the table, private memory of the call, the arena. Values are vectors, of the kernel's
+width or of one lane; `together` makes them equally wide.
 
 Start reading at `Cursor`.
 """
@@ -18,9 +18,10 @@ import numpy as np
 from llvmlite import ir
 
 from tapejit.codegen import lanes
+from tapejit.codegen.polling import POLL_TYPE, POLL_WORK
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Affine, Axis
-from tapejit.passes.fusion.plan import Kernel, Plan, Storage
+from tapejit.passes.fusion.kernels import Kernel, Plan, Storage
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
@@ -38,10 +39,13 @@ def number(value: int) -> Any:
 class Layout:
     """Which entry of the table points to what."""
 
-    def __init__(self, inputs: int, outputs: int, constants: Sequence[Any]) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, constants: Sequence[Any], polls: bool = False
+    ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.constants = constants  # LLVM globals
+        self.polls = polls  # whether the first of the imports is `poll`
 
     @property
     def arena(self) -> int:
@@ -71,6 +75,8 @@ class Cursor:
         self.leave_entry = self.builder.branch(start)
         self.builder.position_at_end(start)
         self.indices: dict[Axis, Any] = {}
+        self.origins: dict[Axis, Any] = {}  # where the current tile begins
+        self.vector, self.width = kernel.vector, kernel.width
         self.pointers: dict[Any, Any] = {}
 
     @contextlib.contextmanager
@@ -102,6 +108,41 @@ class Cursor:
         self.builder.cbranch(again, head, after)
         self.builder.position_at_end(after)
 
+    def long_range(
+        self,
+        low: Any,
+        high: Any,
+        stride: int,
+        body: Callable[[Any], None],
+        work: float,
+        size: int,
+    ) -> None:
+        """The same, asking for signals now and then if it takes long.
+
+        `work` is that of an iteration, `size` how many there are at most.
+        """
+        if not self.layout.polls or size * work <= POLL_WORK:
+            self.for_range(low, high, stride, body)
+            return
+        strip = stride * max(1, int(POLL_WORK / (work * stride)))
+
+        def part(first: Any) -> None:
+            self.poll()
+            end = self.builder.add(first, number(strip))
+            is_last = self.builder.icmp_signed("<", end, high)
+            end = self.builder.select(is_last, end, high)
+            self.for_range(first, end, stride, body)
+
+        self.for_range(low, high, strip, part)
+
+    def poll(self) -> None:
+        """Leave the kernel if a signal asks for it."""
+        address = self.builder.load(self.entry_of(self.layout.imports), typ=I64)
+        poll = self.builder.inttoptr(address, POLL_TYPE.as_pointer())
+        raised = self.builder.call(poll, [self.arena()])
+        with self.builder.if_then(self.builder.icmp_signed("!=", raised, number(0))):
+            self.builder.ret_void()
+
     # Positions
 
     def scalar(self, position: Affine) -> Any:
@@ -119,7 +160,7 @@ class Cursor:
 
     def affine(self, position: Affine) -> Any:
         """A position in every lane."""
-        vector, width = self.kernel.vector, self.kernel.width
+        vector, width = self.vector, self.width
         along = sum(f for axis, f in position.terms if axis.root is vector)
         first = self.scalar(position)
         if along == 0:
@@ -158,8 +199,8 @@ class Cursor:
             if memory.buffer is not None:
                 found = self.buffer(memory.buffer)
             elif memory.kernel is not None:
-                width = self.kernel.width if memory.lanes else 1
-                found = self.private_memory(memory.size * width, memory.dtype)
+                size = memory.size * max(memory.lanes, 1)
+                found = self.private_memory(size, memory.dtype)
             else:
                 arena = self.arena()
                 with self.at_entry():
@@ -202,29 +243,39 @@ class Cursor:
         plain = lanes.to_memory(self.builder, value, dtype)
         self.builder.store(plain, where, align=dtype.itemsize)
 
-    def read(self, memory: Storage, labels: frozenset[Axis]) -> Any:
+    def place_in(self, memory: Storage) -> Any:
+        """The element of this iteration in a Step's memory."""
+        at = self.offset(memory.strides)
+        at = self.within_tile(memory, at)
+        return self.builder.mul(at, number(memory.lanes)) if memory.lanes else at
+
+    def within_tile(self, memory: Storage, at: Any) -> Any:
+        """A place in memory that holds one tile only."""
+        if memory.tiled is None:
+            return at
+        stride = memory.strides[memory.tiled]
+        start = self.builder.mul(self.origins[memory.tiled], number(stride))
+        return self.builder.sub(at, start)
+
+    def read(self, memory: Storage) -> Any:
         """The value of this iteration from memory."""
-        at, vector = self.offset(memory.strides), self.kernel.vector
-        pointer = self.pointer_to(memory)
+        at, pointer = self.place_in(memory), self.pointer_to(memory)
         if memory.lanes:
-            at = self.builder.mul(at, number(self.kernel.width))
-            return self.load_at(pointer, at, memory.dtype, self.kernel.width)
+            return self.load_at(pointer, at, memory.dtype, memory.lanes)
+        vector, width = self.vector, self.width
         stride = memory.strides.get(vector, 0) if vector is not None else 0
         if stride in (0, 1):
-            width = self.kernel.width if stride else 1
-            return self.load_at(pointer, at, memory.dtype, width)
-        width = self.kernel.width
+            return self.load_at(pointer, at, memory.dtype, width if stride else 1)
         place = self.builder.add(self.spread(at, width), steps(width, stride))
         return self.gather(pointer, place, memory.dtype, width)
 
     def write(self, memory: Storage, value: Any) -> None:
         """The value of this iteration to memory."""
-        at, vector = self.offset(memory.strides), self.kernel.vector
-        pointer = self.pointer_to(memory)
-        width = self.kernel.width
+        at, pointer = self.place_in(memory), self.pointer_to(memory)
+        vector, width = self.vector, self.width
         if memory.lanes:
-            at = self.builder.mul(at, number(width))
-            self.store_at(pointer, at, self.widened(value, width), memory.dtype)
+            whole = self.widened(value, memory.lanes)
+            self.store_at(pointer, at, whole, memory.dtype)
             return
         stride = memory.strides.get(vector, 0) if vector is not None else 0
         if stride == 0:
@@ -329,6 +380,12 @@ class Cursor:
         fill = ir.Constant(kind, None)
         found = self.builder.call(known, [where, holds, fill])
         return lanes.from_memory(self.builder, found, step.dtype)
+
+
+def lane_numbers(width: int) -> Any:
+    """0, 1, 2 ... in 32 bits, one for each lane."""
+    kind = ir.VectorType(I32, width)
+    return ir.Constant(kind, [ir.Constant(I32, lane) for lane in range(width)])
 
 
 def steps(width: int, stride: int = 1) -> Any:

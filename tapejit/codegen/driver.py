@@ -167,17 +167,7 @@ class Code:
 
     def clock(self) -> Any:
         """The processor's clock: reading it takes no call."""
-        match platform.machine().lower():
-            case "x86_64" | "amd64":
-                module = self.function.module
-                read = declared(module, "llvm.readcyclecounter", I64)
-                return self.builder.call(read, [])
-            case "aarch64" | "arm64":
-                kind = ir.FunctionType(I64, [])
-                text = "mrs $0, cntvct_el0"
-                return self.builder.asm(kind, text, "=r", [], side_effect=True)
-            case other:
-                raise UnsupportedError(f"there is no thread pool for {other}")
+        return read_clock(self.builder)
 
     def look(self, found: Callable[[], Any], out: Any, limit: int) -> None:
         """Leave to `out` as soon as something is found; look for so many ticks."""
@@ -220,6 +210,20 @@ def declared(module: Any, name: str, result: Any, *operands: Any) -> Any:
     if name in module.globals:
         return module.get_global(name)
     return ir.Function(module, ir.FunctionType(result, operands), name)
+
+
+def read_clock(builder: Any) -> Any:
+    """The processor's clock, in ticks of its own."""
+    match platform.machine().lower():
+        case "x86_64" | "amd64":
+            read = declared(builder.module, "llvm.readcyclecounter", I64)
+            return builder.call(read, [])
+        case "aarch64" | "arm64":
+            kind = ir.FunctionType(I64, [])
+            text = "mrs $0, cntvct_el0"
+            return builder.asm(kind, text, "=r", [], side_effect=True)
+        case other:
+            raise UnsupportedError(f"there is no thread pool for {other}")
 
 
 def new_module(name: str) -> Any:

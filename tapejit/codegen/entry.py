@@ -27,6 +27,7 @@ from llvmlite import ir
 from tapejit.codegen.entry_tables import (
     ALIGNMENT,
     HEADER,
+    INTERRUPTED,
     LINK,
     OWNER,
     SYMBOL,
@@ -316,6 +317,7 @@ class _Emitter:
             with short:
                 b.store(b.call(run, [self.table]), number)
         failure = b.load(number, typ=I64)
+        self.go_if(b.icmp_signed("==", failure, _word(INTERRUPTED)), self.failed)
         self.go_if(b.icmp_signed("!=", failure, _word(0)), self.missed)
 
     def wrap(self, at: Any) -> None:

@@ -23,6 +23,7 @@ SYMBOL: Final = "tapejit_entry"
 HEADER: Final = 16  # bytes before an object's own fields: the only layout in the code
 WORD: Final = 8
 ALIGNMENT: Final = 64
+INTERRUPTED: Final = -1  # what compiled code returns after a signal; an error is set
 
 
 class Words(IntEnum):

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from llvmlite import binding, ir
 
 from tapejit.codegen.vector import F32, F64, Builder, Format, Vector
-from tapejit.errors import ArgumentError
+from tapejit.config import config
+from tapejit.errors import ArgumentError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
 FORMATS = {np.dtype(np.float32): F32, np.dtype(np.float64): F64}
@@ -61,14 +62,46 @@ class Library:
         return call
 
 
+# What the levels of x86-64 demand beyond the one before, by LLVM's names.
+LEVELS: Final = {
+    "x86-64-v2": ("cx16", "popcnt", "sse4.2", "ssse3"),
+    "x86-64-v3": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
+    "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
+}
+
+
 def host_machine() -> Any:
-    """LLVM's description of this processor."""
+    """LLVM's description of this processor, or of the one that the settings name.
+
+    >>> with config.override(cpu="x86-64-v2"):
+    ...     host_machine().triple == host_machine().triple
+    True
+    """
+    name, features = config.cpu, ""
+    if name:
+        require_level(name)
+    else:
+        name = binding.get_host_cpu_name()
+        features = binding.get_host_cpu_features().flatten()
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(),
-        features=binding.get_host_cpu_features().flatten(),
-        opt=2,
-        jit=True,
+        cpu=name, features=features, opt=2, jit=True
     )
+
+
+def require_level(name: str) -> None:
+    """Refuse a level of x86-64 that this processor does not have."""
+    if name not in LEVELS:
+        return
+    found = binding.get_host_cpu_features()
+    for level, wanted in LEVELS.items():
+        missing = [feature for feature in wanted if not found.get(feature)]
+        if missing:
+            raise UnsupportedError(
+                f"code for {name!r} would not run here: there is no {missing[0]}",
+                help="let the setting `cpu` (`TAPEJIT_CPU`) be empty, or a lower level",
+            )
+        if level == name:
+            return
 
 
 def loop_module(

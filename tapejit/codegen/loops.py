@@ -17,8 +17,9 @@ Start reading at `emit_kernel`.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,29 +29,33 @@ from tapejit.codegen import lanes
 from tapejit.codegen.cursor import (
     I32,
     I64,
-    INT64,
     POINTER,
-    Cursor,
     Layout,
+    lane_numbers,
     number,
-    steps,
 )
+from tapejit.codegen.finite import fail_unless_finite
+from tapejit.codegen.step_values import StepValues
 from tapejit.ir.node import OPS
-from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
-from tapejit.passes.fusion.plan import (
+from tapejit.passes.fusion.index import Axis, strides_of
+from tapejit.passes.fusion.kernels import (
     Kernel,
     Path,
     Plan,
     Storage,
     accumulator,
+    bound,
+    grain_of,
     inner_axes,
 )
-from tapejit.passes.fusion.schedule import Loop, is_leaf
-from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
+from tapejit.passes.fusion.steps import Step
 from tapejit.types import DType
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
-UNROLLED: Final = 4  # loops of no more iterations are written out
+UNROLLED: Final = 16  # loops of no more iterations are written out
+MOST_UNROLLED: Final = 24  # Steps that are written out so
+PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
 BLOCK: Final = 64  # iterations whose sum is a number of its own
 COMBINES: Final = {
     "sum": "add",
@@ -91,7 +96,13 @@ class Accumulator:
     """Where a reduction adds up."""
 
     def __init__(
-        self, step: Step, dtype: DType, axes: list[Axis], lanes: bool, width: int
+        self,
+        step: Step,
+        dtype: DType,
+        axes: list[Axis],
+        lanes: bool,
+        width: int,
+        tiles: dict[Axis, int],
     ) -> None:
         self.step = step
         self.dtype = dtype
@@ -101,26 +112,30 @@ class Accumulator:
         self.pointer: Any = None
         self.block: Any = None  # of the current block, if sums are made in blocks
         self.is_in_blocks = False
-        self.strides = dict(
-            zip(axes, strides_of([axis.size for axis in axes]), strict=True)
-        )
-        self.size = math.prod(axis.size for axis in axes)
+        self.register: Any = None  # of one element of an array, while it is in use
+        self.vector: Axis | None = None
+        self.full = 1  # lanes of a vector along it
+        sizes = [tiles.get(axis, axis.size) for axis in axes]
+        self.strides = dict(zip(axes, strides_of(sizes), strict=True))
+        self.size = math.prod(sizes)
+        self.tiles = tiles
 
     @property
     def op(self) -> str:
         """The name of the reduction."""
-        return "sum" if self.step.kind == "contract" else self.step.op.name  # type: ignore[union-attr]
+        op = self.step.op
+        return "sum" if op is None else op.name  # of products
 
 
-class KernelEmitter(Cursor):
+class KernelEmitter(StepValues):
     """Emits one kernel; `builder` is where it has got to."""
 
     def __init__(
         self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
     ) -> None:
         super().__init__(function, plan, kernel, layout)
-        self.values: dict[Step, Any] = {}
         self.valid: Any = None  # lanes that are here for the first time
+        self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
         self.accumulators: dict[Step, Accumulator] = {}
 
     def emit(self) -> None:
@@ -132,10 +147,12 @@ class KernelEmitter(Cursor):
 
     def block(self, items: Sequence[Step | Loop], path: Path) -> None:
         """A body: its Steps and loops in order, leaves where they are first needed."""
-        bound = {loop.axis for loop in path}
+        around = bound(path)
         for item in items:
+            inside = set(item.steps()) if isinstance(item, Loop) else ()
             for leaf in leaves_of(item):
-                if leaf not in self.values and leaf.labels <= bound:
+                is_ready = leaf.labels <= around and leaf.source not in inside
+                if is_ready and leaf not in self.values:
                     self.values[leaf] = self.step(leaf)
             if isinstance(item, Loop):
                 self.loop(item, path)
@@ -144,88 +161,226 @@ class KernelEmitter(Cursor):
 
     def loop(self, loop: Loop, path: Path) -> None:
         """A loop, with the reductions that begin and end with it."""
-        plan, kernel = self.plan, self.kernel
-        inside = (*path, loop)
+        plan = self.plan
         closing = [
             step
             for step in loop.steps()
             if step.closed and plan.homes[step] == path and loop in plan.paths[step]
         ]
         made = [self.accumulator(step) for step in closing]
-        axis = loop.axis
-        is_vector = axis is kernel.vector
-        stride = kernel.width if is_vector else 1
-        low, high = number(0), number(axis.size)
-        count = axis.size
-        if not path and kernel.tasks > 1:
-            size = chunk(kernel)
-            low = self.builder.mul(self.task, number(size))
-            end = self.builder.add(low, number(size))
-            is_last = self.builder.icmp_signed("<", end, number(axis.size))
-            high = self.builder.select(is_last, end, number(axis.size))
-            count = size
-        saved = dict(self.values)
-
-        def body(at: Any) -> None:
-            self.values = dict(saved)
-            if is_vector and axis.size % stride:
-                most = number(axis.size - stride)
-                is_inside = self.builder.icmp_signed("<", at, most)
-                base = self.builder.select(is_inside, at, most)
-                lane = self.builder.add(self.spread(base, stride), steps(stride))
-                self.valid = self.builder.icmp_signed(
-                    ">=", lane, self.spread(at, stride)
-                )
+        saved, before = self.values, (self.vector, self.width)
+        if loop.lanes is not None:
+            self.vector, self.width = loop.lanes
+        with self.in_registers(loop, path):
+            if any(outer.tile and outer.axis is loop.axis for outer in path):
+                self.tile_loop(loop, path)
             else:
-                base = at
-            self.indices[axis] = base
-            self.block(loop.body, inside)
-            if is_vector:
-                self.valid = None
-
-        if axis.size <= UNROLLED and not is_vector and path:
-            for at in range(axis.size):
-                body(number(at))
-        elif count > 4 * BLOCK * stride and any(x.block is not None for x in made):
-            sums = [x for x in made if x.block is not None]
-
-            def part(first: Any) -> None:
-                for x in sums:
-                    self.store_register(x.block, self.neutral(x), x)
-                end = self.builder.add(first, number(BLOCK * stride))
-                is_last = self.builder.icmp_signed("<", end, high)
-                self.for_range(
-                    first, self.builder.select(is_last, end, high), stride, body
-                )
-                for x in sums:
-                    total = self.builder.load(
-                        x.pointer, typ=lanes.register_type(x.dtype, x.width)
-                    )
-                    block = self.builder.load(
-                        x.block, typ=lanes.register_type(x.dtype, x.width)
-                    )
-                    both = self.combined(x, total, block, x.width)
-                    self.builder.store(both, x.pointer)
-
-            for x in sums:
-                x.is_in_blocks = True
-            self.for_range(low, high, BLOCK * stride, part)
-        else:
-            for x in made:
-                x.block = None
-            self.for_range(low, high, stride, body)
+                self.whole_loop(loop, path, made)
+        self.vector, self.width = before
         self.values = saved
-        self.indices.pop(axis, None)
         for x in made:
             self.finish(x)
 
+    def iteration(self, loop: Loop, path: Path, at: Any, stride: int) -> None:
+        """The body for `stride` iterations from `at` on, a number of Python or LLVM.
+
+        The last ones of the axis are done together with some before them.
+        """
+        axis, outer = loop.axis, self.values
+        self.values = dict(outer)
+        base, skip = at, None
+        last = axis.size - stride
+        if stride > 1 and isinstance(at, int):
+            base = min(at, last)
+            skip = number(at - base) if at != base else None
+        elif stride > 1 and axis.size % stride and not loop_is_full(at):
+            is_inside = self.builder.icmp_signed("<", at, number(last))
+            base = self.builder.select(is_inside, at, number(last))
+            skip = self.builder.sub(at, base)
+        base = number(base) if isinstance(base, int) else base
+        if loop.tile:
+            self.origins[axis] = base
+            self.skips[axis] = skip
+        else:
+            self.indices[axis] = base
+        if stride > 1 and not loop.tile:
+            self.valid = None if skip is None else self.lanes_from(skip, stride)
+        self.block(loop.body, (*path, loop))
+        if stride > 1 and not loop.tile:
+            self.valid = None
+        self.values = outer
+
+    def lanes_from(self, skip: Any, width: int) -> Any:
+        """The lanes from a number on."""
+        first = self.builder.trunc(skip, I32)
+        return self.builder.icmp_signed(
+            ">=", lane_numbers(width), self.spread(first, width)
+        )
+
+    def whole_loop(self, loop: Loop, path: Path, made: list[Accumulator]) -> None:
+        """All iterations of an axis, or those of this task."""
+        kernel, axis = self.kernel, loop.axis
+        is_vector = axis is self.vector
+        stride = loop.tile or (self.width if is_vector else 1)
+        low, high, count = number(0), number(axis.size), axis.size
+        is_cut = not path and kernel.tasks > 1
+        if is_cut:
+            count = chunk(kernel)
+            low = self.builder.mul(self.task, number(count))
+            end = self.builder.add(low, number(count))
+            is_last = self.builder.icmp_signed("<", end, number(axis.size))
+            high = self.builder.select(is_last, end, number(axis.size))
+
+        def body(at: Any) -> None:
+            self.iteration(loop, path, at, stride)
+
+        trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
+        sums = [x for x in made if x.block is not None]
+        if sums and count > 4 * BLOCK * stride:
+            self.loop_in_blocks(loop, path, sums, low, high, stride, body)
+            return
+        for x in sums:
+            x.block = None
+        if not is_cut and self.is_unrolled(loop):
+            for trip in range(trips):
+                body(trip * stride)
+        elif not is_cut and axis.size % stride and weight <= PEELED and trips > 1:
+            full = axis.size - axis.size % stride
+            work = self.iteration_work(loop, path)
+            self.long_range(
+                low,
+                number(full),
+                stride,
+                lambda at: body(known_full(at)),
+                work,
+                axis.size,
+            )
+            body(full)
+        else:
+            work = self.iteration_work(loop, path)
+            self.long_range(low, high, stride, body, work, axis.size)
+
+    def iteration_work(self, loop: Loop, path: Path) -> float:
+        """About how many instructions one iteration of a loop takes."""
+        total = 0.0
+        for step in loop.steps():
+            inner = self.plan.paths[step][len(path) + 1 :]
+            # Inside of tiles there are loops along the same axis.
+            sizes = [x.axis.size for x in inner if x.axis is not loop.axis]
+            total += cost(step) * math.prod(sizes)
+        return total
+
+    def is_unrolled(self, loop: Loop) -> bool:
+        """Whether a loop is short enough to be written out."""
+        stride = self.width if loop.axis is self.vector else 1
+        trips = math.ceil(loop.axis.size / stride)
+        if loop.tile or trips > UNROLLED:
+            return False
+        return trips * self.weight(loop.body) <= MOST_UNROLLED
+
+    def weight(self, items: Sequence[Step | Loop]) -> int:
+        """How many Steps a body is when it is written out."""
+        total = 0
+        for item in items:
+            if not isinstance(item, Loop):
+                total += 1
+            elif self.is_unrolled(item):
+                stride = self.width if item.axis is self.vector else 1
+                trips = math.ceil(item.axis.size / stride)
+                total += trips * self.weight(item.body)
+            else:
+                total += self.weight(item.body)
+        return total
+
+    @contextlib.contextmanager
+    def in_registers(self, loop: Loop, path: Path) -> Iterator[None]:
+        """Keep what adds up in one place of an array in a register during a loop."""
+        around, kept = bound(path), []
+        for step in loop.steps():
+            made = self.accumulators.get(step)
+            if made is None or not made.axes or made.register is not None:
+                continue
+            if set(made.axes) <= around:
+                width = made.full if made.vector in made.axes else made.width
+                kind = lanes.register_type(made.dtype, width)
+                with self.at_entry():
+                    made.register = self.builder.alloca(kind)
+                at = self.place_of(made)
+                value = self.load_at(made.pointer, at, made.dtype, width)
+                self.builder.store(value, made.register)
+                kept.append((made, at, kind))
+        yield
+        for made, at, kind in kept:
+            value = self.builder.load(made.register, typ=kind)
+            self.store_at(made.pointer, at, value, made.dtype)
+            made.register = None
+
+    def loop_in_blocks(
+        self,
+        loop: Loop,
+        path: Path,
+        sums: list[Accumulator],
+        low: Any,
+        high: Any,
+        stride: int,
+        body: Callable[[Any], None],
+    ) -> None:
+        """A loop whose sums are made of the sums of blocks: less rounding."""
+
+        def part(first: Any) -> None:
+            for x in sums:
+                self.builder.store(self.neutral(x), x.block)
+            end = self.builder.add(first, number(BLOCK * stride))
+            is_last = self.builder.icmp_signed("<", end, high)
+            self.for_range(first, self.builder.select(is_last, end, high), stride, body)
+            for x in sums:
+                kind = lanes.register_type(x.dtype, x.width)
+                total = self.builder.load(x.pointer, typ=kind)
+                block = self.builder.load(x.block, typ=kind)
+                both = self.combined(x, total, block, x.width)
+                self.builder.store(both, x.pointer)
+
+        for x in sums:
+            x.is_in_blocks = True
+        work = self.iteration_work(loop, path)
+        self.long_range(low, high, BLOCK * stride, part, work, loop.axis.size)
+
+    def tile_loop(self, loop: Loop, path: Path) -> None:
+        """The iterations of one tile: all at once, or one by one."""
+        axis = loop.axis
+        size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
+        origin, skip = self.origins[axis], self.skips[axis]
+        inside, outer_values = (*path, loop), self.values
+        is_vector = axis is self.vector
+
+        def body(at: Any) -> None:
+            self.values = dict(outer_values)
+            self.indices[axis] = self.builder.add(origin, at)
+            if is_vector and skip is not None:
+                self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
+            self.block(loop.body, inside)
+            self.valid = None
+
+        trips = size // self.width
+        is_short = trips * self.weight(loop.body) <= MOST_UNROLLED
+        if is_vector and (trips == 1 or is_short):
+            for trip in range(trips):
+                body(number(trip * self.width))
+        elif is_vector:
+            self.for_range(number(0), number(size), self.width, body)
+        else:
+            first = number(0) if skip is None else skip
+            self.for_range(first, number(size), 1, body)
+        self.values = outer_values
+
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
-        if step.kind in ("reduce", "contract"):
-            if step.closed:
-                self.accumulate(step)
-                return
+        if step.closed:
+            self.accumulate(step)
+            return
         value = self.step(step)
+        if self.plan.checks and step.node is not None:
+            fail_unless_finite(self, value, step.dtype)
         self.values[step] = value
         memory = self.plan.storage.get(step)
         if memory is not None:
@@ -235,17 +390,19 @@ class KernelEmitter(Cursor):
 
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
-        plan, kernel = self.plan, self.kernel
-        around = {loop.axis for loop in plan.homes[step]}
+        plan = self.plan
+        around = bound(plan.homes[step])
         axes = inner_axes(plan, step)
-        vector = kernel.vector
+        vector, full = plan.lanes[step]
         if vector in axes:
             axes.remove(vector)
-            axes.append(vector)  # type: ignore[arg-type]
+            axes.append(vector)
         has_lanes = vector in step.closed or (vector in around & step.labels)
-        width = kernel.width if has_lanes else 1
+        width = full if has_lanes else 1
         dtype = accumulator(step.dtype)
-        made = Accumulator(step, dtype, axes, has_lanes, width)
+        tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
+        made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
+        made.vector, made.full = vector, full
         self.accumulators[step] = made
         kind = lanes.register_type(dtype, width)
         if not axes:
@@ -253,7 +410,7 @@ class KernelEmitter(Cursor):
                 made.pointer = self.builder.alloca(kind)
                 if made.op == "sum":
                     made.block = self.builder.alloca(kind)
-            self.store_register(made.pointer, self.neutral(made), made)
+            self.builder.store(self.neutral(made), made.pointer)
             return made
         made.pointer = self.private_memory(made.size * width, dtype)
         whole = made.size * width
@@ -275,9 +432,6 @@ class KernelEmitter(Cursor):
     def neutral(self, made: Accumulator) -> Any:
         return lanes.constant(made.dtype, self.neutral_number(made), made.width)
 
-    def store_register(self, pointer: Any, value: Any, made: Accumulator) -> None:
-        self.builder.store(value, pointer)
-
     def combined(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
         """Two parts of a reduction as one."""
         op = OPS[COMBINES[made.op]]
@@ -287,21 +441,22 @@ class KernelEmitter(Cursor):
     def accumulate(self, step: Step) -> None:
         """Add the element of this iteration."""
         made = self.accumulators[step]
-        vector = self.kernel.vector
+        vector = made.vector
         is_row = vector in made.axes
-        width = self.kernel.width if is_row else made.width
+        width = made.full if is_row else made.width
         values = [
             self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
             for x in step.inputs
         ]
         pointer, at = made.pointer, None
-        if made.axes:
-            at = self.offset(made.strides)
-            if made.lanes:
-                at = self.builder.mul(at, number(made.width))
+        is_array = made.axes and made.register is None
+        if is_array:
+            at = self.place_of(made)
             before = self.load_at(pointer, at, made.dtype, width)
         else:
-            if made.is_in_blocks:
+            if made.register is not None:
+                pointer = made.register
+            elif made.is_in_blocks:
                 pointer = made.block
             before = self.builder.load(
                 pointer, typ=lanes.register_type(made.dtype, width)
@@ -313,27 +468,19 @@ class KernelEmitter(Cursor):
         is_repeated = self.valid is not None and (vector in step.closed or is_row)
         if is_repeated:
             after = self.builder.select(self.valid, after, before)
-        if made.axes:
+        if is_array:
             self.store_at(pointer, at, after, made.dtype)
         else:
             self.builder.store(after, pointer)
 
-    def multiplied(
-        self, before: Any, values: Sequence[Any], dtype: DType, width: int
-    ) -> Any:
-        """before + x * y, rounded once if these are floats."""
-        x, y = values
-        if dtype.kind in "biu":
-            if dtype.kind == "b":
-                return self.builder.or_(before, self.builder.and_(x, y))
-            return self.builder.add(before, self.builder.mul(x, y))
-        kind = lanes.register_type(dtype, width)
-        name = f"llvm.fma.v{width}f{8 * dtype.itemsize}"
-        known = self.function.module.globals.get(name)
-        if known is None:
-            signature = ir.FunctionType(kind, [kind] * 3)
-            known = ir.Function(self.function.module, signature, name)
-        return self.builder.call(known, [x, y, before])
+    def place_of(self, made: Accumulator) -> Any:
+        """The element of this iteration in an array that adds up."""
+        at = self.offset(made.strides)
+        for axis in made.tiles:
+            if axis in made.strides:
+                start = self.builder.mul(self.origins[axis], number(made.strides[axis]))
+                at = self.builder.sub(at, start)
+        return self.builder.mul(at, number(made.width)) if made.lanes else at
 
     def finish(self, made: Accumulator) -> None:
         """The value of a reduction, now that its loop is over."""
@@ -350,61 +497,95 @@ class KernelEmitter(Cursor):
                 self.store_at(base, self.task, total, made.dtype)
                 return
             value = self.converted(total, made.dtype, step.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, step.dtype)
             self.values[step] = value
             if memory is not None:
                 self.write(memory, value)
             return
         assert memory is not None
-        vector = self.kernel.vector
+        vector, before = made.vector, (self.vector, self.width)
+        self.vector, self.width = made.vector, made.full
 
         def nest(axes: list[Axis]) -> None:
             if not axes:
                 self.finish_element(made, memory, parts)
                 return
             axis, *rest = axes
-            stride = self.kernel.width if axis is vector else 1
+            stride = made.full if axis is vector else 1
+            size = made.tiles.get(axis, axis.size)
 
             def body(at: Any) -> None:
-                if stride > 1 and axis.size % stride:
-                    most = number(axis.size - stride)
+                if stride > 1 and size % stride:
+                    most = number(size - stride)
                     is_inside = self.builder.icmp_signed("<", at, most)
                     at = self.builder.select(is_inside, at, most)
+                if axis in made.tiles:
+                    at = self.builder.add(at, self.origins[axis])
                 self.indices[axis] = at
                 nest(rest)
 
-            self.for_range(number(0), number(axis.size), stride, body)
+            self.for_range(number(0), number(size), stride, body)
             del self.indices[axis]
 
         nest(made.axes)
+        self.vector, self.width = before
 
     def finish_element(
         self, made: Accumulator, memory: Storage, parts: Storage | None
     ) -> None:
-        vector = self.kernel.vector
-        width = self.kernel.width if vector in made.axes else made.width
-        at = self.offset(made.strides)
-        if made.lanes:
-            at = self.builder.mul(at, number(made.width))
+        vector = made.vector
+        width = made.full if vector in made.axes else made.width
+        at = self.place_of(made)
         total = self.folded(made, self.load_at(made.pointer, at, made.dtype, width))
         if parts is None:
-            self.write(memory, self.converted(total, made.dtype, made.step.dtype))
+            value = self.converted(total, made.dtype, made.step.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, made.step.dtype)
+            self.write(memory, value)
             return
         place = self.builder.add(
             self.offset(memory.strides),
             self.builder.mul(self.task, number(memory.size)),
         )
         base = self.pointer_to(parts)
-        if vector in made.axes and memory.strides.get(vector) != 1:  # type: ignore[arg-type]
-            stride = memory.strides[vector]  # type: ignore[index]
+        if vector in made.axes and memory.strides.get(vector) != 1:
+            stride = memory.strides[vector]
             for lane in range(width):
                 here = self.builder.add(place, number(lane * stride))
                 self.store_at(base, here, self.lane(total, lane), made.dtype)
         else:
             self.store_at(base, place, total, made.dtype)
 
+    def combine(self, step: Step) -> None:
+        """The value of a reduction from the parts that the tasks left, in order."""
+        loop, parts = self.kernel.loop, self.kernel.partials[step]
+        assert loop is not None
+        tasks = math.ceil(loop.axis.size / chunk(self.kernel))
+        memory = self.plan.storage[step]
+        made = Accumulator(step, parts.dtype, [], False, 1, {})
+        base, out = self.pointer_to(parts), self.pointer_to(memory)
+        width = min(16, 1 << (memory.size.bit_length() - 1))
+        last = number(memory.size - width)
+
+        def body(at: Any) -> None:
+            is_inside = self.builder.icmp_signed("<", at, last)
+            at = self.builder.select(is_inside, at, last)
+            total = self.load_at(base, at, made.dtype, width)
+            for task in range(1, tasks):
+                here = self.builder.add(at, number(task * memory.size))
+                part = self.load_at(base, here, made.dtype, width)
+                total = self.combined(made, total, part, width)
+            value = self.converted(total, made.dtype, memory.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, memory.dtype)
+            self.store_at(out, at, value, memory.dtype)
+
+        self.for_range(number(0), number(memory.size), width, body)
+
     def folded(self, made: Accumulator, total: Any) -> Any:
         """The lanes of a reduction along the vector axis as one, as a tree."""
-        if self.kernel.vector not in made.step.closed:
+        if made.vector not in made.step.closed:
             return total
         width = made.width
         while width > 1:
@@ -420,208 +601,19 @@ class KernelEmitter(Cursor):
                 )
                 for first in (0, width)
             ]
-            total = self.combined(made, *halves, width)
+            total = self.combined(made, halves[0], halves[1], width)
         return total
 
-    # Steps
 
-    def step(self, step: Step) -> Any:
-        """The value of a Step in this iteration."""
-        return getattr(self, f"_{step.kind}")(step)
+def known_full(at: Any) -> Any:
+    """Remember that a position needs no mask."""
+    at.is_full = True
+    return at
 
-    def value(self, step: Step) -> Any:
-        """A value that was computed before, from a register or from memory."""
-        found = self.values.get(step)
-        if found is None:
-            if is_leaf(step) or step.kind == "constant":
-                found = self.step(step)
-            else:
-                found = self.read(self.plan.storage[step], step.labels)
-            self.values[step] = found
-        return found
 
-    def _constant(self, step: Step) -> Any:
-        return lanes.constant(step.dtype, step.attrs["value"], 1)
-
-    def _index(self, step: Step) -> Any:
-        return self.affine(step.index[0])
-
-    def _compute(self, step: Step) -> Any:
-        values = self.together([self.value(x) for x in step.inputs])
-        return lanes.apply(
-            self.builder,
-            step.op,  # type: ignore[arg-type]
-            step.attrs,
-            [x.dtype for x in step.inputs],
-            step.dtype,
-            values,
-            values[0].type.count if values else 1,
-        )
-
-    def _convert(self, step: Step) -> Any:
-        (x,) = step.inputs
-        return self.converted(self.value(x), x.dtype, step.dtype)
-
-    def _contract(self, step: Step) -> Any:
-        """A sum of one product."""
-        dtype = accumulator(step.dtype)
-        values = self.together(
-            [self.converted(self.value(x), x.dtype, dtype) for x in step.inputs]
-        )
-        width = values[0].type.count
-        zero = lanes.constant(dtype, 0, width)
-        total = self.multiplied(zero, values, dtype, width)
-        return self.converted(total, dtype, step.dtype)
-
-    def _copy(self, step: Step) -> Any:
-        return self.value(step.inputs[0])
-
-    def _choose(self, step: Step) -> Any:
-        holds = self.condition(step.ranges)
-        x, y = (self.value(v) for v in step.inputs)
-        holds, x, y = self.together([holds, x, y])
-        return self.builder.select(holds, x, y)
-
-    def _verify(self, step: Step) -> Any:
-        value = self.value(step.inputs[0])
-        self.fail_unless_below(value, step.dtype, int(step.attrs["count"]), 0)
-        return value
-
-    def _position(self, step: Step) -> Any:
-        size = step.attrs["size"]
-        (given,) = step.inputs
-        value = self.value(given)
-        self.fail_unless_below(value, given.dtype, size, -size)
-        width = value.type.count
-        wide = self.converted(value, given.dtype, INT64)
-        zero, most = self.whole(0, width), self.whole(size - 1, width)
-        is_negative = self.builder.icmp_signed("<", wide, zero)
-        wrapped = self.builder.add(wide, self.whole(size, width))
-        wide = self.builder.select(is_negative, wrapped, wide)
-        is_inside = self.builder.icmp_unsigned("<=", wide, most)
-        return self.builder.select(is_inside, wide, zero)
-
-    def _moved(self, step: Step) -> Any:
-        value = self.value(step.inputs[0])
-        width = value.type.count
-        value = self.builder.mul(value, self.whole(step.attrs["factor"], width))
-        return self.builder.add(value, self.whole(step.attrs["offset"], width))
-
-    def fail_unless_below(self, value: Any, dtype: DType, high: int, low: int) -> None:
-        """Leave a mark in the arena if a number is not in [low, high)."""
-        width = value.type.count
-        wide = self.converted(value, dtype, INT64)
-        if dtype == np.uint64:
-            is_good = self.builder.icmp_unsigned("<", wide, self.whole(high, width))
-        else:
-            is_good = self.builder.and_(
-                self.builder.icmp_signed("<", wide, self.whole(high, width)),
-                self.builder.icmp_signed(">=", wide, self.whole(low, width)),
-            )
-        bits = self.builder.bitcast(is_good, ir.IntType(width))
-        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
-        then = self.function.append_basic_block("fails")
-        after = self.function.append_basic_block("goes_on")
-        self.builder.cbranch(is_bad, then, after)
-        self.builder.position_at_end(then)
-        self.builder.store(number(1), self.arena())
-        self.builder.branch(after)
-        self.builder.position_at_end(after)
-
-    def _add_at(self, step: Step) -> Any:
-        """The second-last input, plus the last one where both positions are equal."""
-        here, target, x, update = self.together([self.value(v) for v in step.inputs])
-        width = x.type.count
-        dtype = step.dtype
-        total = lanes.apply(
-            self.builder, OPS["add"], {}, [dtype, dtype], dtype, [x, update], width
-        )
-        is_hit = self.builder.icmp_signed("==", here, target)
-        return self.builder.select(is_hit, total, x)
-
-    def _load(self, step: Step) -> Any:
-        source = step.source
-        positions: list[tuple[Any, int]] = []
-        if isinstance(source, Buffer):
-            is_flat = step.attrs.get("flat")
-            strides = (1,) if is_flat else strides_of(source.shape)
-            positions = list(zip(step.index, strides, strict=True))
-            pointer, times = self.buffer(source), 1
-        else:
-            memory = self.plan.storage[source]
-            pointer, times = self.pointer_to(memory), 1
-            if step.attrs.get("flat"):
-                positions = [(step.index[0], 1)]
-            else:
-                for dim, position in zip(source.dims, step.index, strict=True):
-                    if dim is not None and dim.root in memory.strides:
-                        positions.append((position, memory.strides[dim.root]))
-            if memory.lanes:
-                times = self.kernel.width
-        return self.load_from(step, pointer, positions, times)
-
-    def load_from(
-        self, step: Step, pointer: Any, positions: list[tuple[Any, int]], times: int
-    ) -> Any:
-        """Load where the positions say; `times` is the size of an element in lanes."""
-        total = Affine()
-        moving: list[Any] = []
-        for position, stride in positions:
-            if isinstance(position, Step):
-                value = self.value(position)
-                moving.append(
-                    self.builder.mul(value, self.whole(stride, value.type.count))
-                )
-            else:
-                total += position * stride
-        vector, width = self.kernel.vector, self.kernel.width
-        along = sum(f for axis, f in total.terms if axis.root is vector)
-        holds = self.condition(step.ranges) if step.ranges else None
-        is_uneven = any(x.type.count > 1 for x in moving)
-        if times > 1:  # every element is a vector
-            base = self.scalar(total)
-            for x in moving:
-                base = self.builder.add(base, self.lane_number(x, 0))
-            base = self.builder.mul(base, number(times))
-            return self.guarded(step, pointer, base, width, holds)
-        if not is_uneven and along in (0, 1):
-            base = self.scalar(total)
-            for x in moving:
-                base = self.builder.add(base, self.lane_number(x, 0))
-            has_vector = along == 1 or (holds is not None and holds.type.count > 1)
-            if along == 1 or not has_vector:
-                return self.guarded(
-                    step, pointer, base, width if along == 1 else 1, holds
-                )
-        places = self.together([self.affine(total), *moving], width)
-        place = places[0]
-        for x in places[1:]:
-            place = self.builder.add(place, x)
-        if holds is not None:
-            holds = self.widened(holds, width)
-            place = self.builder.select(holds, place, self.whole(0, width))
-        found = self.gather(pointer, place, step.dtype, width)
-        if holds is not None:
-            fill = lanes.constant(step.dtype, step.fill, width)
-            found = self.builder.select(holds, found, fill)
-        return found
-
-    def condition(self, ranges: Sequence[Range]) -> Any:
-        """Whether all Ranges hold."""
-        found: Any = None
-        for x in ranges:
-            value = self.affine(x.position)
-            width = value.type.count
-            inside = self.builder.and_(
-                self.builder.icmp_signed(">=", value, self.whole(x.low, width)),
-                self.builder.icmp_signed("<", value, self.whole(x.high, width)),
-            )
-            if found is None:
-                found = inside
-            else:
-                found, inside = self.together([found, inside])
-                found = self.builder.and_(found, inside)
-        return found
+def loop_is_full(at: Any) -> bool:
+    """Whether a position is known to need no mask."""
+    return bool(getattr(at, "is_full", False))
 
 
 def leaves_of(item: Step | Loop) -> list[Step]:
@@ -632,9 +624,8 @@ def leaves_of(item: Step | Loop) -> list[Step]:
 
 def chunk(kernel: Kernel) -> int:
     """How many iterations of the outermost loop one task takes."""
-    loop = kernel.loop
+    loop, grain = kernel.loop, grain_of(kernel)
     assert loop is not None
-    grain = kernel.width if loop.axis is kernel.vector else 1
     return math.ceil(loop.axis.size / kernel.tasks / grain) * grain
 
 
@@ -645,25 +636,7 @@ def emit_combination(
     function = ir.Function(module, TASK, name)
     function.linkage = "internal"
     emitter = KernelEmitter(function, plan, kernel, layout)
-    tasks = math.ceil(kernel.loop.axis.size / chunk(kernel))  # type: ignore[union-attr]
-    for step, parts in kernel.partials.items():
-        memory = plan.storage[step]
-        made = Accumulator(step, parts.dtype, [], False, 1)
-        base, out = emitter.pointer_to(parts), emitter.pointer_to(memory)
-        width = min(16, 1 << (memory.size.bit_length() - 1))
-        last = number(memory.size - width)
-
-        def body(at: Any, made: Accumulator = made, memory: Storage = memory) -> None:
-            b = emitter.builder
-            at = b.select(b.icmp_signed("<", at, last), at, last)
-            total = emitter.load_at(base, at, made.dtype, width)
-            for task in range(1, tasks):
-                here = b.add(at, number(task * memory.size))
-                part = emitter.load_at(base, here, made.dtype, width)
-                total = emitter.combined(made, total, part, width)
-            value = emitter.converted(total, made.dtype, memory.dtype)
-            emitter.store_at(out, at, value, memory.dtype)
-
-        emitter.for_range(number(0), number(memory.size), width, body)
+    for step in kernel.partials:
+        emitter.combine(step)
     emitter.builder.ret_void()
     return function

@@ -17,11 +17,16 @@ import numpy as np
 from llvmlite import ir
 
 from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, number
-from tapejit.codegen.whole import EMITTERS, Whole, emit_product
+from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
+from tapejit.codegen.finite import fail_unless_array_is_finite
 from tapejit.codegen.loops import TASK, chunk, emit_combination, emit_kernel
+from tapejit.codegen.polling import INTERRUPTED, LOOKED, POLL_TYPE, POLL_WORK
+from tapejit.codegen.polling import SYMBOL as POLL
+from tapejit.codegen.whole import EMITTERS, Whole, emit_product
 from tapejit.ir.graph import Graph
+from tapejit.passes.fusion.kernels import Kernel, Plan
 from tapejit.passes.fusion.lower import lower
-from tapejit.passes.fusion.plan import Kernel, Plan, plan
+from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import schedule
 from tapejit.passes.fusion.steps import Step
 
@@ -43,14 +48,21 @@ class Built:
     imports: tuple[str, ...]
 
 
-def build(graph: Graph, name: str, integer_bits: int = 64) -> Built:
-    """The module of a Graph whose Nodes are all native; `name` makes symbols unique."""
+def build(
+    graph: Graph, name: str, integer_bits: int = 64, checks: bool = False
+) -> Built:
+    """The module of a Graph whose Nodes are all native; `name` makes symbols unique.
+
+    With `checks` the function fails where a value is NaN or infinite.
+    """
     lowered = lower(graph)
     made = plan(lowered, schedule(lowered.steps), LANES)
+    made.checks = checks
     module = ir.Module(name)
     constants = [constant_of(module, name, x) for x in made.constants]
-    layout = Layout(len(graph.inputs), len(graph.outputs), constants)
-    imports: list[str] = []
+    polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
+    layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
+    imports: list[str] = [POLL] if polls else []
     functions: list[tuple[Kernel, Any, Any]] = []
     for kernel in made.kernels:
         label = f"{name}_k{kernel.number}"
@@ -74,7 +86,18 @@ def build(graph: Graph, name: str, integer_bits: int = 64) -> Built:
     (table,) = run.args
     arena = entry(builder, table, layout.arena)
     builder.store(number(0), arena)
+    flag = word(builder, arena, INTERRUPTED)
+    if polls:
+        for place in (flag, word(builder, arena, LOOKED)):
+            builder.store(number(0), place)
+    since_poll = 0.0
     for kernel, function, combination in functions:
+        since_poll += kernel.work
+        if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
+            poll = imported(builder, table, layout, imports, POLL)
+            call_address(builder, poll, POLL_TYPE, [arena])
+            leave_if_raised(builder, flag)
+            since_poll = 0.0
         if kernel.tasks > 1:
             assert kernel.loop is not None
             tasks = -(-kernel.loop.axis.size // chunk(kernel))
@@ -85,6 +108,8 @@ def build(graph: Graph, name: str, integer_bits: int = 64) -> Built:
             builder.call(function, [table, number(0)])
         if combination is not None:
             builder.call(combination, [table, number(0)])
+    if polls:
+        leave_if_raised(builder, flag)
     builder.ret(builder.load(arena, typ=I64))
     return Built(module, symbol, made, made.arena_size, tuple(imports))
 
@@ -106,6 +131,18 @@ def entry(builder: Any, table: Any, at: int) -> Any:
     """An entry of the table."""
     where = builder.gep(table, [number(at)], source_etype=POINTER)
     return builder.load(where, typ=POINTER)
+
+
+def word(builder: Any, arena: Any, at: int) -> Any:
+    """The place of one of the words that the arena begins with."""
+    return builder.gep(arena, [number(at)], source_etype=I64)
+
+
+def leave_if_raised(builder: Any, flag: Any) -> None:
+    """Return, if the handler of a signal has raised an exception."""
+    raised = builder.icmp_signed("!=", builder.load(flag, typ=I64), number(0))
+    with builder.if_then(raised):
+        builder.ret(number(STOPPED))
 
 
 def imported(
@@ -156,5 +193,7 @@ def emit_library(
         emit_product(at, step.node, operands, out, foreign, integer_bits)
     else:
         EMITTERS[step.node.op.name](at, step.node, operands, out)
+    if plan.checks:
+        fail_unless_array_is_finite(at, out, plan.storage[step].size, step.dtype)
     at.builder.ret_void()
     return function

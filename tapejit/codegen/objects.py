@@ -27,9 +27,15 @@ from llvmlite import binding
 
 from tapejit.errors import TapejitError
 
-# What LLVM may call on its own account: loops that it turns into calls, and `frem`.
-# Every process that runs Python has them.
-PROVIDED: Final = frozenset({"memcpy", "memmove", "memset", "fmod", "fmodf"})
+# What LLVM may call on its own account: loops that it turns into calls, `frem`, and
+# what an older processor has no instruction for. Each of these functions has one right
+# result and gives it, so the bits are those of the instructions.
+_MEMORY: Final = ("memcpy", "memmove", "memset")
+_EXACT: Final = (
+    *("fmod", "fma", "floor", "ceil", "trunc"),
+    *("rint", "nearbyint", "round", "roundeven"),
+)
+PROVIDED: Final = frozenset({*_MEMORY, *_EXACT, *(f"{name}f" for name in _EXACT)})
 _MADE_BY_THE_LOADER: Final = frozenset({"_GLOBAL_OFFSET_TABLE_"})
 
 
@@ -202,10 +208,13 @@ def _provide(undefined: Iterable[str]) -> None:
 
 def _address_in_process(name: str) -> int | None:
     # Not by LLVM's own search: it finds nothing before the first engine exists.
-    try:
-        return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
-    except (AttributeError, OSError, TypeError):
-        return None
+    for library in (None, "libm.so.6"):  # a Python may be linked without the latter
+        try:
+            found = getattr(ctypes.CDLL(library), name)
+        except (AttributeError, OSError, TypeError):
+            continue
+        return ctypes.cast(found, ctypes.c_void_p).value
+    return None
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ from tapejit.ir.node import OPS
 from tapejit.types import DType
 
 VECTOR: Final = 64  # bytes
+ELEMENT_WORK: Final = 10.0  # instructions for an element, about
 
 Sizes = Sequence[int]
 Strides = Sequence[int]
@@ -99,6 +100,18 @@ def each(
 ) -> None:
     """Loops over all positions; the body gets the place of each in every array."""
     start = [number(0)] * len(strides) if places is None else list(places)
+    _nest(at, sizes, strides, body, start, at.kernel.work)
+
+
+def _nest(
+    at: Cursor,
+    sizes: Sizes,
+    strides: Sequence[Strides],
+    body: Callable[[list[Any]], None],
+    start: list[Any],
+    work: float,
+) -> None:
+    """The loops of `each`; `work` is that of all of them together."""
     if not sizes:
         body(start)
         return
@@ -108,9 +121,10 @@ def each(
             moved(at, place, index, own[0])
             for place, own in zip(start, strides, strict=True)
         ]
-        each(at, sizes[1:], [own[1:] for own in strides], body, here)
+        _nest(at, sizes[1:], [own[1:] for own in strides], body, here, share)
 
-    at.for_range(number(0), number(sizes[0]), 1, inside)
+    share = work / sizes[0]
+    at.long_range(number(0), number(sizes[0]), 1, inside, share, sizes[0])
 
 
 def by_vectors(
@@ -119,7 +133,9 @@ def by_vectors(
     """`body(position, lanes)` for each part of a row; no element is visited twice."""
     done = size - size % width
     if done:
-        at.for_range(number(0), number(done), width, lambda i: body(i, width))
+        at.long_range(
+            number(0), number(done), width, lambda i: body(i, width), ELEMENT_WORK, done
+        )
     while done < size:
         width //= 2
         if size - done >= width:
@@ -139,9 +155,11 @@ def by_repeated_vectors(
         body(at.builder.select(is_inside, position, last), width)
 
     if size % width:
-        at.for_range(number(0), number(size), width, clamped)
+        at.long_range(number(0), number(size), width, clamped, ELEMENT_WORK, size)
     else:
-        at.for_range(number(0), number(size), width, lambda i: body(i, width))
+        at.long_range(
+            number(0), number(size), width, lambda i: body(i, width), ELEMENT_WORK, size
+        )
 
 
 # Elements

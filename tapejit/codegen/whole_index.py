@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
@@ -37,10 +37,11 @@ from tapejit.codegen.whole_array import (
 )
 from tapejit.ir.node import OPS, Node
 from tapejit.passes.fusion.index import strides_of
-from tapejit.passes.fusion.plan import accumulator
+from tapejit.passes.fusion.kernels import accumulator
 from tapejit.types import DType
 
-BOOL = np.dtype(bool)
+BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
+LANES: Final = 32  # of a search: several vectors, which do not wait for each other
 
 
 def emit_gather_add(
@@ -166,11 +167,14 @@ class Extremum:
         self.at = at
         self.order = order
         self.dtype = dtype
+        self.index: DType = INT32  # what lanes count in
 
     def emit(self, node: Node, x: Whole, out: Any) -> None:
         at, axis = self.at, node.attrs["axis"]
         shape = [int(size) for size in node.inputs[0].shape]
         length, stride = shape[axis], x.strides[axis]
+        if length > np.iinfo(INT32).max:
+            self.index = INT64
         rest = [*shape[:axis], *shape[axis + 1 :]]
         own = strides_of(rest)
         sizes, strides = merged(rest, [*x.strides[:axis], *x.strides[axis + 1 :]], own)
@@ -180,7 +184,7 @@ class Extremum:
 
             def single(places: list[Any]) -> None:
                 index = self.along(x, places[0], stride, length)
-                write(at, result, places[1], 1, index)
+                write(at, result, places[1], 1, self.whole(index))
 
             each(at, sizes, strides, single)
             return
@@ -189,11 +193,14 @@ class Extremum:
             def part(index: Any, width: int) -> None:
                 place, to = (at.builder.add(p, index) for p in places)
                 _, found = self.chain(x, place, 1, stride, length, width)
-                write(at, result, to, 1, found)
+                write(at, result, to, 1, self.whole(found))
 
-            by_vectors(at, sizes[-1], widest(INT64), part)
+            by_vectors(at, sizes[-1], LANES, part)
 
         each(at, sizes[:-1], [own[:-1] for own in strides], row)
+
+    def whole(self, index: Any) -> Any:
+        return self.at.converted(index, self.index, INT64)
 
     def chain(
         self, x: Whole, place: Any, apart: int, stride: int, length: int, width: int
@@ -201,7 +208,7 @@ class Extremum:
         """The best of `length` vectors, `stride` apart, and their numbers."""
         at = self.at
         first = read(at, x, place, apart, width)
-        zero = lanes.constant(INT64, 0, width)
+        zero = lanes.constant(self.index, 0, width)
         if length == 1:
             return first, zero
         with at.at_entry():
@@ -216,7 +223,8 @@ class Extremum:
             is_better = self.goes_before(here, before)
             at.builder.store(at.builder.select(is_better, here, before), best)
             known = at.builder.load(where, typ=zero.type)
-            found = at.builder.select(is_better, at.spread(index, width), known)
+            count = at.converted(at.spread(index, 1), INT64, self.index)
+            found = at.builder.select(is_better, at.widened(count, width), known)
             at.builder.store(found, where)
 
         at.for_range(number(1), number(length), 1, compare)
@@ -227,13 +235,15 @@ class Extremum:
 
     def along(self, x: Whole, place: Any, stride: int, length: int) -> Any:
         """The index of the first extremum of a row."""
-        at, width = self.at, widest(INT64)
+        at, width = self.at, LANES
+        while width > 4 and length < 4 * width:
+            width //= 2
         if length < 2 * width:
             return self.chain(x, place, stride, stride, length, 1)[1]
         count, left = divmod(length, width)
         best, index = self.chain(x, place, stride, stride * width, count, width)
-        index = at.builder.mul(index, lanes.constant(INT64, width, width))
-        index = at.builder.add(index, steps(width))
+        index = at.builder.mul(index, lanes.constant(self.index, width, width))
+        index = at.builder.add(index, at.converted(steps(width), INT64, self.index))
         while best.type.count > 1:
             half = best.type.count // 2
             pairs = [
@@ -248,7 +258,7 @@ class Extremum:
             here = at.builder.add(place, number(position * stride))
             last = (
                 read(at, x, here, stride, 1),
-                lanes.constant(INT64, position, 1),
+                lanes.constant(self.index, position, 1),
             )
             best, index = self.earlier((best, index), last)
         return index

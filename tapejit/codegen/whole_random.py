@@ -17,20 +17,25 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import ir
 
-from tapejit.codegen import lanes
 from tapejit.codegen.cursor import I32, I64, Cursor, number, steps
 from tapejit.codegen.lane_storage import Floats, rounded
 from tapejit.codegen.vector import INTEGER, Splat, Vector
-from tapejit.codegen.whole_array import Whole, each, emit_map, fail, merged, moved
+from tapejit.codegen.whole_array import (
+    ELEMENT_WORK,
+    Whole,
+    each,
+    emit_map,
+    fail,
+    merged,
+    moved,
+)
 from tapejit.ir.node import Node
 from tapejit.ops.philox import (
     FOLDING,
     KEY_INCREMENTS,
     MASK32,
-    MASK64,
     MULTIPLIERS,
     ROUNDS,
-    SIGNIFICANT_BITS,
     SPLITTING,
 )
 from tapejit.ops.quantile import TABLES, TAIL_LOG2, QuantileTable
@@ -172,7 +177,7 @@ def emit_draw(at: Cursor, state: Words, out: Any, place: Any, words: int) -> Non
 
     done = words - words % at_once
     if done:
-        at.for_range(number(0), number(done), at_once, whole)
+        at.long_range(number(0), number(done), at_once, whole, ELEMENT_WORK, done)
     left = words - done
     if not left:
         return
@@ -299,33 +304,11 @@ def emit_conversion(
     )
 
 
-def emit_bits_to_uniform(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
-) -> None:
-    """Floats in [0, 1)."""
-    emit_conversion(at, node, operands, out, uniform)
-
-
-def emit_bits_to_integers(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
-) -> None:
-    """Integers in a range."""
-    emit_conversion(at, node, operands, out, integers)
-
-
 def emit_bits_to_normal(
     at: Cursor, node: Node, operands: Sequence[Whole], out: Any
 ) -> None:
     """Normal floats."""
     emit_conversion(at, node, operands, out, normal)
-
-
-def uniform(builder: Any, words: Any, node: Node) -> Any:
-    """The top bits of words as floats; nothing is rounded."""
-    digits = SIGNIFICANT_BITS[node.dtype.name]
-    b = Floats(builder, wide_float(words), words.type.count)
-    bits = b.logical_shift(Vector(b, words, INTEGER), b.format.bits - digits)
-    return (signed_to_float(b, bits) * 2.0**-digits).value
 
 
 def wide_float(words: Any) -> DType:
@@ -336,28 +319,6 @@ def wide_float(words: Any) -> DType:
 def signed_to_float(b: Floats, x: Vector) -> Vector:
     """Integers that are not negative as floats, rounded once."""
     return b.wrap(b.ir.sitofp(x.value, b.float_type))
-
-
-def integers(builder: Any, words: Any, node: Node) -> Any:
-    """low + floor(word * (high - low) / 2**64)."""
-    low, factor = int(node.attrs["low"]), int(node.attrs["high"] - node.attrs["low"])
-    width = words.type.count
-    offset = words
-    if factor <= MASK64:
-        word_low, word_high = halves(builder, words)
-        factor_low, factor_high = splat(factor & MASK32, width), factor >> 32
-        carry = builder.lshr(builder.mul(word_low, factor_low), splat(32, width))
-        middle = builder.add(builder.mul(word_high, factor_low), carry)
-        middle_low, offset = halves(builder, middle)
-        if factor_high:
-            upper = splat(factor_high, width)
-            offset = builder.add(offset, builder.mul(word_high, upper))
-            rest = builder.add(builder.mul(word_low, upper), middle_low)
-            offset = builder.add(offset, builder.lshr(rest, splat(32, width)))
-    # Modulo 2**64 the sum is right for signed types too, and truncation keeps it so.
-    total = builder.add(offset, splat(low & MASK64, width))
-    kind = lanes.register_type(node.dtype, width)
-    return total if node.dtype.itemsize == 8 else builder.trunc(total, kind)
 
 
 def normal(builder: Any, words: Any, node: Node) -> Any:

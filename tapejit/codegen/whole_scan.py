@@ -1,4 +1,4 @@
-"""Scans and sums of exponentials as loops over whole arrays.
+"""Scans as loops over whole arrays.
 
 All scans are y[i] = a[i] * y[i - 1] + b[i], where running sums have no factors. A long
 axis is scanned in blocks, in the order in which the records do it, so that the bits are
@@ -8,7 +8,8 @@ in one pass: when a block is complete its total moves up, and `Level` has what h
 found so far: `partial`, since the start of a block of that level, and `total`, since
 the start of the axis.
 
-Lanes are neighbours along another axis if those lie side by side in the result.
+Lanes are neighbours along another axis if those lie side by side in the result, or if
+there is so much to compute that it does not matter how they lie.
 
 Start reading at `emit_cumulative_sum`, then `Scan`.
 """
@@ -21,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
 from tapejit.codegen import lanes
-from tapejit.codegen.cursor import I1, Cursor, number
+from tapejit.codegen.cursor import Cursor, number
 from tapejit.codegen.whole_array import (
+    ELEMENT_WORK,
     Whole,
     by_vectors,
     combined,
@@ -40,11 +41,10 @@ from tapejit.codegen.whole_array import (
 from tapejit.ir.node import Node
 from tapejit.ops.scan import BLOCK, SHORT
 from tapejit.passes.fusion.index import strides_of
-from tapejit.passes.fusion.plan import accumulator
+from tapejit.passes.fusion.kernels import accumulator
 from tapejit.types import DType
 
 F64: Final = np.dtype(np.float64)
-SUMMED: Final = 64  # vectors whose sum is a number of its own
 
 Element = tuple[Any, Any]  # factor and term; sums have no factor, products no term
 Values = Sequence[Any]
@@ -81,6 +81,7 @@ def emit_logcumsumexp(
 ) -> None:
     """Running sums of exponentials relative to the largest so far, in double."""
     scan = Scan(at, node, operands, out, F64, BLOCK)
+    scan.is_costly = True
 
     def element(values: Values, state: Any) -> Element:
         """The sum is scaled down to a new largest; infinities are not subtracted."""
@@ -139,6 +140,7 @@ class Scan:
     ) -> None:
         self.at = at
         self.has_factors = has_factors
+        self.is_costly = False  # more than reading and writing elements one by one
         self.operands = operands
         self.wide = wide
         self.shape = [int(size) for size in node.shape]
@@ -170,7 +172,7 @@ class Scan:
         sizes, strides = merged(
             rest, *[[*x.strides[:axis], *x.strides[axis + 1 :]] for x in self.every]
         )
-        if not sizes or strides[-1][-1] != 1:
+        if not sizes or (strides[-1][-1] != 1 and not self.is_costly):
             self.apart = [1] * len(self.every)
             each(at, sizes, strides, lambda places: self.line(places, 1, start))
             return
@@ -213,7 +215,8 @@ class Scan:
             factor = self.value(base.factor) if self.has_factors else None
             self.move_up(1, index, factor, self.value(base.partial))
 
-        at.for_range(number(0), number(count), 1, whole_block)
+        work = BLOCK * self.width * ELEMENT_WORK
+        at.long_range(number(0), number(count), 1, whole_block, work, count)
         if left:
             self.block(number(count), left)
 
@@ -314,111 +317,3 @@ class Scan:
         with at.builder.if_then(ends):
             above = at.builder.lshr(index, number(BLOCK.bit_length() - 1))
             self.move_up(depth + 1, above, factor, partial)
-
-
-# logsumexp
-
-
-def emit_logsumexp(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
-    """log(sum(exp(x))) relative to the largest, in double and in two passes."""
-    (x,) = operands
-    axes = node.attrs["axes"]
-    shape = [int(size) for size in node.inputs[0].shape]
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    own = strides_of([shape[axis] for axis in kept])
-    result = Whole(out, None, node.dtype, own)
-    sizes, strides = merged(
-        [shape[axis] for axis in kept], [x.strides[axis] for axis in kept], own
-    )
-    inner, (inside,) = merged(
-        [shape[axis] for axis in axes], [x.strides[axis] for axis in axes]
-    )
-
-    if not inner:
-        inner, inside = [1], [1]
-
-    def values(place: Any, width: int) -> Any:
-        return at.converted(read(at, x, place, inside[-1], width), x.dtype, F64)
-
-    def single(places: list[Any]) -> None:
-        line = Line(at, inner, inside, places[0], values)
-        largest = line.reduced("maximum", -math.inf, lambda value: value)
-        shift = finite_or_zero(at, largest)
-
-        def power(value: Any) -> Any:
-            less = at.builder.fsub(value, at.widened(shift, value.type.count))
-            return function_of(at, "exp", less, F64)
-
-        total = line.reduced("add", 0.0, power)
-        found = at.builder.fadd(function_of(at, "log", total, F64), shift)
-        write(at, result, places[1], 1, at.converted(found, F64, node.dtype))
-
-    each(at, sizes, strides, single)
-
-
-class Line:
-    """The elements that are reduced to one."""
-
-    def __init__(
-        self,
-        at: Cursor,
-        sizes: Sequence[int],
-        strides: Sequence[int],
-        place: Any,
-        values: Callable[[Any, int], Any],
-    ) -> None:
-        self.at = at
-        self.sizes = sizes
-        self.strides = strides
-        self.place = place
-        self.values = values
-
-    def reduced(self, name: str, start: float, function: Callable[[Any], Any]) -> Any:
-        """All elements, through a function, combined to one; in blocks, for sums."""
-        at = self.at
-        size, stride = self.sizes[-1], self.strides[-1]
-        width = min(widest(F64), 1 << (size.bit_length() - 1))
-        done = size - size % width
-        kind = lanes.register_type(F64, width)
-        with at.at_entry():
-            total, block = at.builder.alloca(kind), at.builder.alloca(kind)
-        neutral = lanes.constant(F64, start, width)
-        at.builder.store(neutral, total)
-
-        def add(memory: Any, value: Any) -> None:
-            before = at.builder.load(memory, typ=kind)
-            at.builder.store(combined(at, name, before, value, F64), memory)
-
-        def at_index(place: Any, index: Any) -> Any:
-            return function(self.values(moved(at, place, index, stride), width))
-
-        def row(places: list[Any]) -> None:
-            (place,) = places
-
-            def stretch(begin: Any) -> None:
-                at.builder.store(neutral, block)
-                end = at.builder.add(begin, number(SUMMED * width))
-                is_last = at.builder.icmp_signed("<", end, number(done))
-                at.for_range(
-                    begin,
-                    at.builder.select(is_last, end, number(done)),
-                    width,
-                    lambda index: add(block, at_index(place, index)),
-                )
-                add(total, at.builder.load(block, typ=kind))
-
-            at.for_range(number(0), number(done), SUMMED * width, stretch)
-            if done < size:  # once more the last ones, without those that are done
-                value = at_index(place, number(size - width))
-                is_left = [lane >= width - (size - done) for lane in range(width)]
-                mask = ir.Constant(ir.VectorType(I1, width), is_left)
-                add(total, at.builder.select(mask, value, neutral))
-
-        each(at, self.sizes[:-1], [self.strides[:-1]], row, [self.place])
-        found = at.builder.load(total, typ=kind)
-        parts = [at.lane(found, lane) for lane in range(width)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            pairs = zip(parts[:half], parts[half:], strict=True)
-            parts = [combined(at, name, x, y, F64) for x, y in pairs]
-        return parts[0]

@@ -190,15 +190,16 @@ class Program:
         traceback = error.__traceback__
         while traceback is not None:
             frame = traceback.tb_frame
-            found: Any = None
+            found: int | None = None
+            is_own = False
             if frame.f_code is Program._run_steps.__code__:
-                if frame.f_locals.get("self") is self:
-                    found = frame.f_locals.get("at")
+                found = frame.f_locals["at"]
+                is_own = frame.f_locals["self"] is self
             elif frame.f_code.co_filename == COMPILED:
-                if frame.f_globals["PROGRAM"] is self.source:
-                    found = frame.f_globals["STEP_OF_LINE"].get(traceback.tb_lineno)
-            if found is not None:
-                return self.nodes[found]
+                found = frame.f_globals["STEP_OF_LINE"].get(traceback.tb_lineno)
+                is_own = frame.f_globals["PROGRAM"] is self.source
+            if found is not None and is_own:
+                return self.nodes[int(found)]
             traceback = traceback.tb_next
         return None
 

@@ -120,7 +120,7 @@ class Writer:
         texts = [f"{inner}{left:<{width}} = {right}" for _, left, right in rows]
         column = _column(text.partition("\n")[0] for text in texts)
         for (node, _, _), text in zip(rows, texts, strict=True):
-            comment = _comment(node, names) if self.comments else ""
+            comment = origin_text(node, names) if self.comments else ""
             if comment:
                 first, newline, rest = text.partition("\n")
                 text = f"{first:<{column}}  # {comment}{newline}{rest}"
@@ -271,12 +271,24 @@ class _CanonicalWriter(Writer):
         return bytes_text(value)
 
 
+def shown(graph: Graph) -> str:
+    """A Graph as text, with the user's lines; what has no text is shown by its type."""
+    return "\n".join(line.text for line in _ShowingWriter(comments=True).lines(graph))
+
+
+class _ShowingWriter(Writer):
+    """Writes every Graph: what it writes is not parsed back."""
+
+    def unprintable(self, value: Any) -> str:
+        return f"<{type(value).__name__}>"
+
+
 def _column(texts: Iterable[str]) -> int:
     lengths = map(len, texts)
     return max((length for length in lengths if length <= ALIGNMENT_LIMIT), default=0)
 
 
-def _comment(node: Node, names: Mapping[Node, str]) -> str:
+def origin_text(node: Node, names: Mapping[Node, str]) -> str:
     """Where a Node came from: a line, or a pass, its subject and the subject's line."""
     origin = node.origin
     if origin is None:

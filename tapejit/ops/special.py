@@ -2,7 +2,8 @@
 
 The NumPy meaning of a record is SciPy's function in double precision, rounded once to
 the operands' dtype; SciPy is imported at the first use. Special values are SciPy's.
-Where SciPy is slow or loses digits it is helped: `zeta` far below 0, `betaln`.
+Where SciPy is slow or loses digits it is helped: `zeta` far below 0, `betaln`, and in
+float64 the functions of `accurate.py`.
 
 Derivatives are closed formulas. Where one would lose digits or meet 0 · inf, it is a
 record of its own: `log_ndtr_slope`, and the densities and slopes of the incomplete
@@ -24,7 +25,7 @@ import numpy as np
 
 from tapejit.errors import ArgumentError
 from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
-from tapejit.ops import hurwitz, incomplete
+from tapejit.ops import accurate, hurwitz, incomplete
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.ops.comparison import bitwise_and, equal, where
 from tapejit.ops.elementwise import (
@@ -71,19 +72,25 @@ TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
 
 
-def rounded_once(function: Callable[..., Any]) -> Rule:
+def rounded_once(
+    function: Callable[..., Any], narrow: Callable[..., Any] | None = None
+) -> Rule:
     """`function` of doubles for operands of any floating dtype.
+
+    `narrow` is a cheaper one for operands that do not need all digits of a double.
 
     >>> print(rounded_once(np.hypot)(np.float16(1), np.float16(1)))
     1.414
     """
 
+    cheap = narrow or function
+
     def evaluate(*arrays: Any, **attrs: Any) -> Any:
         dtype = arrays[0].dtype
         if dtype == np.float64:
             return function(*arrays, **attrs)
-        wide = np.asarray(function(*[x.astype(np.float64) for x in arrays], **attrs))
-        return cast_eval(wide, dtype=dtype)
+        doubles = [x.astype(np.float64) for x in arrays]
+        return cast_eval(np.asarray(cheap(*doubles, **attrs)), dtype=dtype)
 
     return evaluate
 
@@ -97,11 +104,20 @@ def of_scipy(name: str) -> Rule:
     return rounded_once(function)
 
 
-def special(name: str, scalar: Rule, deriv: Sequence[Rule | None]) -> Op:
-    """A record whose meaning is SciPy's function of the same name."""
-    return elementwise(
-        name, eval=of_scipy(name), deriv=deriv, scalar=scalar, kinds=("float",)
-    )
+def special(
+    name: str,
+    scalar: Rule,
+    deriv: Sequence[Rule | None],
+    exact: Callable[..., Any] | None = None,
+) -> Op:
+    """A record whose meaning is SciPy's function of the same name.
+
+    `exact` is the same with all digits of a double, where SciPy's lacks some.
+    """
+    eval = of_scipy(name)
+    if exact is not None:
+        eval = rounded_once(exact, narrow=eval)
+    return elementwise(name, eval=eval, deriv=deriv, scalar=scalar, kinds=("float",))
 
 
 def with_attributes(
@@ -146,11 +162,13 @@ erfc = special(
     "erfc",
     lambda m, x: m.erfc(x),
     (lambda t, x, out: -t * TWO_OVER_ROOT_PI * exp(-(x * x)),),
+    accurate.erfc,
 )
 erfcx = special(
     "erfcx",
     lambda m, x: m.erfcx(x),
     (lambda t, x, out: t * (2 * x * out - TWO_OVER_ROOT_PI),),
+    accurate.erfcx,
 )
 erfinv = special(
     "erfinv",
@@ -161,16 +179,18 @@ ndtr = special(
     "ndtr",
     lambda m, x: m.ndtr(x),
     (lambda t, x, out: t * exp(x * x * -0.5) / ROOT_TWO_PI,),
+    accurate.ndtr,
 )
 ndtri = special(
     "ndtri",
     lambda m, x: m.ndtri(x),
     (lambda t, x, out: t * ROOT_TWO_PI * exp(out * out * 0.5),),
+    accurate.ndtri,
 )
 
 
-def log_ndtr_slope_of(x: Any) -> Any:
-    """φ(x) / Φ(x), from erfcx, which does not vanish; far to the left it is -x."""
+def scaled_slope(x: Any) -> Any:
+    """√(2/π) / erfcx(-x/√2), far to the left -x: enough digits for narrow floats."""
     from scipy.special import erfcx as scaled
 
     slope = math.sqrt(2 / math.pi) / scaled(-x * math.sqrt(0.5))
@@ -179,7 +199,7 @@ def log_ndtr_slope_of(x: Any) -> Any:
 
 log_ndtr_slope = elementwise(
     "log_ndtr_slope",
-    eval=rounded_once(log_ndtr_slope_of),
+    eval=rounded_once(accurate.log_ndtr_slope, narrow=scaled_slope),
     deriv=(lambda t, x, out: -t * out * (x + out),),
     scalar=lambda m, x: m.log_ndtr_slope(x),
     kinds=("float",),
@@ -188,6 +208,7 @@ log_ndtr = special(
     "log_ndtr",
     lambda m, x: m.log_ndtr(x),
     (lambda t, x, out: t * log_ndtr_slope(x),),
+    accurate.log_ndtr,
 )
 
 # Gamma and beta
@@ -196,6 +217,7 @@ gammaln = special(
     "gammaln",
     lambda m, x: m.gammaln(x),
     (lambda t, x, out: t * digamma(x),),
+    accurate.gammaln,
 )
 digamma: Op = special(
     "digamma",
@@ -472,13 +494,15 @@ rel_entr = special(
         lambda t, x, y, out: -t * ratio(x, y),
     ),
 )
-kl_div = special(
+kl_div = elementwise(
     "kl_div",
-    lambda m, x, y: m.kl_div(x, y),
-    (
+    eval=rounded_once(accurate.kl_div),
+    deriv=(
         lambda t, x, y, out: t * log(ratio(x, y)),
         lambda t, x, y, out: t * (1 - ratio(x, y)),
     ),
+    scalar=lambda m, x, y: m.kl_div(x, y),
+    kinds=("float",),
 )
 xlog1py = special(
     "xlog1py",

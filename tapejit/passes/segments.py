@@ -101,6 +101,7 @@ class _Splitter:
         self.make_op = make_op
         self.made: dict[Node, Node] = {node: node for node in graph.inputs}
         self.segments: dict[Node, Graph] = {}
+        self.unread: set[Node] = set()  # native, and only here because they can fail
 
     def split(self) -> Split:
         graph = self.graph
@@ -114,6 +115,11 @@ class _Splitter:
         for node in graph.nodes:
             for x in node.inputs:
                 users.setdefault(x, []).append(node)
+        self.unread = {
+            node
+            for node in self.native.difference(graph.outputs)
+            if all(user.op is require for user in users.get(node, ()))
+        }
         for level in sorted(by_level):
             if level % 2 and not all(map(is_movement, by_level[level])):
                 self.segment(by_level[level], users)
@@ -130,7 +136,7 @@ class _Splitter:
 
     def copy(self, node: Node) -> None:
         """A Node that stays as it is; what was only to fail in time is gone."""
-        if node.op is require and node.inputs[0] in self.native:
+        if self.is_gone(node):
             self.made[node] = self.made[node.inputs[1]]
             return
         inputs = tuple(self.made[x] for x in node.inputs)
@@ -163,10 +169,15 @@ class _Splitter:
         """Whether something outside of its segment needs a Node."""
         level = self.levels[node]
         for user in users.get(node, ()):
-            is_gone = user.op is require and user.inputs[0] in self.native
-            if not is_gone and self.levels[user] != level:
+            if not self.is_gone(user) and self.levels[user] != level:
                 return True
         return False
+
+    def is_gone(self, node: Node) -> bool:
+        """Whether a Node only says when another fails, which its segment does."""
+        if node.op is not require or node.inputs[0] not in self.native:
+            return False
+        return node.inputs[0] not in self.unread
 
 
 def is_movement(node: Node) -> bool:

@@ -38,8 +38,8 @@ from tapejit.codegen.entry_tables import (
     Words,
 )
 from tapejit.errors import ArgumentError
+from tapejit.runtime.handles import MISS
 from tapejit.runtime.layout import (
-    MISS,
     Array,
     Native,
     Tables,
@@ -338,7 +338,13 @@ class Frames:
     def new(self) -> Array:
         """A new frame; it is given back where it does not stay."""
         size = self.arena + self.arena_bytes
-        room = np.empty(size + ALIGNMENT, np.uint8)
+        try:
+            room = np.empty(size + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise MemoryError(
+                f"unable to allocate {size / 2**20:,.0f} MiB of working memory for a "
+                "compiled function"
+            ) from None
         start = -address_of(room) % ALIGNMENT
         frame = room[start : start + size]
         where = address_of(frame)

@@ -26,6 +26,7 @@ from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.passes.pipeline import VERSION, OnChange, optimise
 from tapejit.passes.rewriting import Sources
 from tapejit.passes.segments import Split
+from tapejit.runtime.background import Compilation
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -36,9 +37,16 @@ class Executable:
     `run(arrays)` gives the outputs; the list is emptied, so that values can be freed.
     `graph` is what really runs: the same inputs and outputs, fewer Nodes in between.
     `code` is the native code if that is all of it, `split` the parts if it is not.
+    `is_waiting` says that there will be native code, but is none yet.
+    `when` says when it is made: "now", by the first call, or in the "background".
     """
 
-    def __init__(self, graph: Graph, observe: OnChange | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        observe: OnChange | None = None,
+        when: str | None = None,
+    ) -> None:
         self.given = graph
         self.code: Any = None
         self.split: Split | None = None
@@ -46,12 +54,18 @@ class Executable:
         self._optimised: tuple[Graph, Sources] | None = None
         self._program: Program | None = None
         self.is_native = config.current().native
+        self.is_waiting = self.is_native
+        self.compilation: Compilation | None = None
         self.run: Run
-        if self.is_native:
+        self._interpreter: Program | None = None
+        if self.is_native and (when or config.current().compile) == "now":
             self.run = self._first_run
-        else:
-            self._program = self.graph.program
-            self.run = self._program.run
+            return
+        self._interpreter = self._program = self.graph.program
+        self.run = self._program.run
+        if self.is_native:
+            self.compilation = Compilation()
+            self.run = self._interpreted_run
 
     @property
     def graph(self) -> Graph:
@@ -65,14 +79,22 @@ class Executable:
             self._optimised = after, sources
         return self._optimised
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether there will be native code, but is none yet."""
-        return self.run == self._first_run
-
     def _first_run(self, arguments: list[Any]) -> list[Any]:
         self.prepare()
         return self.run(arguments)
+
+    def _interpreted_run(self, arguments: list[Any]) -> list[Any]:
+        """A call while native code is made elsewhere."""
+        assert self.compilation is not None
+        assert self._interpreter is not None
+        self.compilation.attend(self)
+        return self._interpreter.run(arguments)
+
+    def stay_interpreted(self) -> None:
+        """There will be no native code after all."""
+        assert self._interpreter is not None
+        self.run = self._interpreter.run
+        self.is_waiting = False
 
     def prepare(self) -> None:
         """Have the native code ready."""
@@ -81,13 +103,28 @@ class Executable:
         with native.COMPILING:
             if not self.is_waiting:
                 return
-            self.code = self._whole_code()
-            if self.code is not None:
-                self.run = self._native_run(self.code.callable())
-                return
-            self.split = native.native_form(self.graph, symbol_for(self.given))
-            self._program = self.split.graph.program
-            self.run = self._program.run
+            self._compile()
+            self.is_waiting = False
+            settings = config.current()
+            if settings.debug or settings.dump:
+                from tapejit.runtime import inside
+
+                inside.show(self)
+
+    def _compile(self) -> None:
+        from tapejit.runtime import native
+
+        self.code = self._whole_code()
+        if self.code is not None:
+            self.run = self._native_run(self.code.callable())
+            return
+        split = native.native_form(self.graph, symbol_for(self.given))
+        for node in split.segments:
+            segment: Any = node.op.eval
+            segment.prepare()
+        self.split = split
+        self._program = self.split.graph.program
+        self.run = self._program.run
 
     def _whole_code(self) -> Any:
         """The code of all of the Graph, None if it cannot be."""
@@ -128,6 +165,8 @@ class Executable:
                 failed = segment.program.failed_node(error)
             if failed is not None:
                 failed = self.split.originals.get(failed, failed)
+        if failed is None and self._interpreter is not None:
+            failed = self._interpreter.failed_node(error)  # it began before the switch
         if failed is None:
             return None
         # By number, not by Node: Graphs with the same digest share this, each with
@@ -161,17 +200,21 @@ def steps_of(graph: Graph) -> list[Node]:
 EXECUTABLES: Final[WeakValueDictionary[str, Executable]] = WeakValueDictionary()
 
 
-def executable_for(graph: Graph, observe: OnChange | None = None) -> Executable:
+def executable_for(
+    graph: Graph, observe: OnChange | None = None, when: str | None = None
+) -> Executable:
     """The Executable of a Graph, shared by all Graphs with the same digest.
 
     The digest is that of the Graph as it was traced: whoever finds one has run no pass.
-    `observe` is shown what each pass does to a Graph that is met for the first time.
+    `observe` is shown what each pass does to a Graph that is met for the first time;
+    `when` is as for an Executable, by default what the setting `compile` says.
     """
     digest = digest_of(graph)
     if digest is None:
-        return Executable(graph, observe)  # nobody can share it
-    key = f"{digest}.{VERSION}.{config.current().native}"
+        return Executable(graph, observe, when)  # nobody can share it
+    settings = config.current()
+    key = f"{digest}.{VERSION}.{settings.native}.{when or settings.compile}"
     found = EXECUTABLES.get(key)
     if found is None:
-        found = EXECUTABLES.setdefault(key, Executable(graph, observe))
+        found = EXECUTABLES.setdefault(key, Executable(graph, observe, when))
     return found

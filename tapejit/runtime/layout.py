@@ -28,6 +28,7 @@ from tapejit.types import DType
 
 Array = np.ndarray[Any, Any]
 
+
 class Tables(np.ndarray):
     """The record of a callable, as words; `kept` keeps alive what they point to.
 

@@ -1,10 +1,11 @@
 """Native code for Graphs: compiled or taken from disk, loaded and called.
 
 A `Code` is the machine code of one Graph with what it needs to be called: the types of
-its arrays, how much working memory, the addresses of foreign functions. `code_for` finds
-it on disk or makes it. A `Segment` is the part of a larger Graph that has such code; the
-rest runs through NumPy. Code that reports a failure, or is called with something it was
-not made for, leaves the work to NumPy, which raises the error that eager code would.
+its arrays, how much working memory, the addresses of foreign functions. `code_for`
+finds it on disk or makes it. A `Segment` is the part of a larger Graph that has such
+code; the rest runs through NumPy. Code that reports a failure, or is called with
+something it was not made for, leaves the work to NumPy, which raises the error that
+eager code would.
 
 Start reading at `code_for`, then `native_form`.
 """
@@ -12,6 +13,7 @@ Start reading at `code_for`, then `native_form`.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,8 +28,23 @@ from tapejit.passes.segments import Split, split
 from tapejit.runtime.handles import TENSOR_CLASS
 from tapejit.types import TensorType
 
-COMPILING = threading.RLock()
+COMPILING = threading.RLock()  # one compilation at a time, in the whole process
 LONG_WORK = 300_000  # instructions of one lane that are worth releasing the GIL
+
+
+def _renew_lock() -> None:
+    global COMPILING
+    COMPILING = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for whoever compiles: a child could not use an LLVM whose locks are
+    # held by a thread that it does not have.
+    os.register_at_fork(
+        before=lambda: COMPILING.acquire(),
+        after_in_parent=lambda: COMPILING.release(),
+        after_in_child=_renew_lock,
+    )
 
 
 class Code:
@@ -102,8 +119,13 @@ def stored_code(graph: Graph, digest: str) -> Code | None:
         return None
 
 
-def compiled_code(graph: Graph, name: str, digest: str | None) -> Code:
-    """New code, kept on disk if it has a name there."""
+def compiled_code(
+    graph: Graph, name: str, digest: str | None, checks: bool = False
+) -> Code:
+    """New code, kept on disk if it has a name there.
+
+    With `checks` it fails where a value is NaN or infinite.
+    """
     from tapejit.codegen.compile import compile_module
     from tapejit.codegen.module import build
     from tapejit.codegen.objects import load_object
@@ -112,7 +134,8 @@ def compiled_code(graph: Graph, name: str, digest: str | None) -> Code:
 
     begin = time.perf_counter()
     library = blas.find()
-    built = build(graph, name, library.integer_bits if library else 64)
+    bits = library.integer_bits if library else 64
+    built = build(graph, name, bits, checks)
     seconds = {"build": time.perf_counter() - begin}
     made = compile_module(built.module)
     seconds.update(made.seconds)
@@ -151,10 +174,12 @@ def tensor_type(node: Node) -> TensorType:
 
 def address_of(name: str) -> int:
     """Where a foreign function is."""
-    from tapejit.runtime import blas, threads
+    from tapejit.runtime import blas, signals, threads
 
     if name == "parallel":
         return threads.driver_address()
+    if name == "poll":
+        return signals.poll_address()
     found = blas.find()
     assert found is not None
     return found.address(name)
@@ -190,7 +215,11 @@ def whole_graph(graph: Graph) -> Graph | None:
     types = [x.type for x in (*graph.inputs, *graph.outputs)]
     if not has_work or not all(map(is_plain, types)):
         return None
-    return Graph(graph.name, graph.inputs, graph.outputs)
+    whole = Graph(graph.name, graph.inputs, graph.outputs)
+    kept = set(whole.nodes)
+    if any(x.op is require and x.inputs[0] not in kept for x in graph.nodes):
+        return None  # it would be lost that something nobody reads can fail
+    return whole
 
 
 def is_plain(kind: Any) -> bool:
@@ -241,7 +270,7 @@ def called(call: Callable[..., Any], arrays: Any) -> list[Any] | None:
     """The results of native code, None if NumPy has to do it."""
     found = call(*arrays)
     if found.__class__ is list:
-        return found  # type: ignore[no-any-return]
+        return found
     # Strided or misaligned, perhaps: once more with arrays as they should be.
     whole = [np.array(x, order="C", subok=False) for x in arrays]
     found = call(*whole)
@@ -253,7 +282,8 @@ class SlowEntry:
 
     def __init__(self, spec: Any) -> None:
         self.spec = spec
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(spec.run)
+        # Python's kind of function: after it ctypes looks whether an error is set.
+        self._run = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(spec.run)
 
     def __call__(self, *arrays: Any) -> Any:
         spec = self.spec

@@ -45,6 +45,7 @@ HARMLESS: Final = frozenset(
         "cache_dir",
         "cache_size",
         "check",
+        "compile",
         "debug",
         "eager",
         "native",

@@ -9,31 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from agreement import COMPOSED, EXACT, POWER, assert_agrees
-from op_cases import CASES, special
+from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
 from tapejit.ir import Graph, interpret
 from tapejit.runtime.executable import Executable, executable_for
-from tapejit.types import DType
 
 Array = np.ndarray[Any, Any]
-
-
-# What is exact there because the reference is the very function of SciPy that NumPy
-# arrays are given to. Native code has its own.
-OF_SCIPY = {case.op for case in special.CASES if case.agreement == EXACT}
-
-
-def class_of(op: str, dtype: DType) -> str:
-    """By what native code is judged; it has its own special functions.
-
-    Against SciPy's values in double precision those of narrower dtypes are a few ULP
-    off; values in double precision are two ways to one result.
-    """
-    if op not in OF_SCIPY:
-        return CASES[op][0].agreement
-    return COMPOSED if dtype == np.float64 else POWER
 
 
 def compile_native(graph: Graph) -> Executable:

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 from agreement import COMPOSED, EXACT, PRODUCT, ROUNDED, SUM
+from op_cases import CASES
 
 from tapejit.agreement import ULPS, difference, eps_of
 from tapejit.ir import Graph, Node
 from tapejit.ir.node import LITERAL
 from tapejit.types import TensorType, is_float
 
-from .compiled import Array, class_of, run_numpy
+from .compiled import Array, run_numpy
 
 HARDER = 4  # than the table allows, so that what stays steady has some room
 RUNS = 6
@@ -55,7 +56,7 @@ def shaken(
             operands = [values[x] for x in node.inputs]
             out = node.op.eval(*operands, **node.attrs)
             values[node] = out
-            if is_rounded(node) and class_of(node.op.name, node.dtype) not in IDENTICAL:
+            if is_rounded(node) and class_of(node) not in IDENTICAL:
                 most = HARDER * allowed_error(node, np.asarray(out), operands)
                 most = np.where(np.isfinite(most), most, 0)  # infinities stay
                 noise = most * rng.uniform(-1, 1, np.shape(out))
@@ -64,6 +65,11 @@ def shaken(
 
 
 IDENTICAL = (EXACT, ROUNDED)
+
+
+def class_of(node: Node) -> str:
+    """By what the op table judges an operation."""
+    return CASES[node.op.name][0].agreement
 
 
 def is_rounded(node: Node) -> bool:
@@ -75,7 +81,7 @@ def allowed_error(node: Node, out: Array, operands: Sequence[Any]) -> Any:
     eps = eps_of(node.dtype)
     sizes = [np.size(x) for x in operands]
     count = max([2, *sizes]) / max(out.size, 1)
-    op_class = class_of(node.op.name, node.dtype)
+    op_class = class_of(node)
     if op_class == SUM:
         terms = node.op.eval(*map(magnitude, operands), **node.attrs)
         return max(1.0, math.log2(count)) * eps * np.abs(terms)

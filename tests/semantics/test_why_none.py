@@ -270,3 +270,13 @@ def test_s22_on_a_tape_never_entered_it_says_so() -> None:
     v = tj.Variable(3.0)
     with pytest.raises(RuntimeError, match="never recorded"):
         tj.GradientTape().why_none(v, v)
+
+
+def test_s22_a_result_of_a_call_is_named_after_what_the_function_does() -> None:
+    v, w = tj.Variable(3.0), tj.Variable(2.0)
+    add = tj.function(lambda x: (x + x, x))
+    with tj.GradientTape(persistent=True) as tape:
+        total, same = add(v)
+        y = w * 2.0
+    assert "connects add with it" in tape.why_none(y, total)
+    assert "connects variable" in tape.why_none(y, same)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.ir.node import LITERAL, Node
+from tapejit.passes.fusion.expand import EXPANSIONS
 from tapejit.types import DType, TensorType, is_complex
 
 REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "all", "any"})
@@ -28,16 +29,13 @@ def always(node: Node) -> bool:
 WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "argmax": always,
     "argmin": always,
-    "bits_to_integers": always,
     "bits_to_normal": always,
-    "bits_to_uniform": always,
     "cumulative_prod": always,
     "cumulative_sum": always,
     "gather_add": lambda node: one_hot(node) is None,  # that one is a comparison
     "keyed_bits": always,
     "linear_recurrence": always,
     "logcumsumexp": always,
-    "logsumexp": always,
     # Without gaps it is a condition on positions.
     "place": lambda node: any(step != 1 for step in node.attrs["steps"]),
     "random_advance": always,
@@ -69,7 +67,7 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
     if name in MOVEMENTS or name in ALIASES or name in ("pad", "concat"):
         return True
     if name == "place":
-        return all(step == 1 for step in attrs["steps"])
+        return True  # with gaps, as an operation on whole arrays
     if name in REDUCTIONS or name in ("iota", "checked_categories"):
         return True
     if name == "matmul":
@@ -78,11 +76,17 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
     if name == "gather_add" and one_hot(node) is not None:
         return is_inside(node.inputs[0], node.inputs[2:], attrs["axes"])
-    if name in WHOLE:
-        return WHOLE[name](node)
+    if name in EXPANSIONS or is_whole(node):
+        return True
     if node.op.scalar is None:
         return False
     return is_laned(node.op, [x.dtype for x in node.inputs], node.dtype, attrs)
+
+
+def is_whole(node: Node) -> bool:
+    """Whether a Node is an operation on whole arrays, with code of its own."""
+    takes = WHOLE.get(node.op.name)
+    return takes is not None and takes(node)
 
 
 def one_hot(node: Node) -> tuple[int, int] | None:

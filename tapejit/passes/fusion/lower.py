@@ -1,22 +1,18 @@
-"""A Graph as Steps: every movement of elements becomes a position.
+"""A Graph as Steps: what each Node computes, one iteration at a time.
 
-`Lowering.at(node, index)` gives the Step whose value is the element of `node` at a
-position, for use in the iteration that asks. It walks through permutations, slices,
-broadcasts, flips and reshapes by rewriting the position, and ends at memory (a `load`)
-or at a computed value. If that is computed at the very position, the two belong in one
-iteration, and their axes are made one; otherwise the element is loaded from where the
-value is kept.
+`Lowering.add` makes the Steps of one Node: elementwise operations, reductions, products
+of matrices, operations on whole arrays. Movements make none: they are folded into the
+positions at which others read (`reading.py`).
 
 What a Graph must be made of, `candidates.is_native` says.
 
-Start reading at `lower`, then `Lowering.at`.
+Start reading at `lower`, then `Lowering.add`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,24 +23,15 @@ from tapejit.passes.fusion.candidates import (
     MOVEMENTS,
     PIECEWISE,
     REDUCTIONS,
-    WHOLE,
-    counting_axis,
     is_matrix,
     is_small_product,
+    is_whole,
     one_hot,
 )
-from tapejit.passes.fusion.index import (
-    Affine,
-    Axis,
-    Index,
-    Range,
-    strides_of,
-    through_reshape,
-)
+from tapejit.passes.fusion.expand import expansion
+from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
+from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
-from tapejit.types import DType
-
-INT64: Final = np.dtype(np.int64)
 
 
 class Lowered:
@@ -62,7 +49,7 @@ def lower(graph: Graph) -> Lowered:
     """The Steps of a Graph all of whose Nodes are native."""
     lowering = Lowering(graph)
     for node in graph.nodes:
-        lowering.add(node)
+        lowering.add_expanded(node)
     for at, node in enumerate(graph.outputs):
         lowering.output(at, node)
     return Lowered(
@@ -70,62 +57,27 @@ def lower(graph: Graph) -> Lowered:
     )
 
 
-class Lowering:
-    """The Steps so far, and the one that computes each Node."""
+class Lowering(Reading):
+    """Makes Steps of Nodes."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.steps: list[Step] = []
-        self.computed: dict[Node, Step] = {}
-        self.copies: dict[Node, Step] = {}
-        self.outputs: list[Buffer] = []
-        self.readers: dict[Buffer, list[Axis | None]] = {}
-        self.constants: dict[Node, Buffer] = {}
-        self.inputs = {
-            node: Buffer("input", at, node.dtype, node.shape)  # type: ignore[arg-type]
-            for at, node in enumerate(graph.inputs)
-        }
-
-    # Making Steps
-
-    def append(self, step: Step) -> Step:
-        """Take a Step into the order; it runs over the axes it has."""
-        for axis in (*step.axes, *step.reduced):
-            axis.root.steps.add(step.number)
-        if step.dims is None:
-            step.dims = tuple(step.labels)
-        self.steps.append(step)
-        return step
-
-    def dims_of(self, shape: Sequence[int]) -> tuple[Axis | None, ...]:
-        """Fresh axes for an array."""
-        return tuple(Axis(int(size)) if size != 1 else None for size in shape)
-
-    def over(
-        self,
-        kind: str,
-        node: Node,
-        dims: tuple[Axis | None, ...],
-        make_inputs: Callable[[], Sequence[Step]],
-        **extra: Any,
-    ) -> Step:
-        """A Step over `dims`; its inputs are made when its axes are known to be its."""
-        step = Step(kind, node.dtype, dims=dims, node=node, **extra)
-        own = [axis for axis in dims if axis is not None]
-        for axis in (*own, *step.reduced):
-            axis.root.steps.add(step.number)
-        step.inputs = list(make_inputs())
-        varying = frozenset().union(*[x.labels for x in step.inputs])
-        if kind == "copy":
-            step.axes = tuple(own)
-        else:
-            step.axes = tuple(axis for axis in own if axis.root in varying)
-        self.steps.append(step)
-        return step
+    def add_expanded(self, node: Node) -> None:
+        """Lower one Node, or those that stand for it."""
+        other = expansion(node)
+        if other is None:
+            self.add(node)
+            return
+        for part in Graph("part", node.inputs, [other]).nodes:
+            if part not in self.computed:
+                self.add(part)
+        self.expanded[node] = other
 
     def add(self, node: Node) -> None:
         """Lower one Node, if there is something to compute."""
         name = node.op.name
         if node.op is LITERAL or name in MOVEMENTS or name in ALIASES:
+            return
+        if is_whole(node):
+            self.computed[node] = self.library(node)
             return
         if name in PIECEWISE or name == "iota":
             return  # computed where they are asked for
@@ -138,8 +90,6 @@ class Lowering:
         elif name == "matmul":
             small = is_small_product(*node.inputs)
             self.computed[node] = self.product(node) if small else self.library(node)
-        elif name in WHOLE:
-            self.computed[node] = self.library(node)
         elif name == "gather_add" and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
         elif name == "checked_categories":
@@ -213,7 +163,7 @@ class Lowering:
         views = [self.view(x) for x in node.inputs]
         for at, x in enumerate(node.inputs if node.op.name == "matmul" else ()):
             if not is_matrix(x.shape, views[at][2]):
-                views[at] = (self.copy_of(x), 0, strides_of(x.shape))  # type: ignore[arg-type]
+                views[at] = (self.copy_of(x), 0, strides_of(x.shape))
         step = Step(
             "library",
             node.dtype,
@@ -254,306 +204,18 @@ class Lowering:
                 dims = self.dims_of(positions.shape)
                 self.position(positions, index_of(dims), x, axis)
 
-    def position(self, node: Node, index: Index, x: Node, axis: int) -> Step:
-        """An element of `node` as a position along an axis of `x`, checked."""
-        given = self.at(node, index)
-        return self.append(
-            Step(
-                "position",
-                INT64,
-                inputs=[given],
-                axes=tuple(given.labels),
-                attrs={"size": int(x.shape[axis])},
-            )
-        )
-
-    # Reading
-
-    def at(self, node: Node, index: Index, ranges: tuple[Range, ...] = ()) -> Step:
-        """The element of a Node at a position, 0 where a Range does not hold."""
-        node, index = self.resolved(node, index)
-        if node in self.inputs:
-            return self.load(self.inputs[node], node.dtype, index, ranges)
-        if node.op is LITERAL:
-            return self.constant(node, index, ranges)
-        name = node.op.name
-        if name in PIECEWISE:
-            return self.piece(node, index, ranges)
-        if name == "iota":
-            return self.within(self.number_at(index[0]), node, ranges)
-        if name == "reshape":
-            return self.flat(node, index, ranges)
-        if name == "gather":
-            return self.gathered(node, index, ranges)
-        return self.read(self.computed[node], index, ranges)
-
-    def number_at(self, position: Any) -> Step:
-        """A position as a number."""
-        if isinstance(position, Step):
-            return position
-        return self.append(
-            Step("index", INT64, axes=axes_in(position), index=(position,))
-        )
-
-    def moved(self, position: Any, factor: int, offset: int) -> Any:
-        """factor · position + offset"""
-        if isinstance(position, Affine):
-            return position * factor + offset
-        if (factor, offset) == (1, 0):
-            return position
-        return self.append(
-            Step(
-                "moved",
-                INT64,
-                inputs=[position],
-                axes=tuple(position.labels),
-                attrs={"factor": factor, "offset": offset},
-            )
-        )
-
-    def resolved(self, node: Node, index: Index) -> tuple[Node, Index]:
-        """The Node behind movements, and the position in it."""
-        while node not in self.inputs:
-            name, attrs = node.op.name, node.attrs
-            if name in ALIASES or (name in REDUCTIONS and not attrs["axes"]):
-                if node.inputs[0].dtype != node.dtype:
-                    break
-            elif name == "permute_dims":
-                back = [Affine()] * len(index)
-                for at, axis in enumerate(attrs["axes"]):
-                    back[axis] = index[at]
-                index = tuple(back)
-            elif name == "broadcast_to":
-                index = aligned(index, node.inputs[0])
-            elif name == "slice":
-                parts = zip(index, attrs["starts"], attrs["steps"], strict=True)
-                index = tuple(
-                    self.moved(x, int(step), int(start)) for x, start, step in parts
-                )
-            elif name == "flip":
-                index = tuple(
-                    self.moved(x, -1, int(size) - 1) if at in attrs["axes"] else x
-                    for at, (x, size) in enumerate(zip(index, node.shape, strict=True))
-                )
-            elif name == "reshape":
-                before = node.inputs[0].shape
-                found = through_reshape(before, node.shape, index)  # type: ignore[arg-type]
-                if found is None:
-                    break
-                index = found
-            else:
-                break
-            node = node.inputs[0]
-        return node, index
-
-    def read(self, step: Step, index: Index, ranges: tuple[Range, ...]) -> Step:
-        """A computed value, in this iteration if it can be, else from memory."""
-        assert step.dims is not None
-        is_here = not ranges and not step.whole
-        for dim, position in zip(step.dims, index, strict=True):
-            if dim is None:
-                continue
-            axis = position.axis if isinstance(position, Affine) else None
-            same = axis is not None and dim.unify(axis)
-            if not same and dim.root in step.labels:
-                is_here = False
-        if is_here:
-            return step
-        return self.load(step, step.dtype, index, ranges)
-
-    def load(
-        self,
-        source: Any,
-        dtype: DType,
-        index: Index,
-        ranges: tuple[Range, ...],
-        flat: bool = False,
-    ) -> Step:
-        ranges = tuple(x for x in ranges if not x.always_holds)
-        if isinstance(source, Buffer) and not flat:
-            self.share_axes(source, index)
-        if isinstance(source, Step) and not flat:
-            # Where it does not vary, any position will do.
-            dims = source.dims or ()
-            index = tuple(
-                position
-                if dim is not None and (source.whole or dim.root in source.labels)
-                else Affine()
-                for dim, position in zip(dims, index, strict=True)
-            )
-        axes: dict[Axis, None] = {}
-        for position in (*index, *[x.position for x in ranges]):
-            axes.update(dict.fromkeys(axes_in(position)))
-        return self.append(
-            Step(
-                "load",
-                dtype,
-                axes=tuple(axes),
-                index=index,
-                ranges=ranges,
-                source=source,
-                attrs={"flat": flat},
-            )
-        )
-
-    def share_axes(self, buffer: Buffer, index: Index) -> None:
-        """Let all who read a Buffer row by row do so in the same loops."""
-        axes = tuple(
-            position.axis if isinstance(position, Affine) else None
-            for position in index
-        )
-        known = self.readers.setdefault(buffer, list(axes))
-        for at, axis in enumerate(axes):
-            first = known[at]
-            if first is None:
-                known[at] = axis
-            elif axis is not None:
-                first.unify(axis)
-
-    def constant(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
-        value = np.asarray(node.attrs["value"])
-        if uniform(value):
-            number = Step("constant", node.dtype, attrs={"value": value.reshape(-1)[0]})
-            return self.within(number, node, ranges)
-        if node not in self.constants:
-            self.constants[node] = Buffer(
-                "constant", len(self.constants), node.dtype, value.shape, value
-            )
-        return self.load(self.constants[node], node.dtype, index, ranges)
-
-    def within(self, step: Step, node: Node, ranges: tuple[Range, ...]) -> Step:
-        """A value where Ranges hold, 0 elsewhere."""
-        zero = Step("constant", node.dtype, attrs={"value": node.dtype.type(0)})
-        return self.choose(ranges, step, zero)
-
-    def choose(self, ranges: tuple[Range, ...], x: Step, y: Step) -> Step:
-        """`x` where all Ranges hold, else `y`."""
-        ranges = tuple(r for r in ranges if not r.always_holds)
-        if not ranges:
-            return x
-        axes: dict[Axis, None] = dict.fromkeys([*x.labels, *y.labels])
-        for r in ranges:
-            axes.update(dict.fromkeys(axes_in(r.position)))
-        return self.append(
-            Step("choose", x.dtype, inputs=[x, y], axes=tuple(axes), ranges=ranges)
-        )
-
-    def piece(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
-        """An element of an array put together of others."""
-        if not all(isinstance(x, Affine) for x in index):
-            return self.read(self.copy_of(node), index, ranges)
-        name, attrs = node.op.name, node.attrs
-        x = node.inputs[0]
-        if name == "concat":
-            axis, start = attrs["axis"], 0
-            found: Step | None = None
-            for part in node.inputs:
-                size = int(part.shape[axis])
-                inside = Range(index[axis], start, start + size)
-                moved = shifted(index, axis, -start)
-                here = self.at(part, moved, (*ranges, inside))
-                found = here if found is None else self.choose((inside,), here, found)
-                start += size
-            assert found is not None
-            return found
-        if name == "place":
-            starts = attrs["starts"]
-        else:
-            starts = [low for low, _ in attrs["widths"]]
-        inside_all = []
-        for axis, start in enumerate(starts):
-            end = int(start) + int(x.shape[axis])
-            inside_all.append(Range(index[axis], int(start), end))
-            index = shifted(index, axis, -int(start))
-        here = self.at(x, index, (*ranges, *inside_all))
-        if name == "place":
-            return here
-        return self.choose(tuple(inside_all), here, self.at(node.inputs[1], ()))
-
-    def flat(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
-        """An element of a reshaped array whose old position is no affine one."""
-        x = node.inputs[0]
-        if not all(isinstance(position, Affine) for position in index):
-            return self.read(self.copy_of(node), index, ranges)
-        total = Affine()
-        for position, stride in zip(index, strides_of(node.shape), strict=True):  # type: ignore[arg-type]
-            total += position * stride
-        if x in self.inputs:
-            return self.load(self.inputs[x], x.dtype, (total,), ranges, flat=True)
-        return self.load(self.whole(x), x.dtype, (total,), ranges, flat=True)
-
-    def gathered(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
-        """An element that is found at positions which are values themselves."""
-        if ranges or not all(isinstance(position, Affine) for position in index):
-            return self.read(self.copy_of(node), index, ranges)
-        x, *indices = node.inputs
-        axes = node.attrs["axes"]
-        rank = max(i.ndim for i in indices)
-        front, rest = index[:rank], list(index[rank:])
-        where: list[Any] = [None if at in axes else rest.pop(0) for at in range(x.ndim)]
-        for axis, positions in zip(axes, indices, strict=True):
-            here = aligned(front, positions)
-            along = counting_axis(positions, int(x.shape[axis]))
-            if along is not None:
-                where[axis] = here[along]
-            else:
-                where[axis] = self.position(positions, here, x, axis)
-        return self.at(x, tuple(where))
-
-    # Whole arrays
-
-    def whole(self, node: Node) -> Step:
-        """A Step that keeps all of a Node in memory, row by row."""
-        step = self.computed.get(node)
-        if step is not None and step.dims is not None:
-            own = frozenset(axis.root for axis in step.dims if axis is not None)
-            if step.whole or step.labels == own:
-                step.whole = True
-                return step
-        return self.copy_of(node)
-
-    def copy_of(self, node: Node) -> Step:
-        """A Node's elements, put in memory row by row."""
-        found = self.copies.get(node)
-        if found is None:
-            dims = self.dims_of(node.shape)
-            found = self.over(
-                "copy", node, dims, lambda: [self.at_once(node, index_of(dims))]
-            )
-            found.whole = True
-            self.copies[node] = found
-        return found
-
-    def at_once(self, node: Node, index: Index) -> Step:
-        """As `at`, for all positions: here every position is affine."""
-        return self.at(node, index)
-
-    def view(self, node: Node) -> tuple[Any, int, tuple[int, ...]]:
-        """A whole array as it lies in memory: what holds it, offset and strides."""
-        dims = self.dims_of(node.shape)
-        base, index = self.resolved(node, index_of(dims))
-        is_moved = base.op.name in PIECEWISE or base.op.name in ("reshape", "gather")
-        source: Any
-        if base in self.inputs:
-            source = self.inputs[base]
-        elif base.op is LITERAL or is_moved or base.op.name == "iota":
-            source, base, index = self.copy_of(node), node, index_of(dims)
-        else:
-            source = self.whole(base)
-        total = Affine()
-        for position, stride in zip(index, strides_of(base.shape), strict=True):  # type: ignore[arg-type]
-            total += position * stride
-        factors = dict(total.terms)
-        strides = tuple(factors.get(axis, 0) if axis else 0 for axis in dims)
-        return source, total.constant, strides
-
     def output(self, at: int, node: Node) -> None:
         """Make a Node a result."""
-        buffer = Buffer("output", at, node.dtype, node.shape)  # type: ignore[arg-type]
+        buffer = Buffer("output", at, node.dtype, node.shape)
         self.outputs.append(buffer)
         base = node
-        while base.op.name == "reshape" and base not in self.inputs:
-            base = base.inputs[0]  # lies in memory as it did before
+        while base not in self.inputs:
+            if base in self.expanded:
+                base = self.expanded[base]
+            elif base.op.name == "reshape":
+                base = base.inputs[0]  # lies in memory as it did before
+            else:
+                break
         step = self.computed.get(base)
         if step is not None and step.output is None and step.dims is not None:
             own = frozenset(axis.root for axis in step.dims if axis is not None)
@@ -564,43 +226,6 @@ class Lowering:
         dims = self.dims_of(node.shape)
         copy = self.over("copy", node, dims, lambda: [self.at(node, index_of(dims))])
         copy.output = buffer
-
-
-def index_of(dims: Sequence[Axis | None]) -> tuple[Affine, ...]:
-    """The position of an iteration over these axes."""
-    return tuple(Affine.of(dim) if dim is not None else Affine() for dim in dims)
-
-
-def aligned(index: Index, x: Node) -> Index:
-    """A position in an array that `x` is broadcast to, as one in `x`."""
-    own = index[len(index) - x.ndim :]
-    return tuple(
-        Affine() if size == 1 else position
-        for position, size in zip(own, x.shape, strict=True)
-    )
-
-
-def shifted(index: Index, axis: int, by: int) -> Index:
-    """A position moved along one axis."""
-    return tuple(x + by if at == axis else x for at, x in enumerate(index))
-
-
-def axes_in(position: Any) -> tuple[Axis, ...]:
-    """The axes that a position varies with."""
-    if isinstance(position, Step):
-        return tuple(position.labels)
-    return tuple(axis for axis, _ in position.terms)
-
-
-def uniform(value: np.ndarray[Any, Any]) -> bool:
-    """Whether all elements are the same bits."""
-    if value.size == 1:
-        return True
-    if value.size > 4096:
-        return False
-    rows = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    rows = rows.reshape(value.size, -1)
-    return bool((rows == rows[0]).all())
 
 
 def unrepeated(steps: Sequence[Step]) -> list[Step]:
@@ -640,8 +265,3 @@ def unrepeated(steps: Sequence[Step]) -> list[Step]:
             used.add(step)
             used.update(step.needed())
     return [step for step in kept if step in used]
-
-
-def size_of(axes: Sequence[Axis]) -> int:
-    """How many iterations there are over these axes."""
-    return math.prod(axis.size for axis in axes)

@@ -17,7 +17,7 @@ Start reading at `schedule`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from tapejit.passes.fusion.index import Affine, Axis
@@ -35,13 +35,28 @@ FAR: Final = 1 << 15  # elements; what is larger does not stay in the nearest ca
 
 
 class Loop:
-    """A loop over one axis."""
+    """A loop over one axis.
 
-    __slots__ = ("axis", "body")
+    `tile` is not 0 if it goes through the axis in tiles of that many iterations, which
+    loops over the same axis in its body do one by one or all at once. `lanes` is the
+    axis along which its body is done as vectors, if that is not the kernel's, with
+    their width.
+    """
 
-    def __init__(self, axis: Axis, body: list[Step | Loop]) -> None:
+    __slots__ = ("axis", "body", "lanes", "tile")
+
+    def __init__(
+        self,
+        axis: Axis,
+        body: list[Step | Loop],
+        *,
+        tile: int = 0,
+        lanes: tuple[Axis, int] | None = None,
+    ) -> None:
         self.axis = axis
         self.body = body
+        self.tile = tile
+        self.lanes = lanes
 
     def __repr__(self) -> str:
         return f"Loop({self.axis}, {self.body})"
@@ -67,11 +82,22 @@ def cost(step: Step) -> float:
 
 
 def is_leaf(step: Step) -> bool:
-    """Whether a Step takes nothing but positions: it is done wherever it is needed."""
+    """Whether a Step takes nothing but positions: it is done wherever it is needed.
+
+    A load of what another Step has computed is one, too: who uses it waits for that.
+    """
     if step.kind == "load":
-        is_static = all(isinstance(x, Affine) for x in step.index)
-        return is_static and not isinstance(step.source, Step)
+        return all(isinstance(x, Affine) for x in step.index)
     return step.kind in ("constant", "index")
+
+
+def waits(step: Step) -> Iterator[tuple[Step, frozenset[Axis]]]:
+    """What has to come before a Step, and the axes whose loops have to be over then."""
+    for x in step.needed():
+        if not is_leaf(x):
+            yield x, across(x, step)
+        elif isinstance(x.source, Step):
+            yield x.source, across(x.source, x)
 
 
 def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
@@ -88,7 +114,7 @@ class Scheduler:
         open_axes = {step: (step.labels | step.closed) - bound for step in steps}
         if not any(open_axes.values()):
             return list(steps)
-        axis = choose_axis(steps, open_axes)
+        axis = choose_axis(steps, open_axes, bool(bound))
         levels = phases(steps, open_axes, axis)
         steps, levels = self.recomputed(steps, levels, axis, bound)
         body: list[Step | Loop] = []
@@ -109,7 +135,7 @@ class Scheduler:
         axis: Axis,
         bound: frozenset[Axis],
     ) -> tuple[list[Step], dict[Step, int]]:
-        """The Steps with cheap values of earlier passes computed again in later ones."""
+        """The Steps, with cheap values of earlier passes computed again later."""
         if max(levels.values()) < 3:
             return steps, levels
         limits: dict[Step, float] = {}
@@ -177,7 +203,7 @@ def phases(
     for step in steps:
         inside = axis in open_axes[step]
         level = 1 if inside else 0
-        for x in step.needed():
+        for x, apart in waits(step):
             before = levels.get(x)
             if before is None:
                 continue
@@ -186,15 +212,23 @@ def phases(
             elif before % 2 == 0:
                 level = max(level, before + 1)
             else:
-                level = max(level, before + (2 if axis in across(x, step) else 0))
+                level = max(level, before + (2 if axis in apart else 0))
         levels[step] = level
     return levels
 
 
-def choose_axis(steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]]) -> Axis:
-    """The axis whose loop should be the outermost."""
+def choose_axis(
+    steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]], is_inside: bool
+) -> Axis:
+    """The axis whose loop should be the outermost.
+
+    At the top, the fewest passes over memory count. Inside of a loop everything is
+    near, and what counts is that sums are registers: no axis is to be summed along
+    while others, of the same sum, are looped over inside.
+    """
     work: dict[Axis, float] = {}
     shared: dict[tuple[Axis, Axis], float] = {}
+    arrays: dict[Axis, float] = {}
     near: dict[Axis, float] = {}
     for step in steps:
         axes = open_axes[step]
@@ -205,8 +239,11 @@ def choose_axis(steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]]) -
             if last in axes:
                 assert last is not None
                 near[last] = near.get(last, 0.0) + size
+        is_array = bool(step.labels & axes)
         for axis in axes:
             work[axis] = work.get(axis, 0.0) + here
+            if is_array and axis in step.closed:
+                arrays[axis] = arrays.get(axis, 0.0) + here
             for other in axes:
                 shared[axis, other] = shared.get((axis, other), 0.0) + here
     most = max(work.values())
@@ -221,15 +258,14 @@ def choose_axis(steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]]) -
                 return True
         return False
 
-    left = [axis for axis in candidates if not is_dominated(axis)] or candidates
-    if len(left) == 1:
-        return left[0]
-
-    def rank(axis: Axis) -> tuple[int, float, float, int]:
+    def rank(axis: Axis) -> tuple[float, ...]:
         passes = max(phases(steps, open_axes, axis).values()) // 2
-        return passes, near.get(axis, 0.0), -work[axis], axis.number
+        rest = (passes, near.get(axis, 0.0), -work[axis], axis.number)
+        if is_inside:
+            return (arrays.get(axis, 0.0), is_dominated(axis), *rest)
+        return (is_dominated(axis), *rest)
 
-    return min(left, key=rank)
+    return candidates[0] if len(candidates) == 1 else min(candidates, key=rank)
 
 
 def last_axis(step: Step) -> Axis | None:

@@ -163,7 +163,9 @@ class Step:
 def across(before: Step, after: Step) -> frozenset[Axis]:
     """The axes whose loop has to be over before `after` can use `before`."""
     apart = before.closed
-    if after.source is before:
+    if after.source is before and (before.whole or after.attrs.get("flat")):
+        apart |= before.labels
+    elif after.source is before:
         assert before.dims is not None
         for dim, position in zip(before.dims, after.index, strict=True):
             if dim is None:
@@ -171,6 +173,4 @@ def across(before: Step, after: Step) -> frozenset[Axis]:
             axis = position.axis if isinstance(position, Affine) else None
             if axis is None or axis.root is not dim.root:
                 apart |= {dim.root}
-        if before.whole:
-            apart |= before.labels
     return apart

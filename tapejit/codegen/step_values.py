@@ -1,0 +1,275 @@
+"""The values of Steps: what one iteration computes, as LLVM.
+
+`StepValues` has a method for every kind of Step. Values that were computed before in
+the iteration are in `values`; others are read from the memory that the plan gave them.
+
+Start reading at `StepValues.step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from tapejit.codegen import lanes
+from tapejit.codegen.cursor import (
+    I32,
+    INT64,
+    Cursor,
+    Layout,
+    lane_numbers,
+    number,
+)
+from tapejit.ir.node import OPS
+from tapejit.passes.fusion.index import Affine, Range, strides_of
+from tapejit.passes.fusion.kernels import Kernel, Plan, Storage, accumulator
+from tapejit.passes.fusion.schedule import is_leaf
+from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.types import DType
+
+
+class StepValues(Cursor):
+    """Emits the values of Steps."""
+
+    def __init__(
+        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+    ) -> None:
+        super().__init__(function, plan, kernel, layout)
+        self.values: dict[Step, Any] = {}
+
+    def step(self, step: Step) -> Any:
+        """The value of a Step in this iteration."""
+        return getattr(self, f"_{step.kind}")(step)
+
+    def value(self, step: Step) -> Any:
+        """A value that was computed before, from a register or from memory."""
+        found = self.values.get(step)
+        if found is None:
+            if is_leaf(step) or step.kind == "constant":
+                found = self.step(step)
+            else:
+                found = self.read(self.plan.storage[step])
+            self.values[step] = found
+        return found
+
+    def _constant(self, step: Step) -> Any:
+        return lanes.constant(step.dtype, step.attrs["value"], 1)
+
+    def _index(self, step: Step) -> Any:
+        return self.affine(step.index[0])
+
+    def _compute(self, step: Step) -> Any:
+        values = self.together([self.value(x) for x in step.inputs])
+        return lanes.apply(
+            self.builder,
+            step.op,  # type: ignore[arg-type]
+            step.attrs,
+            [x.dtype for x in step.inputs],
+            step.dtype,
+            values,
+            values[0].type.count if values else 1,
+        )
+
+    def _convert(self, step: Step) -> Any:
+        (x,) = step.inputs
+        return self.converted(self.value(x), x.dtype, step.dtype)
+
+    def _contract(self, step: Step) -> Any:
+        """A sum of one product."""
+        dtype = accumulator(step.dtype)
+        values = self.together(
+            [self.converted(self.value(x), x.dtype, dtype) for x in step.inputs]
+        )
+        width = values[0].type.count
+        zero = lanes.constant(dtype, 0, width)
+        total = self.multiplied(zero, values, dtype, width)
+        return self.converted(total, dtype, step.dtype)
+
+    def _copy(self, step: Step) -> Any:
+        return self.value(step.inputs[0])
+
+    def _choose(self, step: Step) -> Any:
+        holds = self.condition(step.ranges)
+        x, y = (self.value(v) for v in step.inputs)
+        holds, x, y = self.together([holds, x, y])
+        return self.builder.select(holds, x, y)
+
+    def _verify(self, step: Step) -> Any:
+        value = self.value(step.inputs[0])
+        self.fail_unless_below(value, step.dtype, int(step.attrs["count"]), 0)
+        return value
+
+    def _position(self, step: Step) -> Any:
+        size = step.attrs["size"]
+        (given,) = step.inputs
+        value = self.value(given)
+        self.fail_unless_below(value, given.dtype, size, -size)
+        width = value.type.count
+        wide = self.converted(value, given.dtype, INT64)
+        zero, most = self.whole(0, width), self.whole(size - 1, width)
+        is_negative = self.builder.icmp_signed("<", wide, zero)
+        wrapped = self.builder.add(wide, self.whole(size, width))
+        wide = self.builder.select(is_negative, wrapped, wide)
+        is_inside = self.builder.icmp_unsigned("<=", wide, most)
+        return self.builder.select(is_inside, wide, zero)
+
+    def _moved(self, step: Step) -> Any:
+        value = self.value(step.inputs[0])
+        width = value.type.count
+        value = self.builder.mul(value, self.whole(step.attrs["factor"], width))
+        return self.builder.add(value, self.whole(step.attrs["offset"], width))
+
+    def fail_unless_below(self, value: Any, dtype: DType, high: int, low: int) -> None:
+        """Leave a mark in the arena if a number is not in [low, high)."""
+        width = value.type.count
+        wide = self.converted(value, dtype, INT64)
+        if dtype == np.uint64:
+            is_good = self.builder.icmp_unsigned("<", wide, self.whole(high, width))
+        else:
+            is_good = self.builder.and_(
+                self.builder.icmp_signed("<", wide, self.whole(high, width)),
+                self.builder.icmp_signed(">=", wide, self.whole(low, width)),
+            )
+        bits = self.builder.bitcast(is_good, ir.IntType(width))
+        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
+        then = self.function.append_basic_block("fails")
+        after = self.function.append_basic_block("goes_on")
+        self.builder.cbranch(is_bad, then, after)
+        self.builder.position_at_end(then)
+        self.builder.store(number(1), self.arena())
+        self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    def _add_at(self, step: Step) -> Any:
+        """The second-last input, plus the last one where both positions are equal."""
+        place, target, x, update = (self.value(v) for v in step.inputs)
+        x, update = self.together([x, update], place.type.count)
+        width = x.type.count
+        dtype = step.dtype
+        total = lanes.apply(
+            self.builder, OPS["add"], {}, [dtype, dtype], dtype, [x, update], width
+        )
+        if target.type.count == 1 and width > 1:
+            # Which lane it is: comparing positions of 64 bits would take longer.
+            first = self.lane_number(place, 0)
+            away = self.builder.sub(self.lane_number(target, 0), first)
+            is_near = self.builder.icmp_unsigned("<", away, number(width))
+            near = self.builder.select(is_near, away, number(-1))
+            lane = self.spread(self.builder.trunc(near, I32), width)
+            is_hit = self.builder.icmp_signed("==", lane, lane_numbers(width))
+        else:
+            place, target = self.together([place, target], width)
+            is_hit = self.builder.icmp_signed("==", place, target)
+        return self.builder.select(is_hit, total, x)
+
+    def _load(self, step: Step) -> Any:
+        source = step.source
+        positions: list[tuple[Any, int]] = []
+        if isinstance(source, Buffer):
+            is_flat = step.attrs.get("flat")
+            strides = (1,) if is_flat else strides_of(source.shape)
+            positions = list(zip(step.index, strides, strict=True))
+            pointer, times = self.buffer(source), 1
+        else:
+            memory = self.plan.storage[source]
+            pointer, times = self.pointer_to(memory), 1
+            if step.attrs.get("flat"):
+                positions = [(step.index[0], 1)]
+            else:
+                for dim, position in zip(source.dims, step.index, strict=True):
+                    if dim is not None and dim.root in memory.strides:
+                        positions.append((position, memory.strides[dim.root]))
+            times = max(memory.lanes, 1)
+            return self.load_from(step, pointer, positions, times, memory)
+        return self.load_from(step, pointer, positions, times, None)
+
+    def load_from(
+        self,
+        step: Step,
+        pointer: Any,
+        positions: list[tuple[Any, int]],
+        times: int,
+        memory: Storage | None,
+    ) -> Any:
+        """Load where the positions say; `times` is the size of an element in lanes."""
+        total = Affine()
+        moving: list[Any] = []
+        for position, stride in positions:
+            if isinstance(position, Step):
+                value = self.value(position)
+                moving.append(
+                    self.builder.mul(value, self.whole(stride, value.type.count))
+                )
+            else:
+                total += position * stride
+        if memory is not None and memory.tiled is not None:
+            start = self.within_tile(memory, number(0))
+            moving.append(self.spread(start, 1))
+        vector, width = self.vector, self.width
+        along = sum(f for axis, f in total.terms if axis.root is vector)
+        holds = self.condition(step.ranges) if step.ranges else None
+        is_uneven = any(x.type.count > 1 for x in moving)
+        if times > 1:  # every element is a vector
+            base = self.scalar(total)
+            for x in moving:
+                base = self.builder.add(base, self.lane_number(x, 0))
+            base = self.builder.mul(base, number(times))
+            return self.guarded(step, pointer, base, width, holds)
+        if not is_uneven and along in (0, 1):
+            base = self.scalar(total)
+            for x in moving:
+                base = self.builder.add(base, self.lane_number(x, 0))
+            has_vector = along == 1 or (holds is not None and holds.type.count > 1)
+            if along == 1 or not has_vector:
+                return self.guarded(
+                    step, pointer, base, width if along == 1 else 1, holds
+                )
+        places = self.together([self.affine(total), *moving], width)
+        place = places[0]
+        for x in places[1:]:
+            place = self.builder.add(place, x)
+        if holds is not None:
+            holds = self.widened(holds, width)
+            place = self.builder.select(holds, place, self.whole(0, width))
+        found = self.gather(pointer, place, step.dtype, width)
+        if holds is not None:
+            fill = lanes.constant(step.dtype, step.fill, width)
+            found = self.builder.select(holds, found, fill)
+        return found
+
+    def condition(self, ranges: Sequence[Range]) -> Any:
+        """Whether all Ranges hold."""
+        found: Any = None
+        for x in ranges:
+            value = self.affine(x.position)
+            width = value.type.count
+            inside = self.builder.and_(
+                self.builder.icmp_signed(">=", value, self.whole(x.low, width)),
+                self.builder.icmp_signed("<", value, self.whole(x.high, width)),
+            )
+            if found is None:
+                found = inside
+            else:
+                found, inside = self.together([found, inside])
+                found = self.builder.and_(found, inside)
+        return found
+
+    def multiplied(
+        self, before: Any, values: Sequence[Any], dtype: DType, width: int
+    ) -> Any:
+        """before + x * y, rounded once if these are floats."""
+        x, y = values
+        if dtype.kind in "biu":
+            if dtype.kind == "b":
+                return self.builder.or_(before, self.builder.and_(x, y))
+            return self.builder.add(before, self.builder.mul(x, y))
+        kind = lanes.register_type(dtype, width)
+        name = f"llvm.fma.v{width}f{8 * dtype.itemsize}"
+        known = self.function.module.globals.get(name)
+        if known is None:
+            signature = ir.FunctionType(kind, [kind] * 3)
+            known = ir.Function(self.function.module, signature, name)
+        return self.builder.call(known, [x, y, before])

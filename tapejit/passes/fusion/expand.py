@@ -1,0 +1,98 @@
+"""Operations that loops compute as several: each has its Node as a small graph.
+
+A reduction of a computed value, or a function of integers that is a few operations on
+them, fuses with its neighbours once it is written out. The values are those of the
+record: where it is exact every step is, and where it is rounded from a wide precision
+the result agrees by the same bounds.
+
+Start reading at `EXPANSIONS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from tapejit.ir.node import OPS, Node, literal
+from tapejit.ops.philox import MASK32, MASK64, SIGNIFICANT_BITS
+from tapejit.types import is_complex
+
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+# From so many terms on, what sums of floats may cost covers their exponentials too.
+MANY: Final = 16
+
+
+def expansion(node: Node) -> Node | None:
+    """What a Node is in terms of others, None if it is itself."""
+    expand = EXPANSIONS.get(node.op.name)
+    if expand is None or any(is_complex(x.dtype) for x in node.inputs):
+        return None
+    return expand(node)
+
+
+def cast(x: Node, dtype: np.dtype[np.generic]) -> Node:
+    return x if x.dtype == dtype else OPS["cast"](x, dtype=dtype)
+
+
+def expand_logsumexp(node: Node) -> Node:
+    """log(sum(exp(x - largest))) + largest, where an infinite largest counts as 0."""
+    (x,) = node.inputs
+    axes = node.attrs["axes"]
+    count = math.prod(int(x.shape[axis]) for axis in axes)
+    is_single = x.dtype != F64 and (x.dtype != F32 or count >= MANY)
+    wide = cast(x, F32 if is_single else F64)
+    largest = OPS["max"](wide, axes=axes, keepdims=True)
+    zero = literal(0, wide.dtype)
+    shift = OPS["where"](OPS["isfinite"](largest), largest, zero)
+    total = OPS["sum"](OPS["exp"](wide - shift), axes=axes, keepdims=True)
+    out = cast(OPS["log"](total) + shift, node.dtype)
+    if node.attrs["keepdims"]:
+        return out
+    return OPS["reshape"](out, shape=node.shape)
+
+
+def expand_uniform(node: Node) -> Node:
+    """The top bits of a word, times a power of two."""
+    (words,) = node.inputs
+    digits = SIGNIFICANT_BITS[node.dtype.name]
+    bits = 8 * words.dtype.itemsize
+    top = OPS["bitwise_right_shift"](words, literal(bits - digits, words.dtype))
+    wide = cast(top, F64 if bits == 64 else F32)
+    return cast(wide * literal(2.0**-digits, wide.dtype), node.dtype)
+
+
+def expand_integers(node: Node) -> Node:
+    """low + floor(word * (high - low) / 2**64), from products of halves."""
+    (words,) = node.inputs
+    low, high = int(node.attrs["low"]), int(node.attrs["high"])
+    factor = high - low
+
+    def number(value: int) -> Node:
+        return literal(value, words.dtype)
+
+    def half(x: Node) -> Node:
+        return OPS["bitwise_right_shift"](x, number(32))
+
+    def rest(x: Node) -> Node:
+        return OPS["bitwise_and"](x, number(MASK32))
+
+    offset = words
+    if factor <= MASK64:
+        factor_low, factor_high = number(factor & MASK32), factor >> 32
+        middle = half(words) * factor_low + half(rest(words) * factor_low)
+        offset = half(middle)
+        if factor_high:
+            upper = number(factor_high)
+            offset = offset + half(words) * upper
+            offset = offset + half(rest(words) * upper + rest(middle))
+    return cast(offset + number(low & MASK64), node.dtype)
+
+
+EXPANSIONS: Final[dict[str, Callable[[Node], Node]]] = {
+    "bits_to_integers": expand_integers,
+    "bits_to_uniform": expand_uniform,
+    "logsumexp": expand_logsumexp,
+}

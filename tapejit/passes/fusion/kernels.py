@@ -1,0 +1,196 @@
+"""Kernels, the memory of Steps, and the Plan that holds both.
+
+A `Kernel` is one item at the top of the tree of loops: a nest, a run of single Steps,
+or a call into a library. The `Path` of a Step are the loops around it, its home the
+loops around its value: for a reduction, those outside of the loops it reduces along.
+
+Start reading at `Kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from tapejit.passes.fusion.index import Axis
+from tapejit.passes.fusion.lower import Lowered
+from tapejit.passes.fusion.schedule import Loop, cost
+from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.types import DType
+
+ALIGNMENT: Final = 64
+Path = tuple[Loop, ...]
+
+
+class Storage:
+    """Where the value of a Step is kept.
+
+    `strides` has an entry for every axis that the memory has; a position along others
+    does not matter.
+    """
+
+    __slots__ = (
+        "buffer",
+        "dtype",
+        "kernel",
+        "lanes",
+        "offset",
+        "size",
+        "strides",
+        "tiled",
+    )
+
+    def __init__(
+        self, dtype: DType, strides: dict[Axis, int], size: int, kernel: int | None
+    ) -> None:
+        self.dtype = dtype
+        self.strides = strides
+        self.size = size  # in elements
+        self.kernel = kernel  # of private memory, None for the arena
+        self.lanes = 0  # how many each element has, 0 if it is a number
+        self.tiled: Axis | None = None  # the axis of which it holds one tile
+        self.buffer: Buffer | None = None
+        self.offset = 0  # in bytes
+
+
+class Kernel:
+    """One item at the top of the tree: what is compiled to one function."""
+
+    def __init__(self, number: int, items: list[Step | Loop]) -> None:
+        self.number = number
+        self.items = items
+        self.vector: Axis | None = None
+        self.width = 1
+        self.tasks = 1
+        self.private: list[Storage] = []
+        self.partials: dict[Step, Storage] = {}
+
+    @property
+    def loop(self) -> Loop | None:
+        """The outermost loop, None for a run of Steps."""
+        first = self.items[0]
+        return first if isinstance(first, Loop) else None
+
+    def steps(self) -> Iterator[Step]:
+        """Every Step, leaves excluded."""
+        for item in self.items:
+            if isinstance(item, Loop):
+                yield from item.steps()
+            else:
+                yield item
+
+    @property
+    def work(self) -> float:
+        """About how many instructions it takes, one lane at a time."""
+        return sum(map(work_of, self.steps()))
+
+
+def work_of(step: Step) -> float:
+    """About how many instructions a Step takes in all its iterations."""
+    if step.kind != "library":
+        return cost(step) * math.prod(a.size for a in step.labels | step.closed)
+    node = step.node
+    assert node is not None
+    sizes = [math.prod(map(int, x.shape)) for x in (node, *node.inputs)]
+    if node.op.name == "matmul":
+        return float(sizes[0] * int(node.inputs[0].shape[-1]))
+    return cost(step) * max(sizes)
+
+
+class Plan:
+    """Kernels in order, and the Storage of each Step that has one."""
+
+    def __init__(self, lowered: Lowered, kernels: list[Kernel]) -> None:
+        self.outputs = lowered.outputs
+        self.constants = lowered.constants
+        self.kernels = kernels
+        self.storage: dict[Step, Storage] = {}
+        self.paths: dict[Step, Path] = {}
+        self.homes: dict[Step, Path] = {}
+        self.lanes: dict[Step, tuple[Axis | None, int]] = {}
+        self.kernel_of: dict[Step, Kernel] = {}
+        self.checks = False  # whether a value that is not finite is a failure
+        self.arena_size = ALIGNMENT  # it begins with words that tell of failures
+
+
+def kernels_of(tree: Sequence[Step | Loop]) -> list[Kernel]:
+    """Each loop at the top, each library call, and each run of single Steps."""
+    kernels: list[Kernel] = []
+    single: list[Step | Loop] = []
+    for item in tree:
+        if isinstance(item, Step) and item.kind != "library":
+            single.append(item)
+            continue
+        if single:
+            kernels.append(Kernel(len(kernels), single))
+            single = []
+        kernels.append(Kernel(len(kernels), [item]))
+    if single:
+        kernels.append(Kernel(len(kernels), single))
+    return kernels
+
+
+def note_paths(plan: Plan, kernel: Kernel, item: Step | Loop, path: Path) -> None:
+    """Remember the loops around every Step, and around its value."""
+    if isinstance(item, Loop):
+        for inner in item.body:
+            note_paths(plan, kernel, inner, (*path, item))
+        return
+    plan.paths[item] = path
+    plan.kernel_of[item] = kernel
+    home = path
+    for at, loop in enumerate(path):
+        if loop.axis in item.closed:
+            home = path[:at]
+            break
+    plan.homes[item] = home
+    plan.lanes[item] = kernel.vector, kernel.width
+    for loop in path:
+        if loop.lanes is not None:
+            plan.lanes[item] = loop.lanes
+
+
+def inner_axes(plan: Plan, step: Step) -> list[Axis]:
+    """Of a reduction, the axes of its value that are looped over inside of it."""
+    around = bound(plan.homes[step])
+    return [axis for axis in ordered(plan, step) if axis not in around]
+
+
+def common(first: Path, second: Path) -> Path:
+    """The loops around both."""
+    count = 0
+    for a, b in zip(first, second, strict=False):
+        if a is not b:
+            break
+        count += 1
+    return first[:count]
+
+
+def ordered(plan: Plan, step: Step) -> list[Axis]:
+    """The axes of a value in the order of the loops."""
+    axes = [loop.axis for loop in plan.paths[step] if not loop.tile]
+    return [axis for axis in axes if axis in step.labels]
+
+
+def bound(path: Path) -> set[Axis]:
+    """The axes of which these loops have one iteration at a time."""
+    return {loop.axis for loop in path if not loop.tile}
+
+
+def accumulator(dtype: DType) -> DType:
+    """What sums of this dtype are kept in: single precision for halves."""
+    if dtype.kind not in "biu" and dtype.itemsize == 2:
+        return np.dtype(np.float32)
+    return dtype
+
+
+def grain_of(kernel: Kernel) -> int:
+    """How many iterations of the outermost loop are done together."""
+    loop = kernel.loop
+    assert loop is not None
+    if loop.tile:
+        return loop.tile
+    return kernel.width if loop.axis is kernel.vector else 1

@@ -1,0 +1,44 @@
+"""Why a Node is not part of native code, in words.
+
+The questions are those of `candidates.is_native`, asked one by one.
+
+Start reading at `why_not_native`.
+"""
+
+from __future__ import annotations
+
+from tapejit.ir.node import Node
+from tapejit.passes.fusion.candidates import WHOLE
+from tapejit.types import TensorType, is_complex
+
+
+def why_not_native(node: Node) -> str:
+    """Half a sentence on a Node that `is_native` refuses.
+
+    >>> from tapejit import ops
+    >>> from tapejit.ir import param
+    >>> why_not_native(ops.exp(param("x", TensorType.parse("c64[3]"))))
+    'complex numbers'
+    >>> why_not_native(ops.exp(param("x", TensorType.parse("f32[n]"))))
+    'sizes that are not fixed'
+    """
+    if node.op.is_effect:
+        return "an effect"
+    types = [node.type, *[x.type for x in node.inputs]]
+    tensors = [kind for kind in types if isinstance(kind, TensorType)]
+    if len(tensors) != len(types):
+        return "several results"
+    if not all(kind.is_static for kind in tensors):
+        return "sizes that are not fixed"
+    if any(is_complex(kind.dtype) for kind in tensors):
+        return "complex numbers"
+    if any(0 in kind.shape for kind in tensors):
+        return "arrays without elements"
+    if node.op.name == "matmul":
+        return "no library for products of matrices"
+    if node.op.scalar is not None:
+        names = ", ".join(dict.fromkeys(kind.dtype.name for kind in tensors))
+        return f"no native code for {names}"
+    if node.op.name in WHOLE or node.op.name in ("gather", "gather_add", "place"):
+        return "no native code for these attributes"
+    return "no native code for this operation"

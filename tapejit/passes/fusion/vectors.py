@@ -1,0 +1,244 @@
+"""How the loops of a kernel are run: as vectors, in tiles and blocks, by tasks.
+
+`choose_vector` picks the axis that vectors go along. Numbers that belong to rows get
+vectors of their own by `tile`; `block` keeps large accumulators in the nearest cache;
+`choose_tasks` cuts the outermost loop for threads.
+
+Start reading at `arrange`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tapejit.passes.fusion.index import Axis, strides_of
+from tapejit.passes.fusion.kernels import Kernel, Plan, grain_of, inner_axes
+from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
+from tapejit.passes.fusion.steps import Buffer, Step
+
+
+def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
+    """Decide how a kernel's loops are run, with vectors of `lanes` bytes."""
+    choose_vector(kernel, lanes, plan)
+    tile(kernel, lanes)
+    block(plan, kernel)
+    choose_tasks(kernel)
+
+
+def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
+    """The axis whose iterations are done several at a time: the least work wins."""
+    steps = list(kernel.steps())
+    axes: dict[Axis, None] = {}
+    for step in steps:
+        axes.update(dict.fromkeys(loop.axis for loop in plan.paths[step]))
+    leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
+    widest = max(
+        (x.dtype.itemsize for x in (*steps, *leaves) if x.kind not in POSITIONS),
+        default=4,
+    )
+    most = max(1, lanes // max(widest, 4))
+
+    def price(axis: Axis) -> float:
+        width = min(most, 1 << (axis.size.bit_length() - 1))
+        full = axis.size / math.ceil(axis.size / width)
+        total = 0.0
+        for step in (*steps, *leaves):
+            around = step.labels | step.closed
+            count = math.prod(x.size for x in around)
+            here = cost(step)
+            if step.kind == "load" or step.output is not None:
+                here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
+            if axis in around:
+                total += here * count / full
+                if axis in step.closed:
+                    total += 6.0 * count / axis.size
+            else:
+                total += here * count
+        return total
+
+    if axes:
+        best = min(axes, key=lambda axis: (price(axis), axis.number))
+        kernel.vector = best
+        kernel.width = min(most, 1 << (best.size.bit_length() - 1))
+
+
+def distance(step: Step, axis: Axis) -> int | None:
+    """How far apart in memory neighbours along an axis are; None if positions vary."""
+    if step.kind == "load":
+        source = step.source
+        if isinstance(source, Buffer):
+            shape = source.shape
+        else:
+            shape = tuple(1 if dim is None else dim.size for dim in source.dims)
+        strides = (1,) if step.attrs.get("flat") else strides_of(shape)
+        total = 0
+        for position, stride in zip(step.index, strides, strict=True):
+            if isinstance(position, Step):
+                if axis in position.labels:
+                    return None
+                continue
+            total += sum(f * stride for a, f in position.terms if a.root is axis)
+        return total
+    assert step.dims is not None
+    assert step.output is not None
+    for dim, stride in zip(step.dims, strides_of(step.output.shape), strict=False):
+        if dim is not None and dim.root is axis:
+            return stride
+    return 0
+
+
+SMALL_TILE: Final = 4  # tiles of fewer iterations are not worth their loops
+SINGLE_SHARE: Final = (
+    0.3  # of the other work, from which single numbers are worth tiles
+)
+
+
+def tile(kernel: Kernel, lanes: int) -> None:
+    """Cut the outermost loop into tiles, so that numbers of rows are vectors, too.
+
+    Where rows are what vectors go along, what is computed once per row is one number at
+    a time. If that is a good part of the work, a tile of rows does it all at once.
+    """
+    loop = kernel.loop
+    if loop is None or loop.axis is kernel.vector or kernel.vector is None:
+        return
+    single = [item for item in loop.body if isinstance(item, Step)]
+    if not single or len(single) == len(loop.body):
+        return
+    alone = sum(cost(step) for step in single)
+    rows = kernel.work / loop.axis.size - alone
+    width = lanes // max(x.dtype.itemsize for x in single)
+    is_worth = alone > SINGLE_SHARE * rows / kernel.width
+    if not is_worth or width < SMALL_TILE or loop.axis.size < 2 * width:
+        return
+    body: list[Step | Loop] = []
+    for item in loop.body:
+        is_single = isinstance(item, Step)
+        last = body[-1] if body else None
+        if not isinstance(last, Loop) or (last.lanes is not None) != is_single:
+            last = Loop(loop.axis, [], lanes=(loop.axis, width) if is_single else None)
+            body.append(last)
+        last.body.append(item)
+    body = [interchanged(item) for item in body if isinstance(item, Loop)]
+    kernel.items = [Loop(loop.axis, body, tile=width)]
+
+
+def interchanged(loop: Loop) -> Loop:
+    """A loop over rows that adds them up, the other way round: sums in registers."""
+    inner = loop.body[0]
+    if loop.lanes or len(loop.body) != 1 or not isinstance(inner, Loop):
+        return loop
+    steps = [item for item in inner.body if isinstance(item, Step)]
+    is_flat = len(steps) == len(inner.body)
+    closed = frozenset().union(*[step.closed for step in steps])
+    if not is_flat or closed != {loop.axis}:
+        return loop
+    return Loop(inner.axis, [Loop(loop.axis, inner.body)])
+
+
+NEAR: Final = 24 << 10  # bytes of the nearest cache that accumulators may take
+BLOCKED: Final = (4, 5, 6, 7, 8, 3, 4)  # vectors in a block, best ones first
+
+
+def vectors_in(size: int, width: int) -> int:
+    """How many vectors make a block: a number that leaves no rest, if there is one."""
+    return next((n for n in BLOCKED if size % (n * width) == 0), BLOCKED[-1])
+
+
+def block(plan: Plan, kernel: Kernel) -> None:
+    """Cut a loop of vectors into blocks, inside of which the next loops come first.
+
+    Accumulators over the other axes are as many vectors as those have elements. If that
+    is more than the nearest cache holds, a block of iterations goes through one part of
+    them after the other.
+    """
+    loop = kernel.loop
+    if loop is None or loop.axis is not kernel.vector or loop.tile:
+        return
+    taken = 0
+    for step in loop.steps():
+        if loop.axis in step.closed:
+            inner = math.prod(axis.size for axis in inner_axes(plan, step))
+            taken += inner * step.dtype.itemsize * kernel.width
+    size = vectors_in(loop.axis.size, kernel.width) * kernel.width
+    if taken <= NEAR or loop.axis.size < 2 * size:
+        return
+    keep_apart(kernel, loop)
+    lanes = (loop.axis, kernel.width)
+    body: list[Step | Loop] = []
+    for item in loop.body:
+        if isinstance(item, Loop):
+            rest, sums = without_sums(item.body, loop.axis)
+            nests: list[Step | Loop] = [Loop(loop.axis, rest, lanes=lanes)]
+            for axes, step in sums:
+                nest = Loop(loop.axis, [step], lanes=lanes)
+                for axis in reversed(axes):
+                    nest = Loop(axis, [nest])
+                nests.append(nest)
+            body.append(Loop(item.axis, nests))
+            continue
+        last = body[-1] if body else None
+        if not isinstance(last, Loop) or last.axis is not loop.axis:
+            last = Loop(loop.axis, [], lanes=lanes)
+            body.append(last)
+        last.body.append(item)
+    kernel.items = [Loop(loop.axis, body, tile=size)]
+
+
+def without_sums(
+    items: Sequence[Step | Loop], axis: Axis, around: tuple[Axis, ...] = ()
+) -> tuple[list[Step | Loop], list[tuple[tuple[Axis, ...], Step]]]:
+    """A body without its sums of products along an axis, and those with their loops.
+
+    They are worth loops of their own, in which the sum is a register.
+    """
+    rest: list[Step | Loop] = []
+    sums: list[tuple[tuple[Axis, ...], Step]] = []
+    for item in items:
+        if isinstance(item, Loop):
+            inner, found = without_sums(item.body, axis, (*around, item.axis))
+            sums += found
+            if inner:
+                rest.append(Loop(item.axis, inner))
+        elif item.kind == "contract" and axis in item.closed and len(around) > 1:
+            sums.append((around, item))
+        else:
+            rest.append(item)
+    return rest, sums
+
+
+def keep_apart(kernel: Kernel, loop: Loop) -> None:
+    """Load what is far apart in memory once per block, not in every inner loop."""
+    steps = list(loop.steps())
+    leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
+    for leaf in leaves:
+        is_far = leaf.kind == "load" and distance(leaf, loop.axis) not in (0, 1)
+        others = leaf.labels - {loop.axis}
+        if not is_far or len(others) != 1:
+            continue
+        (axis,) = others
+        kept = Step(
+            "copy", leaf.dtype, inputs=[leaf], axes=leaf.axes, dims=tuple(leaf.labels)
+        )
+        for step in steps:
+            step.inputs = [kept if x is leaf else x for x in step.inputs]
+        loop.body.insert(0, Loop(axis, [kept]))
+
+
+POSITIONS: Final = ("index", "position", "verify", "moved")
+TASK_WORK: Final = 60_000.0  # instructions of one lane; about ten microseconds
+MAX_TASKS: Final = 32
+
+
+def choose_tasks(kernel: Kernel) -> None:
+    """Into how many parts the outermost loop is cut; always the same, for the bits."""
+    loop = kernel.loop
+    if loop is None:
+        return
+    grain = grain_of(kernel)
+    possible = loop.axis.size // grain
+    wanted = kernel.work / max(kernel.width, 1) / TASK_WORK
+    if wanted >= 2:
+        kernel.tasks = max(1, min(MAX_TASKS, int(wanted), possible))

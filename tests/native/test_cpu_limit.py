@@ -1,0 +1,131 @@
+"""Code for an older processor: the same bits, and no processor that is not there.
+
+A process of its own makes code for x86-64-v2, which has 128-bit vectors and no fused
+multiplication and addition; LLVM calls functions of the C library instead. Vectors have
+as many lanes as ever, so each sum is made in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llvmlite import binding
+
+import tapejit as tj
+from tapejit.codegen import host
+from tapejit.codegen.host import host_machine
+from tapejit.codegen.objects import emit
+from tapejit.config import Config, ConfigError
+from tapejit.errors import UnsupportedError
+from tapejit.runtime.store_key import cache_key
+
+PROGRAM = Path(__file__).parent.parent / "programs" / "native_bits.py"
+ROOT = PROGRAM.parent.parent.parent
+
+of_intel = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="levels of x86-64"
+)
+
+
+def start(cpu: str, every: int, cache: Path) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TAPEJIT_NATIVE": "1",
+        "TAPEJIT_CPU": cpu,
+        "TAPEJIT_CACHE_DIR": str(cache),
+    }
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(every)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def printed(process: subprocess.Popen[str]) -> Any:
+    out, errors = process.communicate(timeout=1200)
+    assert process.returncode == 0, errors
+    return json.loads(out.splitlines()[-1])
+
+
+@of_intel
+def test_bits_do_not_depend_on_the_processor(full: bool, tmp_path: Path) -> None:
+    """Two processes share one cache, and must not find each other's code there."""
+    every = 1 if full else 24
+    processes = [start(cpu, every, tmp_path) for cpu in ("", "x86-64-v2")]
+    here, older = map(printed, processes)
+    assert len(here) >= 20
+    assert here == older
+
+
+FMA = """
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+define void @run(ptr %at) {
+  %x = load <16 x float>, ptr %at
+  %y = call <16 x float> @llvm.fma.v16f32(
+    <16 x float> %x, <16 x float> %x, <16 x float> %x)
+  store <16 x float> %y, ptr %at
+  ret void
+}
+"""
+
+
+@of_intel
+def test_an_older_processor_gets_calls_instead_of_instructions() -> None:
+    with tj.config.override(cpu="x86-64-v2"):
+        assert emit(FMA).undefined == ("fmaf",)
+
+
+@of_intel
+def test_native_functions_run_for_an_older_processor() -> None:
+    x = np.linspace(-2, 2, 1001, dtype="f4")
+
+    def body(x: Any) -> Any:
+        return tj.sum(tj.floor(x * 3) * tj.exp(x))
+
+    with tj.config.override(native=True):
+        here = tj.function(body)(x).numpy()
+    with tj.config.override(native=True, cpu="x86-64", default_float="float64"):
+        assert tj.function(lambda x: body(x) + 0)(x).numpy() == here
+
+
+@of_intel
+def test_a_level_that_this_processor_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the process would end by an illegal instruction."""
+    found = dict(binding.get_host_cpu_features())
+    found["avx512f"] = found["fma"] = False
+    monkeypatch.setattr(host.binding, "get_host_cpu_features", lambda: found)
+    for level, feature in (("x86-64-v3", "fma"), ("x86-64-v4", "fma")):
+        with (
+            tj.config.override(cpu=level),
+            pytest.raises(UnsupportedError, match=f"there is no {feature}"),
+        ):
+            host_machine()
+    with tj.config.override(cpu="x86-64-v2"):
+        host_machine()
+
+
+def test_the_processor_is_part_of_the_key() -> None:
+    keys = set()
+    for cpu in ("", "x86-64-v2", "x86-64-v3"):
+        with tj.config.override(cpu=cpu):
+            keys.add(cache_key("graph", extras={}))
+    assert len(keys) == 3
+
+
+def test_the_setting_comes_from_the_environment() -> None:
+    assert Config.from_environment({"TAPEJIT_CPU": "x86-64-v2"}).cpu == "x86-64-v2"
+    with pytest.raises(ConfigError, match="TAPEJIT_CPU"):
+        Config.from_environment({"TAPEJIT_CPU": "+avx2"})
