@@ -190,7 +190,7 @@ class Config:
         False, "TAPEJIT_EAGER", _SWITCH, "run decorated functions as plain Python"
     )
     native: bool = _setting(
-        False,
+        True,
         "TAPEJIT_NATIVE",
         _SWITCH,
         "compile graphs to native code; without it NumPy performs their operations",

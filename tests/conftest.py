@@ -8,6 +8,10 @@ not concerned: they run as users run them.
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +20,12 @@ from tapejit import ops
 from tapejit.config import config
 
 ops.load_all()
+
+# Native code that tests make is kept apart from the user's.
+_folder = tempfile.mkdtemp(prefix="tapejit-tests-")
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+os.environ["TAPEJIT_CACHE_DIR"] = _folder
+config.update(cache_dir=_folder)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,9 +14,10 @@ from lane_loops import Loops
 from llvmlite import binding, ir
 from op_cases import CASES, OpCase
 from op_cases.case import DTYPES
+from op_cases.special import INSIDE_OF
 
 from tapejit import ops
-from tapejit.agreement import EXACT, ROUNDED, TRANSCENDENTAL, assert_agrees
+from tapejit.agreement import EXACT, ROUNDED, assert_agrees
 from tapejit.codegen import lanes, vecmath
 from tapejit.codegen.host import Library, elementwise, host_machine
 from tapejit.codegen.lane_algebra import kind_of
@@ -120,7 +121,10 @@ def random_numbers(dtype: DType, count: int, rng: np.random.Generator) -> Array:
     return mixed
 
 
-def operands(dtypes: Sequence[DType], count: int = 1000) -> list[Array]:
+RANDOM = 1000
+
+
+def operands(dtypes: Sequence[DType], count: int = RANDOM) -> list[Array]:
     """Every combination of special numbers, then random ones."""
     rng = np.random.default_rng(7)
     special = [special_numbers(dtype) for dtype in dtypes]
@@ -148,7 +152,7 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 @pytest.mark.parametrize("row", SUPPORTED, ids=str)
-def test_lanes_agree_with_the_record(row: Elementwise) -> None:
+def test_lanes_agree_with_the_record(row: Elementwise, full: bool) -> None:
     arrays = operands(row.in_dtypes)
     loops = row.loops()
     narrow = loops(1, *arrays)
@@ -157,12 +161,12 @@ def test_lanes_agree_with_the_record(row: Elementwise) -> None:
     agreement = row.case.agreement
     if row.function is None or not is_float(row.out_dtype):
         assert same_bits(narrow, row.evaluate(arrays))
-    elif agreement != EXACT:
-        truth = row.row.reference(arrays)
-        assert_agrees(agreement, narrow, truth, where=str(row))
-    elif row.dtype.itemsize == 2:
-        # SciPy's own digits are exact in eager mode; vector maths has its own.
-        assert_agrees(TRANSCENDENTAL, narrow, row.evaluate(arrays), where=str(row))
+    else:
+        # The truth about special functions is computed one by one: fewer random ones.
+        step = 11 if row.case.op in INSIDE_OF and not full else 1
+        some = np.r_[: narrow.size - RANDOM, narrow.size - RANDOM : narrow.size : step]
+        truth = row.row.reference([x[some] for x in arrays])
+        assert_agrees(agreement, narrow[some], truth, where=str(row))
 
 
 @pytest.mark.parametrize(
@@ -329,16 +333,18 @@ def test_complex_casts_are_not_supported() -> None:
 CALL = re.compile(r"^\s+(?:call\w*|blr?)\s+.*$", re.MULTILINE)
 
 
-def test_no_lane_calls_a_library() -> None:
+def test_no_lane_calls_a_library(full: bool) -> None:
     """Stored code names no symbol of a compiler's or C library."""
+    step = 1 if full else 5
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     machine = host_machine()
-    own = [row.loops().module for row in SUPPORTED if row.function is None]
+    rows = [row for row in SUPPORTED if row.function is None]
+    own = [row.loops().module for row in rows[::step]]
     casts = [
         Loops(OPS["cast"], [given], wanted, {"dtype": wanted}, WIDTHS).module
         for given in REAL_DTYPES
-        for wanted in REAL_DTYPES
+        for wanted in REAL_DTYPES[::step]
     ]
     for module in own + casts:
         text = machine.emit_assembly(binding.parse_assembly(str(module)))

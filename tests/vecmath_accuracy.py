@@ -312,7 +312,7 @@ def inside(case: Case, arguments: list[Array]) -> list[Array]:
         if case.name == "entr":
             keep &= x != 1  # -0, which mpmath does not have
         if case.has_hidden_zeros:
-            keep &= (x > 0) | (x != np.trunc(x))  # a pole
+            keep &= (x > 0) | (x != np.floor(np.where(keep, x, 0)))  # a pole
         if case.domain != EVERYTHING and case.name not in ("asin", "acos", "acosh"):
             keep &= (x != case.domain[0]) & (x != case.domain[1])  # a pole
     else:

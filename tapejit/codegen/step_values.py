@@ -9,7 +9,7 @@ Start reading at `StepValues.step`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
@@ -22,13 +22,17 @@ from tapejit.codegen.cursor import (
     Layout,
     lane_numbers,
     number,
+    steps,
 )
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Affine, Range, strides_of
 from tapejit.passes.fusion.kernels import Kernel, Plan, Storage, accumulator
-from tapejit.passes.fusion.schedule import is_leaf
+from tapejit.passes.fusion.schedule import TRANSCENDENTAL, cost, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
+
+
+LARGE: Final = 150  # Steps from which on a kernel calls what would be long formulas
 
 
 class StepValues(Cursor):
@@ -39,6 +43,7 @@ class StepValues(Cursor):
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.values: dict[Step, Any] = {}
+        self.is_large = sum(1 for _ in kernel.steps()) > LARGE
 
     def step(self, step: Step) -> Any:
         """The value of a Step in this iteration."""
@@ -62,16 +67,40 @@ class StepValues(Cursor):
         return self.affine(step.index[0])
 
     def _compute(self, step: Step) -> Any:
+        assert step.op is not None
         values = self.together([self.value(x) for x in step.inputs])
+        width = values[0].type.count if values else 1
+        dtypes = [x.dtype for x in step.inputs]
+        if self.is_large and cost(step) >= TRANSCENDENTAL:
+            return self.builder.call(self.shared(step, dtypes, width), values)
         return lanes.apply(
-            self.builder,
-            step.op,  # type: ignore[arg-type]
-            step.attrs,
-            [x.dtype for x in step.inputs],
-            step.dtype,
-            values,
-            values[0].type.count if values else 1,
+            self.builder, step.op, step.attrs, dtypes, step.dtype, values, width
         )
+
+    def shared(self, step: Step, dtypes: list[DType], width: int) -> Any:
+        """A function that computes a Step, for all who need the same.
+
+        In a large kernel long formulas would be repeated too often: what the calls cost
+        is less than the time to compile.
+        """
+        assert step.op is not None
+        module, width_name = self.function.module, f"x{width}"
+        parts = [step.op.name, *(x.name for x in dtypes), step.dtype.name, width_name]
+        parts += [f"{key}_{value}" for key, value in step.attrs.items()]
+        name = f"{module.name}_{'_'.join(parts)}"
+        known = module.globals.get(name)
+        if known is None:
+            kinds = [lanes.register_type(x, width) for x in dtypes]
+            result = lanes.register_type(step.dtype, width)
+            known = ir.Function(module, ir.FunctionType(result, kinds), name)
+            known.linkage = "internal"
+            known.attributes.add("noinline")
+            builder = ir.IRBuilder(known.append_basic_block())
+            value = lanes.apply(
+                builder, step.op, step.attrs, dtypes, step.dtype, known.args, width
+            )
+            builder.ret(value)
+        return known
 
     def _convert(self, step: Step) -> Any:
         (x,) = step.inputs
@@ -146,13 +175,14 @@ class StepValues(Cursor):
     def _add_at(self, step: Step) -> Any:
         """The second-last input, plus the last one where both positions are equal."""
         place, target, x, update = (self.value(v) for v in step.inputs)
-        x, update = self.together([x, update], place.type.count)
+        width = max(place.type.count, target.type.count)
+        x, update = self.together([x, update], width)
         width = x.type.count
         dtype = step.dtype
         total = lanes.apply(
             self.builder, OPS["add"], {}, [dtype, dtype], dtype, [x, update], width
         )
-        if target.type.count == 1 and width > 1:
+        if target.type.count == 1 and place.type.count > 1:
             # Which lane it is: comparing positions of 64 bits would take longer.
             first = self.lane_number(place, 0)
             away = self.builder.sub(self.lane_number(target, 0), first)
@@ -212,21 +242,15 @@ class StepValues(Cursor):
         along = sum(f for axis, f in total.terms if axis.root is vector)
         holds = self.condition(step.ranges) if step.ranges else None
         is_uneven = any(x.type.count > 1 for x in moving)
-        if times > 1:  # every element is a vector
+        # Where every element is a vector, one position is that of all lanes.
+        is_row = along == 0 if times > 1 else along == 1
+        is_wide = holds is not None and holds.type.count > 1
+        if not is_uneven and (is_row or (along == 0 and not is_wide)):
             base = self.scalar(total)
             for x in moving:
                 base = self.builder.add(base, self.lane_number(x, 0))
-            base = self.builder.mul(base, number(times))
-            return self.guarded(step, pointer, base, width, holds)
-        if not is_uneven and along in (0, 1):
-            base = self.scalar(total)
-            for x in moving:
-                base = self.builder.add(base, self.lane_number(x, 0))
-            has_vector = along == 1 or (holds is not None and holds.type.count > 1)
-            if along == 1 or not has_vector:
-                return self.guarded(
-                    step, pointer, base, width if along == 1 else 1, holds
-                )
+            base = self.builder.mul(base, number(times)) if times > 1 else base
+            return self.guarded(step, pointer, base, width if is_row else 1, holds)
         places = self.together([self.affine(total), *moving], width)
         place = places[0]
         for x in places[1:]:
@@ -234,6 +258,9 @@ class StepValues(Cursor):
         if holds is not None:
             holds = self.widened(holds, width)
             place = self.builder.select(holds, place, self.whole(0, width))
+        if times > 1:
+            place = self.builder.mul(place, self.whole(times, width))
+            place = self.builder.add(place, steps(width))
         found = self.gather(pointer, place, step.dtype, width)
         if holds is not None:
             fill = lanes.constant(step.dtype, step.fill, width)

@@ -289,8 +289,8 @@ class Node:
 
     @property
     def value(self) -> bool | int | float | complex | None:
-        """The number a scalar literal stands for, None for any other Node."""
-        if self.op is not LITERAL or self.type.shape:  # type: ignore[union-attr]
+        """The number a literal of one element stands for, None for any other Node."""
+        if self.op is not LITERAL or self.attrs["value"].size != 1:
             return None
         return self.attrs["value"].item()  # type: ignore[no-any-return]
 

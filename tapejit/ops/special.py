@@ -223,6 +223,7 @@ digamma: Op = special(
     "digamma",
     lambda m, x: m.digamma(x),
     (lambda t, x, out: t * polygamma_of_order(1, x),),
+    accurate.digamma,
 )
 
 

@@ -101,9 +101,10 @@ def processor() -> Facts:
         from llvmlite import binding
     except ImportError as error:
         return {"machine": machine, "LLVM": f"missing: {error}"}
+    limit = f", code is made for {config.cpu}" if config.cpu else ""
     return {
         "machine": machine,
-        "cpu": binding.get_host_cpu_name(),
+        "cpu": binding.get_host_cpu_name() + limit,
         "vectors": f"{vector_bits(binding.get_host_cpu_features())} bits",
         "LLVM": ".".join(map(str, binding.llvm_version_info)),
     }

@@ -64,7 +64,7 @@ class Affine:
     """constant + Σ factor · axis.
 
     >>> i = Axis(4)
-    >>> Affine.of(i) * 3 + 2
+    >>> Affine.of(i) * 3 + 2  # doctest: +ELLIPSIS
     2 + 3·a...
     """
 
@@ -185,7 +185,8 @@ def through_reshape(
     unless the merged position is a single number.
 
     >>> i, j = Axis(2), Axis(3)
-    >>> through_reshape((6,), (2, 3), (Affine.of(i), Affine.of(j)))
+    >>> where = through_reshape((6,), (2, 3), (Affine.of(i), Affine.of(j)))
+    >>> where  # doctest: +ELLIPSIS
     (0 + 3·a... + 1·a...,)
     """
     found: list[Position] = [Affine()] * len(before)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, Node
+from tapejit.ir.node import LITERAL, OPS, Node
 from tapejit.passes.fusion.candidates import (
     ALIASES,
     MOVEMENTS,
@@ -32,6 +32,7 @@ from tapejit.passes.fusion.expand import expansion
 from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.types import is_differentiable
 
 
 class Lowered:
@@ -128,6 +129,8 @@ class Lowering(Reading):
         )
         reduced = [inner[at] for at in axes if inner[at] is not None]
         if not reduced:  # along sizes of 1
+            if node.op.name == "sum" and axes and is_differentiable(x.dtype):
+                return self.sum_of_one(node, x, dims, inner)
             return self.over(
                 "convert", node, dims, lambda: [self.at(x, index_of(inner))]
             )
@@ -138,6 +141,23 @@ class Lowering(Reading):
             lambda: [self.at(x, index_of(inner))],
             reduced=reduced,
             op=node.op,
+        )
+
+    def sum_of_one(
+        self,
+        node: Node,
+        x: Node,
+        dims: tuple[Axis | None, ...],
+        inner: tuple[Axis | None, ...],
+    ) -> Step:
+        """0 + x, as NumPy has it: the sum of -0 is 0."""
+        zero = Step("constant", x.dtype, attrs={"value": x.dtype.type(0)})
+        return self.over(
+            "compute",
+            node,
+            dims,
+            lambda: [self.at(x, index_of(inner)), zero],
+            op=OPS["add"],
         )
 
     def product(self, node: Node) -> Step:
