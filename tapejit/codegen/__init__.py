@@ -1,11 +1,29 @@
-"""Code generation: typed expressions become native code.
+"""Code generation: planned loops become machine code.
 
-`vector` is a thin layer over llvmlite's instruction builder in which SIMD arithmetic
-reads as formulas. `vecmath` writes the transcendental functions in it. `host` compiles
-a module for this machine and makes it callable on NumPy arrays.
+From the bottom up:
+
+- `vector` is a thin layer over llvmlite's instruction builder in which SIMD arithmetic
+  reads as formulas; `vecmath` writes the transcendental functions in it.
+- `lanes` emits what a record's `scalar` says, for vectors of any dtype: `lane_algebra`,
+  `lane_storage`, `lane_floats`, `lane_integers` and `lane_casts` are its parts.
+- `cursor`, `step_values` and `loops` emit a kernel: memory and positions, the values of
+  Steps, loops with their reductions. `whole`, with `whole_array`, `whole_index`,
+  `whole_scan` and `whole_random`, has operations on whole arrays, `blas` products of
+  matrices, `finite` the marks that checked code leaves.
+- `module` makes one LLVM module of a Graph, `compile` machine code of a module,
+  `objects` bytes of that and a loaded function of bytes. `host` describes the
+  processor. `numba_host` gives a module to Numba instead; it is an alternative that
+  tests and benchmarks compare with, and Executables do not use it.
+- `entry`, `driver` and `polling` are native code that is the same for all Graphs: the
+  way in from Python, the threads, Ctrl-C.
+- `kernel_report`, `kernel_source`, `kernel_writer`, `lane_source` and `source_text` say
+  what kernels do, in numbers and as Python that runs.
+
+Code names nothing outside itself: arrays, working memory and foreign functions come
+through one table of pointers, so that it can be stored and loaded anywhere.
 
 Nothing here is imported before something has to be compiled: llvmlite is not loaded by
 `import tapejit`.
 
-Start reading at `vector.py`.
+Start reading at `module.py`, then `loops.py`; for arithmetic at `vector.py`.
 """

@@ -52,7 +52,8 @@ def set_num_threads(count: SupportsIndex) -> ThreadsSet:
     """Use up to `count` threads, the calling one among them, from now on.
 
     It holds for the whole process, and for the products that NumPy's BLAS computes.
-    Results do not depend on it. As a context manager it restores what was before.
+    The results of kernels do not depend on it; those of BLAS may, in the last bits. As
+    a context manager it restores what was before.
 
     The number at the start is the setting `num_threads` (`TAPEJIT_NUM_THREADS`), else
     what `OMP_NUM_THREADS` says, else how many cores the process may run on.

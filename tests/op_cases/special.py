@@ -178,7 +178,8 @@ def known(op: str, limits: Callable[..., Any]) -> Callable[..., Any]:
         if op == "digamma":
             mirrored = special.psi(1 - doubles[0])
             size = np.abs(mirrored) + np.abs(out - mirrored)
-        return Truth(out, 4, np.abs(out) + np.where(doubles[0] < 0, size, 0))
+        unit = np.where(out == 0, 0, np.ldexp(0.5, np.frexp(out)[1]))  # 4 ULP of it
+        return Truth(out, 16, unit + np.where(doubles[0] < 0, size / 2, 0))
 
     return reference
 

@@ -20,7 +20,6 @@ the Step. Memory from outside is a `Buffer`.
 | `choose` | the first input where all Ranges hold, else the second |
 | `reduce` | all elements along `reduced` combined |
 | `contract` | the sum of products of two inputs along `reduced` |
-| `store` | nothing; writes its input to a Buffer |
 | `library` | a whole array, made from whole arrays by a foreign function |
 
 Start reading at `Step`.

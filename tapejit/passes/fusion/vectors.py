@@ -228,7 +228,8 @@ def keep_apart(kernel: Kernel, loop: Loop) -> None:
 
 
 POSITIONS: Final = ("index", "position", "verify", "moved")
-TASK_WORK: Final = 60_000.0  # instructions of one lane; about ten microseconds
+WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
+TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
 
 
@@ -239,6 +240,6 @@ def choose_tasks(kernel: Kernel) -> None:
         return
     grain = grain_of(kernel)
     possible = loop.axis.size // grain
-    wanted = kernel.work / max(kernel.width, 1) / TASK_WORK
-    if wanted >= 2:
-        kernel.tasks = max(1, min(MAX_TASKS, int(wanted), possible))
+    work = kernel.work / max(kernel.width, 1)
+    if work >= WORTH_THREADS:
+        kernel.tasks = max(1, min(MAX_TASKS, int(work / TASK_WORK), possible))
