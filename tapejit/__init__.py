@@ -9,8 +9,8 @@
 
 The public names are the ones listed in `__all__`. The layers, each importing only
 those before it: types, errors, config; `ir` (graphs); `ops` (the records); `passes`
-(differentiation, batching); `api` (what users touch); `kits` (what training programs
-are made of).
+(differentiation, batching, fusion); `codegen` (machine code); `runtime` (running
+graphs); `api` (what users touch); `kits` (what training programs are made of).
 
 Start reading at `tapejit.ir`, then `tapejit.ops`, then `tapejit.api`.
 """

@@ -289,6 +289,7 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(["hvp", "jvp", "vjp", "vmap", "function"], FUNCTIONS),
     **dict.fromkeys(["custom_gradient", "grad_pass_through"], FUNCTIONS),
     "recompute_grad": FUNCTIONS,
+    **dict.fromkeys(["get_num_threads", "set_num_threads"], NO_TENSORS),
     "from_dlpack": "takes other libraries' arrays: see test_array_api.py",
     "print": "is an effect: see test_effects.py",
     "random.default_generator": "gives what the others draw from",

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,6 +57,14 @@ def load(name: str) -> ModuleType:
 def quick_figures(name: str) -> Any:
     """What the short form of an example returns; it is run once."""
     return load(name).main(quick=True)
+
+
+@pytest.fixture
+def native() -> Iterator[None]:
+    """As users run them: with native code, which is what makes long ones short."""
+    tj.config.update(native=True)
+    yield
+    tj.config.update(native=False)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +131,7 @@ def test_the_held_out_digits_are_not_trained_on(quickstart: ModuleType) -> None:
 # The figures of the others
 
 
-def test_digits_mlp_gets_97_percent_of_unseen_digits_right() -> None:
+def test_digits_mlp_gets_97_percent_of_unseen_digits_right(native: None) -> None:
     # Twelve seeds gave 97.8 % to 98.9 %.
     digits_mlp = load("digits_mlp")
     _, _, test_pixels, _ = digits_mlp.load_data()
@@ -153,7 +162,7 @@ def test_newtons_hessian_is_that_of_the_formula() -> None:
     np.testing.assert_allclose(found, exact, rtol=1e-11, atol=1e-13)
 
 
-def test_two_models_together_beat_a_linear_map() -> None:
+def test_two_models_together_beat_a_linear_map(native: None) -> None:
     error, linear = load("two_models").main()
     assert error < 0.7 * linear
 

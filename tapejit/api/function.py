@@ -520,11 +520,11 @@ def function(
     jit_compile: bool | None = None,
     autograph: bool | None = None,
 ) -> Any:
-    """Turn a Python function into one that runs as a Graph.
+    """Turn a Python function into one that runs as native code.
 
     The body runs once for each kind of arguments (dtypes and shapes of tensors, values
     of everything else) and is recorded as a Graph: forward, gradients, updates of
-    variables. Later calls run the Graph.
+    variables. The Graph is compiled to machine code, which later calls run.
 
     `static` and `dynamic` name parameters: a static one always selects a trace by its
     value, a dynamic number is always an input. `input_signature` gives one

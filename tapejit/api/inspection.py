@@ -185,8 +185,7 @@ class Explanation:
     kernels      if it is native, its kernels as `KernelReport`s
     on_numpy     then also the Nodes that NumPy performs all the same, with reasons
     arena_bytes  then also the working memory of a call
-    seconds      what compiling took, stage by stage; {} if the code was on disk, None
-                 if there is none yet
+    seconds      what compiling took, by stage; {} if it was on disk, None if not done
 
     Its text is a report:
 

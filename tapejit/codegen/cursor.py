@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -58,6 +58,16 @@ class Layout:
         return self.inputs + self.outputs + 1
 
 
+class Place(NamedTuple):
+    """Where a kernel finds memory: an entry of the table and an offset in bytes.
+
+    For a constant, the entry is negative and the offset its number.
+    """
+
+    entry: int
+    offset: int = 0
+
+
 class Cursor:
     """Emits at one place; `builder` is where."""
 
@@ -77,7 +87,8 @@ class Cursor:
         self.indices: dict[Axis, Any] = {}
         self.origins: dict[Axis, Any] = {}  # where the current tile begins
         self.vector, self.width = kernel.vector, kernel.width
-        self.pointers: dict[Any, Any] = {}
+        self.private: dict[Storage, Any] = {}
+        self.places: dict[Place, Any] = {}  # in the order of the kernel's own table
 
     @contextlib.contextmanager
     def at_entry(self) -> Iterator[None]:
@@ -137,7 +148,7 @@ class Cursor:
 
     def poll(self) -> None:
         """Leave the kernel if a signal asks for it."""
-        address = self.builder.load(self.entry_of(self.layout.imports), typ=I64)
+        address = self.builder.load(self.imports(), typ=I64)
         poll = self.builder.inttoptr(address, POLL_TYPE.as_pointer())
         raised = self.builder.call(poll, [self.arena()])
         with self.builder.if_then(self.builder.icmp_signed("!=", raised, number(0))):
@@ -175,52 +186,53 @@ class Cursor:
     # Memory
 
     def arena(self) -> Any:
-        return self.entry_of(self.layout.arena)
+        return self.at_place(Place(self.layout.arena))
 
-    def entry_of(self, at: int) -> Any:
-        """An entry of the table."""
-        if at not in self.pointers:
+    def imports(self) -> Any:
+        return self.at_place(Place(self.layout.imports))
+
+    def at_place(self, place: Place) -> Any:
+        """A pointer to memory; the kernel's own table has it.
+
+        What a kernel does not say itself, several can have in common.
+        """
+        found = self.places.get(place)
+        if found is None:
             with self.at_entry():
-                where = self.builder.gep(self.table, [number(at)], source_etype=POINTER)
-                self.pointers[at] = self.builder.load(where, typ=POINTER)
-        return self.pointers[at]
+                at = number(len(self.places))
+                where = self.builder.gep(self.table, [at], source_etype=POINTER)
+                found = self.places[place] = self.builder.load(where, typ=POINTER)
+        return found
 
     def buffer(self, buffer: Buffer) -> Any:
         """The first element of a Buffer."""
         if buffer.kind == "constant":
-            return self.layout.constants[buffer.number]
+            return self.at_place(Place(-1, buffer.number))
         first = 0 if buffer.kind == "input" else self.layout.inputs
-        return self.entry_of(first + buffer.number)
+        return self.at_place(Place(first + buffer.number))
 
     def pointer_to(self, memory: Storage) -> Any:
         """The first element of a Step's memory."""
-        found = self.pointers.get(memory)
+        if memory.buffer is not None:
+            return self.buffer(memory.buffer)
+        if memory.kernel is None:
+            return self.at_place(Place(self.layout.arena, memory.offset))
+        found = self.private.get(memory)
         if found is None:
-            if memory.buffer is not None:
-                found = self.buffer(memory.buffer)
-            elif memory.kernel is not None:
-                size = memory.size * max(memory.lanes, 1)
-                found = self.private_memory(size, memory.dtype)
-            else:
-                arena = self.arena()
-                with self.at_entry():
-                    found = self.builder.gep(
-                        arena, [number(memory.offset)], source_etype=I8
-                    )
-            self.pointers[memory] = found
+            size = memory.size * max(memory.lanes, 1)
+            found = self.private[memory] = self.private_memory(size, memory.dtype)
         return found
 
     def private_memory(self, size: int, dtype: DType) -> Any:
         """Memory of this task: on the stack, or its part of the arena."""
         nbytes = -(-size * dtype.itemsize // 64) * 64
         if nbytes > ON_STACK:
-            place = self.plan.arena_size
+            place = Place(self.layout.arena, self.plan.arena_size)
             self.plan.arena_size += nbytes * self.kernel.tasks
-            arena = self.arena()
+            first = self.at_place(place)
             with self.at_entry():
-                task = self.builder.mul(self.task, number(nbytes))
-                offset = self.builder.add(task, number(place))
-                return self.builder.gep(arena, [offset], source_etype=I8)
+                offset = self.builder.mul(self.task, number(nbytes))
+                return self.builder.gep(first, [offset], source_etype=I8)
         with self.at_entry():
             kind = ir.ArrayType(lanes.memory_type(dtype), size)
             found = self.builder.alloca(kind)

@@ -69,12 +69,20 @@ COMBINES: Final = {
 
 def emit_kernel(
     module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
-) -> Any:
-    """A function `name(table, task)` that runs one task of a kernel."""
+) -> KernelEmitter:
+    """A function `name(table, task)` that runs one task of a kernel.
+
+    The table is the kernel's own: pointers to the `places` that it uses.
+    """
+    emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
+    emitter.emit()
+    return emitter
+
+
+def new_function(module: Any, name: str) -> Any:
+    """A function of the kind that the driver calls, known in the module only."""
     function = ir.Function(module, TASK, name)
     function.linkage = "internal"
-    emitter = KernelEmitter(function, plan, kernel, layout)
-    emitter.emit()
     return function
 
 
@@ -631,12 +639,10 @@ def chunk(kernel: Kernel) -> int:
 
 def emit_combination(
     module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
-) -> Any:
+) -> KernelEmitter:
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
-    function = ir.Function(module, TASK, name)
-    function.linkage = "internal"
-    emitter = KernelEmitter(function, plan, kernel, layout)
+    emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
     for step in kernel.partials:
         emitter.combine(step)
     emitter.builder.ret_void()
-    return function
+    return emitter

@@ -16,10 +16,15 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import ir
 
-from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, number
+from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, number
 from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
-from tapejit.codegen.loops import TASK, chunk, emit_combination, emit_kernel
+from tapejit.codegen.loops import (
+    chunk,
+    emit_combination,
+    emit_kernel,
+    new_function,
+)
 from tapejit.codegen.polling import INTERRUPTED, LOOKED, POLL_TYPE, POLL_WORK
 from tapejit.codegen.polling import SYMBOL as POLL
 from tapejit.codegen.whole import EMITTERS, Whole, emit_product
@@ -63,35 +68,38 @@ def build(
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
     layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
     imports: list[str] = [POLL] if polls else []
-    functions: list[tuple[Kernel, Any, Any]] = []
+    parts = Parts(module)
+    functions: list[tuple[Kernel, Part, Part | None]] = []
     for kernel in made.kernels:
         label = f"{name}_k{kernel.number}"
         first = kernel.items[0]
         if isinstance(first, Step) and first.kind == "library":
-            function = emit_library(
+            emitted = emit_library(
                 module, made, kernel, layout, label, imports, integer_bits
             )
-            functions.append((kernel, function, None))
-            continue
-        function = emit_kernel(module, made, kernel, layout, label)
-        combination = None
+        else:
+            emitted = emit_kernel(module, made, kernel, layout, label)
+        part, combination = parts.add(emitted), None
         if kernel.partials:
-            combination = emit_combination(
-                module, made, kernel, layout, f"{label}_combine"
+            combination = parts.add(
+                emit_combination(module, made, kernel, layout, f"{label}_combine")
             )
-        functions.append((kernel, function, combination))
+        functions.append((kernel, part, combination))
     symbol = f"{name}_run"
     run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
     builder = ir.IRBuilder(run.append_basic_block("entry"))
     (table,) = run.args
     arena = entry(builder, table, layout.arena)
     builder.store(number(0), arena)
+    most = max([len(part.places) for part in parts.all] or [0])
+    local = builder.alloca(ir.ArrayType(POINTER, max(most, 1)))
+    local.type = POINTER
     flag = word(builder, arena, INTERRUPTED)
     if polls:
         for place in (flag, word(builder, arena, LOOKED)):
             builder.store(number(0), place)
     since_poll = 0.0
-    for kernel, function, combination in functions:
+    for kernel, part, combination in functions:
         since_poll += kernel.work
         if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
             poll = imported(builder, table, layout, imports, POLL)
@@ -103,15 +111,60 @@ def build(
             tasks = -(-kernel.loop.axis.size // chunk(kernel))
             driver = imported(builder, table, layout, imports, DRIVER)
             signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
-            call_address(builder, driver, signature, [function, table, number(tasks)])
+            fill(builder, table, local, layout, part)
+            operands = [part.function, local, number(tasks)]
+            call_address(builder, driver, signature, operands)
         else:
-            builder.call(function, [table, number(0)])
+            fill(builder, table, local, layout, part)
+            builder.call(part.function, [local, number(0)])
         if combination is not None:
-            builder.call(combination, [table, number(0)])
+            fill(builder, table, local, layout, combination)
+            builder.call(combination.function, [local, number(0)])
     if polls:
         leave_if_raised(builder, flag)
     builder.ret(builder.load(arena, typ=I64))
     return Built(module, symbol, made, made.arena_size, tuple(imports))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function of a kernel, and what its table has to point to."""
+
+    function: Any
+    places: tuple[Place, ...]
+
+
+class Parts:
+    """The functions of a module: kernels that do the same have one."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.by_text: dict[str, Any] = {}
+        self.all: list[Part] = []
+
+    def add(self, emitted: Cursor) -> Part:
+        """Keep a function just emitted, or the one that does the same already."""
+        function = emitted.function
+        text = str(function).replace(function.name, "")
+        known = self.by_text.setdefault(text, function)
+        if known is not function:
+            del self.module.globals[function.name]
+        part = Part(known, tuple(emitted.places))
+        self.all.append(part)
+        return part
+
+
+def fill(builder: Any, table: Any, local: Any, layout: Layout, part: Part) -> None:
+    """Write the table of a kernel."""
+    for at, place in enumerate(part.places):
+        if place.entry < 0:
+            pointer = layout.constants[place.offset]
+        else:
+            pointer = entry(builder, table, place.entry)
+            if place.offset:
+                pointer = builder.gep(pointer, [number(place.offset)], source_etype=I8)
+        where = builder.gep(local, [number(at)], source_etype=POINTER)
+        builder.store(pointer, where)
 
 
 def constant_of(module: Any, name: str, buffer: Any) -> Any:
@@ -170,13 +223,11 @@ def emit_library(
     name: str,
     imports: list[str],
     integer_bits: int,
-) -> Any:
+) -> Cursor:
     """An operation on whole arrays: a product of matrices by BLAS, or one of ours."""
     (step,) = kernel.steps()
     assert step.node is not None
-    function = ir.Function(module, TASK, name)
-    function.linkage = "internal"
-    at = Cursor(function, plan, kernel, layout)
+    at = Cursor(new_function(module, name), plan, kernel, layout)
     operands = []
     for base, offset, strides in step.attrs["views"]:
         is_step = isinstance(base, Step)
@@ -187,7 +238,9 @@ def emit_library(
     out = at.pointer_to(plan.storage[step])
 
     def foreign(name: str) -> Any:
-        return imported(at.builder, at.table, layout, imports, name)
+        if name not in imports:
+            imports.append(name)
+        return entry(at.builder, at.imports(), imports.index(name))
 
     if step.node.op.name == "matmul":
         emit_product(at, step.node, operands, out, foreign, integer_bits)
@@ -196,4 +249,4 @@ def emit_library(
     if plan.checks:
         fail_unless_array_is_finite(at, out, plan.storage[step].size, step.dtype)
     at.builder.ret_void()
-    return function
+    return at

@@ -31,7 +31,6 @@ from tapejit.passes.fusion.schedule import TRANSCENDENTAL, cost, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
-
 LARGE: Final = 150  # Steps from which on a kernel calls what would be long formulas
 
 

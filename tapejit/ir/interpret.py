@@ -90,12 +90,14 @@ class Program:
         "source",
         "steps",
         "symbolic_axes",
+        "token",
     )
 
     def __init__(self, graph: Graph) -> None:
         # The types, not the Graph: it holds this Program, and that would be a cycle.
         self.input_types = tuple(node.type for node in graph.inputs)
         self.has_run = False
+        self.token = object()  # by which its frames are recognised
         self.compiled: Callable[[list[Any]], list[Any]] | None = None
         index: dict[Node, int] = {node: at for at, node in enumerate(graph.inputs)}
         constants: dict[int, Any] = {}
@@ -173,7 +175,7 @@ class Program:
         inputs = len(self.input_types)
         if self.source is None:
             self.source = source_of(steps, inputs, self.outputs, self.sized)
-        return self.source.bound_to(steps, inputs, registers)
+        return self.source.bound_to(steps, inputs, registers, self.token)
 
     def _run_steps(self, arguments: list[Any], steps: Sequence[Step]) -> list[Any]:
         registers = self.registers.copy()
@@ -197,7 +199,7 @@ class Program:
                 is_own = frame.f_locals["self"] is self
             elif frame.f_code.co_filename == COMPILED:
                 found = frame.f_globals["STEP_OF_LINE"].get(traceback.tb_lineno)
-                is_own = frame.f_globals["PROGRAM"] is self.source
+                is_own = frame.f_globals["PROGRAM"] is self.token
             if found is not None and is_own:
                 return self.nodes[int(found)]
             traceback = traceback.tb_next
@@ -265,9 +267,13 @@ class Source:
         self.step_of_line = step_of_line
 
     def bound_to(
-        self, steps: Sequence[Step], inputs: int, registers: Sequence[Any]
+        self,
+        steps: Sequence[Step],
+        inputs: int,
+        registers: Sequence[Any],
+        token: object,
     ) -> Callable[[list[Any]], list[Any]]:
-        """The function that calls those of `steps`."""
+        """The function that calls those of `steps`; its frames show the `token`."""
         names: dict[str, Any] = {
             f"r{at}": value
             for at, value in enumerate(registers)
@@ -275,7 +281,7 @@ class Source:
         }
         names["__name__"] = __name__  # its frames are tapejit's, not the user's
         names["STEP_OF_LINE"] = self.step_of_line
-        names["PROGRAM"] = self
+        names["PROGRAM"] = token
         for name, at in self.calls.items():
             names[name] = steps[at][0]
         exec(self.code, names)

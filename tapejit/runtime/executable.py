@@ -213,7 +213,8 @@ def executable_for(
     if digest is None:
         return Executable(graph, observe, when)  # nobody can share it
     settings = config.current()
-    key = f"{digest}.{VERSION}.{settings.native}.{when or settings.compile}"
+    how = (settings.native, settings.host, settings.cpu, when or settings.compile)
+    key = ".".join(map(str, (digest, VERSION, *how)))
     found = EXECUTABLES.get(key)
     if found is None:
         found = EXECUTABLES.setdefault(key, Executable(graph, observe, when))

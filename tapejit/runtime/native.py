@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op
 from tapejit.ir.structural import require, start
@@ -128,7 +129,7 @@ def compiled_code(
     """
     from tapejit.codegen.compile import compile_module
     from tapejit.codegen.module import build
-    from tapejit.codegen.objects import load_object
+    from tapejit.codegen.objects import ObjectError, load_object
     from tapejit.runtime import blas
     from tapejit.runtime.store import current_store
 
@@ -137,10 +138,7 @@ def compiled_code(
     bits = library.integer_bits if library else 64
     built = build(graph, name, bits, checks)
     seconds = {"build": time.perf_counter() - begin}
-    made = compile_module(built.module)
-    seconds.update(made.seconds)
-    header = {
-        **made.object.header,
+    header: dict[str, Any] = {
         "name": graph.name,
         "symbol": built.symbol,
         "arena": built.arena_size,
@@ -148,12 +146,33 @@ def compiled_code(
         "kernels": len(built.plan.kernels),
         "work": sum(kernel.work for kernel in built.plan.kernels),
     }
+    if config.host == "numba":
+        return Code(graph, header, Hosted(built.module, built.symbol), seconds)
+    try:
+        made = compile_module(built.module)
+    except ObjectError:  # objects of this system cannot be kept
+        return Code(graph, header, Hosted(built.module, built.symbol), seconds)
+    seconds.update(made.seconds)
+    header.update(made.object.header)
     begin = time.perf_counter()
     loaded = load_object(made.object.code, header)
     seconds["load"] = time.perf_counter() - begin
     if digest is not None:
         current_store().put(key_for(digest), header, made.object.code)
     return Code(graph, header, loaded, seconds)
+
+
+class Hosted:
+    """Code that a host has made for this process only; like a LoadedObject."""
+
+    def __init__(self, module: Any, symbol: str) -> None:
+        from tapejit.codegen.compile import with_registers
+        from tapejit.codegen.numba_host import compile_module
+
+        parsed, _ = with_registers(str(module))
+        self.library = compile_module(str(parsed))
+        code: Any = self.library.function(symbol, ctypes.c_int64, ctypes.c_void_p)
+        self.functions = {symbol: ctypes.cast(code, ctypes.c_void_p).value}
 
 
 def key_for(digest: str) -> str:

@@ -366,15 +366,11 @@ class Reading:
         if found is None:
             dims = self.dims_of(node.shape)
             found = self.over(
-                "copy", node, dims, lambda: [self.at_once(node, index_of(dims))]
+                "copy", node, dims, lambda: [self.at(node, index_of(dims))]
             )
             found.whole = True
             self.copies[node] = found
         return found
-
-    def at_once(self, node: Node, index: Index) -> Step:
-        """As `at`, for all positions: here every position is affine."""
-        return self.at(node, index)
 
     def view(self, node: Node) -> tuple[Any, int, tuple[int, ...]]:
         """A whole array as it lies in memory: what holds it, offset and strides."""

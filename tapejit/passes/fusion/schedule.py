@@ -17,13 +17,11 @@ Start reading at `schedule`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.steps import Step, across
-
-Item = "Step | Loop"
 
 CHEAP: Final = 1.0
 COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
@@ -61,13 +59,9 @@ class Loop:
     def __repr__(self) -> str:
         return f"Loop({self.axis}, {self.body})"
 
-    def steps(self) -> Iterable[Step]:
+    def steps(self) -> Iterator[Step]:
         """Every Step inside."""
-        for item in self.body:
-            if isinstance(item, Loop):
-                yield from item.steps()
-            else:
-                yield item
+        return steps_in(self.body)
 
 
 def cost(step: Step) -> float:
@@ -103,7 +97,39 @@ def waits(step: Step) -> Iterator[tuple[Step, frozenset[Axis]]]:
 def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
     """The tree of loops for these Steps; leaves are not in it."""
     inner = [step for step in steps if not is_leaf(step)]
-    return Scheduler().arrange(inner, frozenset())
+    tree = Scheduler().arrange(inner, frozenset())
+    used: set[Step] = set()
+    for step in reversed(list(steps_in(tree))):
+        if is_end(step) or step in used:
+            used.add(step)
+            used.update(x for x, _ in waits(step))
+    return only(tree, used)
+
+
+def is_end(step: Step) -> bool:
+    """Whether a Step is there for its own sake: a result, or a check."""
+    return step.output is not None or step.kind in ("verify", "position")
+
+
+def steps_in(items: Sequence[Step | Loop]) -> Iterator[Step]:
+    """Every Step of a tree, in the order of the first iteration."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from steps_in(item.body)
+        else:
+            yield item
+
+
+def only(items: Sequence[Step | Loop], used: set[Step]) -> list[Step | Loop]:
+    """A tree without the Steps that copies have made superfluous."""
+    kept: list[Step | Loop] = []
+    for item in items:
+        if not isinstance(item, Loop):
+            if item in used:
+                kept.append(item)
+        elif body := only(item.body, used):
+            kept.append(Loop(item.axis, body, tile=item.tile, lanes=item.lanes))
+    return kept
 
 
 class Scheduler:

@@ -1,0 +1,59 @@
+"""The same function hosted by LLVM alone and by Numba: the same bits."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit.codegen import objects
+from tapejit.runtime.native import Hosted
+
+
+def loss_and_gradient(x: tj.Tensor, w: tj.Tensor) -> tuple[tj.Tensor, tj.Tensor]:
+    with tj.GradientTape() as tape:
+        tape.watch(w)
+        loss = tj.sum(tj.tanh(x @ w) ** 2)
+    return loss, tape.gradient(loss, w)
+
+
+def arguments() -> tuple[tj.Tensor, tj.Tensor]:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((70, 33)).astype(np.float32)
+    return tj.asarray(x), tj.asarray(rng.standard_normal((33, 9)).astype(np.float32))
+
+
+def test_numba_hosts_functions_with_the_same_bits() -> None:
+    with tj.config.override(native=True):
+        expected = tj.function(loss_and_gradient)(*arguments())
+    with tj.config.override(native=True, host="numba"):
+        got = tj.function(loss_and_gradient)(*arguments())
+    assert "numba" in sys.modules
+    for ours, theirs in zip(got, expected, strict=True):
+        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
+
+
+def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tj.config.override(native=True):
+        expected = tj.function(loss_and_gradient)(*arguments())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise objects.ObjectError("no objects here")
+
+    monkeypatch.setattr("tapejit.codegen.compile.emit", refuse)
+    made: list[Hosted] = []
+    before = Hosted.__init__
+
+    def counted(self: Hosted, module: object, symbol: str) -> None:
+        made.append(self)
+        before(self, module, symbol)
+
+    monkeypatch.setattr(Hosted, "__init__", counted)
+    with tj.config.override(native=True, cache=False, cpu="x86-64-v2"):
+        got = tj.function(loss_and_gradient)(*arguments())
+    assert made
+    np.testing.assert_array_equal(np.asarray(got[1]), np.asarray(expected[1]))

@@ -1,0 +1,149 @@
+"""Loop nests of every shape against plain Python: tiles, blocks, rests, shared code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit import ops
+from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.codegen.module import build
+from tapejit.ir import Graph, param
+from tapejit.passes.fusion.lower import lower
+from tapejit.passes.fusion.plan import plan
+from tapejit.passes.fusion.schedule import schedule
+from tapejit.types import TensorType
+
+Arrays = list[np.ndarray[Any, Any]]
+
+
+def logistic(w: tj.Tensor, x: tj.Tensor, y: tj.Tensor) -> list[tj.Tensor]:
+    """One number per row, much work: tiles of rows."""
+    with tj.GradientTape() as tape:
+        tape.watch(w)
+        z = x @ w
+        loss = tj.mean(tj.logaddexp(0.0, z) - y * z)
+    return [loss, tape.gradient(loss, w)]
+
+
+def mixture(
+    weights: tj.Tensor, means: tj.Tensor, factors: tj.Tensor, x: tj.Tensor
+) -> list[tj.Tensor]:
+    """Large accumulators under a long axis: blocks of vectors."""
+    with tj.GradientTape() as tape:
+        tape.watch([weights, means, factors])
+        away = x[:, None, :] - means
+        q = tj.einsum("kij,nkj->nki", factors, away)
+        inner = weights - 0.5 * tj.sum(q * q, axis=-1)
+        largest = tj.max(inner, axis=1, keepdims=True)
+        total = tj.sum(tj.exp(inner - largest), axis=1)
+        loss = tj.sum(tj.log(total) + largest[:, 0])
+    return [loss, *tape.gradient(loss, [weights, means, factors])]
+
+
+def normalised(x: tj.Tensor, scale: tj.Tensor) -> list[tj.Tensor]:
+    """Rows in several passes, sums along rows and across them."""
+    with tj.GradientTape() as tape:
+        tape.watch([x, scale])
+        mean = tj.mean(x, axis=1, keepdims=True)
+        spread = tj.mean((x - mean) ** 2, axis=1, keepdims=True)
+        loss = tj.sum(tj.sin((x - mean) / tj.sqrt(spread + 1e-3) * scale))
+    return [loss, *tape.gradient(loss, [x, scale])]
+
+
+def across(x: tj.Tensor) -> list[tj.Tensor]:
+    """A softmax along the axis that is not next to each other in memory."""
+    with tj.GradientTape() as tape:
+        tape.watch(x)
+        shares = tj.nn.softmax(x, axis=0)
+        loss = tj.sum(shares * shares)
+    return [loss, shares, tape.gradient(loss, x)]
+
+
+def drawn(*shapes: tuple[int, ...], dtype: str = "f8") -> Arrays:
+    rng = np.random.default_rng(len(shapes))
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
+    **{
+        f"logistic-{n}-{d}": (logistic, drawn((d,), (n, d), (n,), dtype="f4"))
+        for n, d in ((33, 50), (1003, 50), (4096, 5), (40, 16), (31, 50))
+    },
+    **{
+        f"mixture-{n}": (mixture, drawn((25,), (25, 10), (25, 10, 10), (n, 10)))
+        for n in (37, 63, 64, 100, 1003)
+    },
+    **{
+        f"normalised-{n}-{d}": (normalised, drawn((n, d), (d,), dtype="f4"))
+        for n, d in ((3, 5), (17, 33), (300, 7), (64, 1000), (2000, 64))
+    },
+    **{
+        f"across-{n}-{d}": (across, drawn((n, d), dtype="f4"))
+        for n, d in ((3, 5), (50, 33), (7, 300), (129, 64))
+    },
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_nest_computes_what_plain_python_does(name: str) -> None:
+    program, arrays = PROGRAMS[name]
+    tensors = [tj.asarray(array) for array in arrays]
+    expected = program(*tensors)
+    with tj.config.override(native=True):
+        got = tj.function(program)(*tensors)
+    for at, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        where = f"{name}, result {at}"
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy(), where=where)
+
+
+@pytest.mark.parametrize("name", ["logistic-1003-50", "mixture-1003"])
+def test_results_are_the_same_for_any_number_of_threads(name: str) -> None:
+    program, arrays = PROGRAMS[name]
+    tensors = [tj.asarray(array) for array in arrays]
+    found = []
+    with tj.config.override(native=True):
+        function = tj.function(program)
+        for threads in (1, 2, 3):
+            with tj.set_num_threads(threads):
+                found.append([x.numpy().tobytes() for x in function(*tensors)])
+    assert found[0] == found[1] == found[2]
+
+
+def planned(graph: Graph) -> Any:
+    lowered = lower(graph)
+    return plan(lowered, schedule(lowered.steps), 64)
+
+
+def graph_of(name: str) -> Graph:
+    program, arrays = PROGRAMS[name]
+    function = tj.function(program)
+    traced = function.graph(*[tj.asarray(array) for array in arrays])
+    from tapejit.passes.pipeline import optimise
+
+    return optimise(traced)
+
+
+def test_rows_with_much_work_of_their_own_are_tiled() -> None:
+    made = planned(graph_of("logistic-1003-50"))
+    assert made.kernels[0].loop.tile == 16
+
+
+def test_large_accumulators_are_blocked() -> None:
+    made = planned(graph_of("mixture-1003"))
+    assert any(k.loop is not None and k.loop.tile for k in made.kernels)
+
+
+def test_kernels_that_do_the_same_are_one_function() -> None:
+    x = param("x", TensorType.parse("f32[40]"))
+    value = x
+    for _ in range(8):
+        total = ops.sum(value, axes=(0,), keepdims=True)
+        value = ops.tanh(value / total)
+    built = build(Graph("repeated", (x,), (value,)), "repeated")
+    functions = [f for f in built.module.functions if "_k" in f.name and f.blocks]
+    assert len(built.plan.kernels) > 2 * len(functions)
