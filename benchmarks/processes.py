@@ -24,6 +24,8 @@ import numpy as np
 
 from benchmarks.case import Array, Program
 
+BYTECODE = str(Path(tempfile.gettempdir(), f"tapejit-bytecode-{os.getpid()}"))
+
 
 def cache_environment(folder: Path) -> dict[str, str]:
     """Every package keeps what it has compiled in `folder`, however small.
@@ -38,6 +40,9 @@ def cache_environment(folder: Path) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
+        # As after an installation: modules have been compiled to bytecode.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": BYTECODE,
     }
 
 

@@ -32,8 +32,7 @@ import tapejit as tj
 from tapejit.api.dispatch import TAPES, TRACE
 from tapejit.api.tensor import Tensor
 from tapejit.codegen.entry import entry_module
-from tapejit.codegen.entry_tables import SYMBOL, Record, Services
-from tapejit.codegen.objects import emit, load_object
+from tapejit.codegen.entry_tables import Record, Services
 from tapejit.runtime import entry as entry_layer
 from tapejit.runtime import layout
 from tapejit.runtime.entry import MISS, EntrySpec, make_entry, why_unavailable
@@ -283,13 +282,13 @@ def test_the_code_names_nothing_outside() -> None:
 def test_stored_code_is_used_instead_of_compiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(layout, "_stored_code", [])
+    layout.code_address()  # by now it is in the store
+
+    def refuse() -> None:
+        raise AssertionError("it was made again")
+
+    monkeypatch.setattr(layout, "_entry_module", refuse)
     monkeypatch.setattr(layout, "_natives", {})
-    made = emit(entry_module())
-    assert not made.undefined
-    loaded = load_object(made.code, made.header)
-    layout.use_stored_code(loaded.functions[SYMBOL], loaded)
-    assert layout.code_address() == loaded.functions[SYMBOL]
     add = simple()
     np.testing.assert_array_equal(add(rising(), rising())._value, 2 * rising())
     assert add(rising(), rising((3, 2))) is MISS

@@ -283,27 +283,17 @@ def numpy_functions() -> Any:
 
 
 def code_address() -> int:
-    """Compile the machine code; it stays for the life of the process."""
-    if _stored_code:
-        return _stored_code[0]
+    """Load or compile the machine code; it stays for the life of the process."""
+    from tapejit.runtime.kept import load_kept
+
+    code = keep_for_ever(load_kept("native entry", _entry_module))
+    return int(code.functions[SYMBOL])
+
+
+def _entry_module() -> Any:
     from tapejit.codegen.entry import entry_module
-    from tapejit.codegen.host import Library
 
-    code: Any = Library(entry_module()).function(SYMBOL, ctypes.c_void_p)
-    keep_for_ever(code)
-    return ctypes.cast(code, ctypes.c_void_p).value or 0
-
-
-_stored_code: list[int] = []
-
-
-def use_stored_code(address: int, owner: Any) -> None:
-    """Take the machine code of `entry_module` from where it was loaded to.
-
-    Called before the first entry is made it saves compiling it, about 30 ms.
-    """
-    keep_for_ever(owner)
-    _stored_code[:] = [address]
+    return entry_module()
 
 
 def keep_for_ever(thing: Any) -> Any:

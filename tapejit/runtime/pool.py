@@ -30,10 +30,9 @@ import time
 from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from tapejit.codegen.objects import LoadedObject
+from tapejit.runtime.kept import address_of, load_kept
 
 POOLS: Final = ("own", "tbb", "omp", "serial")
 MOST_THREADS: Final = 1024
@@ -112,42 +111,6 @@ class Driver:
         trial = self.functions["trial"]
         self.call(trial, ctypes.addressof(counts), TRIAL_TASKS)
         return list(counts) == [1] * TRIAL_TASKS
-
-
-class CompiledHere:
-    """Code that is in this process only; like a LoadedObject."""
-
-    def __init__(self, module: Any) -> None:
-        from tapejit.codegen.host import Library
-
-        self.library = Library(module)
-        self.functions = {
-            each.name: address_of(self.library.function(each.name, None))
-            for each in module.functions
-            if each.blocks and each.linkage != "internal"
-        }
-
-
-def load_kept(name: str, make: Callable[[], Any]) -> LoadedObject | CompiledHere:
-    """The code of a module, from the store if it is there: 1 ms instead of 30."""
-    from tapejit.codegen.objects import ObjectError, emit, load_object
-    from tapejit.runtime.store import current_store
-    from tapejit.runtime.store_key import cache_key
-
-    store, key = current_store(), cache_key(name, extras={"kind": "driver"})
-    entry = store.get(key)
-    if entry is not None:
-        try:
-            return load_object(entry.code, entry.header)
-        except ObjectError:  # not what we would store
-            store.drop(key)
-    module = make()
-    try:
-        made = emit(module)
-    except ObjectError:  # objects of this system cannot be kept
-        return CompiledHere(module)
-    store.put(key, made.header, made.code)
-    return load_object(made.code, made.header)
 
 
 def open_driver(wanted: str, threads: int) -> Driver:
@@ -278,13 +241,6 @@ def preload_tbb() -> None:
                 ctypes.CDLL(os.fspath(file.locate()), ctypes.RTLD_GLOBAL)
             except OSError as error:
                 raise Missing(str(error)) from error
-
-
-def address_of(function: Any) -> int:
-    """Where a function of ctypes is."""
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None
-    return address
 
 
 OPENERS: Final[dict[str, Callable[[int], Driver]]] = {

@@ -14,7 +14,8 @@ import os
 import threading
 from typing import Any, Final
 
-from tapejit.runtime.pool import address_of, load_kept, ticks_per_microsecond
+from tapejit.runtime.kept import address_of, load_kept
+from tapejit.runtime.pool import ticks_per_microsecond
 
 PERIOD: Final = 50_000.0  # microseconds from one look to the next
 
