@@ -25,7 +25,7 @@ from tapejit.codegen.host import Library
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.runtime import blas, pool, threads
-from tapejit.runtime.kept import address_of
+from tapejit.runtime.kept import CompiledHere, address_of
 from tapejit.runtime.pool import Driver, open_driver
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -344,7 +344,7 @@ def test_the_driver_is_the_same_from_the_store_and_compiled_anew(
         assert files
         kept = open_driver("own", 2)
         assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(files)
-    here = kept.CompiledHere(driver.thread_pool_module())
+    here = CompiledHere(driver.thread_pool_module())
     assert set(here.functions) == set(open_driver("own", 2).functions)
     counts = np.zeros(100, np.int64)
     run(kept, tasks["count"], counts)
