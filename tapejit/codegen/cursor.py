@@ -29,6 +29,7 @@ I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER = ir.PointerType()
 INT64: Final = np.dtype(np.int64)
 ON_STACK: Final = 1 << 15  # bytes; what is larger is in the arena
+MOST_ON_STACK: Final = 1 << 18  # of a kernel in all
 
 
 def number(value: int) -> Any:
@@ -88,6 +89,7 @@ class Cursor:
         self.origins: dict[Axis, Any] = {}  # where the current tile begins
         self.vector, self.width = kernel.vector, kernel.width
         self.private: dict[Storage, Any] = {}
+        self.on_stack = 0  # bytes
         self.places: dict[Place, Any] = {}  # in the order of the kernel's own table
 
     @contextlib.contextmanager
@@ -226,7 +228,9 @@ class Cursor:
     def private_memory(self, size: int, dtype: DType) -> Any:
         """Memory of this task: on the stack, or its part of the arena."""
         nbytes = -(-size * dtype.itemsize // 64) * 64
-        if nbytes > ON_STACK:
+        self.on_stack += nbytes
+        if nbytes > ON_STACK or self.on_stack > MOST_ON_STACK:
+            self.on_stack -= nbytes
             place = Place(self.layout.arena, self.plan.arena_size)
             self.plan.arena_size += nbytes * self.kernel.tasks
             first = self.at_place(place)

@@ -147,3 +147,28 @@ def test_kernels_that_do_the_same_are_one_function() -> None:
     built = build(Graph("repeated", (x,), (value,)), "repeated")
     functions = [f for f in built.module.functions if "_k" in f.name and f.blocks]
     assert len(built.plan.kernels) > 2 * len(functions)
+
+
+def test_parts_of_parts_do_not_double_with_every_level() -> None:
+    x = param("x", TensorType.parse("f32[3]"))
+    value = x
+    for _ in range(12):
+        value = ops.concat(value, value, axis=0)
+    lowered = lower(Graph("doubled", (x,), (value,)))
+    assert len(lowered.steps) < 100
+    with tj.config.override(native=True):
+        ours = tj.function(lambda t: tj.concat([tj.concat([t, -t])] * 2))(tj.ones(3))
+    assert ours.numpy().tolist() == ([1.0] * 3 + [-1.0] * 3) * 2
+
+
+def test_a_long_chain_is_no_deep_recursion() -> None:
+    def chain(x: tj.Tensor) -> tj.Tensor:
+        value = x
+        for _ in range(1500):
+            value = value + 1.0
+        return value / tj.sum(value, axis=1, keepdims=True)
+
+    x = tj.ones((4, 8))
+    with tj.config.override(native=True):
+        got = tj.function(chain)(x)
+    np.testing.assert_array_equal(got.numpy(), chain(x).numpy())

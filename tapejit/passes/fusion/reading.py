@@ -299,7 +299,7 @@ class Reading:
                 size = int(part.shape[axis])
                 inside = Range(index[axis], start, start + size)
                 moved = shifted(index, axis, -start)
-                here = self.at(part, moved, (*ranges, inside))
+                here = self.part_at(part, moved, (*ranges, inside))
                 found = here if found is None else self.choose((inside,), here, found)
                 start += size
             assert found is not None
@@ -313,10 +313,21 @@ class Reading:
             end = int(start) + int(x.shape[axis])
             inside_all.append(Range(index[axis], int(start), end))
             index = shifted(index, axis, -int(start))
-        here = self.at(x, index, (*ranges, *inside_all))
+        here = self.part_at(x, index, (*ranges, *inside_all))
         if name == "place":
             return here
         return self.choose(tuple(inside_all), here, self.at(node.inputs[1], ()))
+
+    def part_at(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
+        """An element of a part of another array.
+
+        A part that is itself put together is kept in memory: written out, parts of
+        parts would double with every level.
+        """
+        base, _ = self.resolved(node, index)
+        if base.op.name in PIECEWISE and base not in self.computed:
+            return self.read(self.copy_of(node), index, ranges)
+        return self.at(node, index, ranges)
 
     def flat(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
         """An element of a reshaped array whose old position is no affine one."""

@@ -183,7 +183,7 @@ class Scheduler:
             for x in step.inputs:
                 if total > budget:
                     break
-                total += price(x, level, budget)
+                total += price(x, level, budget - total)
             if step.kind == "load" and any(
                 isinstance(x, Step) and levels.get(x, -1) != -1 for x in step.index
             ):
