@@ -171,9 +171,9 @@ class Entry:
                 if self.is_eager:
                     arguments = call.arguments(call.leaves)
                     return function.run_eagerly(*arguments, self.written)
+                tried = len(self.paths)  # before it is searched: others may add to it
                 path = self._path(call.leaves, known)
             if path is None:
-                tried = len(self.paths)
                 with LOCKS.tracing:
                     if len(self.paths) != tried or self.is_eager:
                         continue  # another thread has traced meanwhile
