@@ -26,7 +26,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "semantics"
 
-HARNESS = {"both_modes", "tape_around", "ways", "MODES"}
+HARNESS = {"assert_modes", "assert_taped", "ways", "MODES"}
 FUNCTION_LINES = range(46, 59)
 
 # Lines whose tests in both modes are still to be written, and why.

@@ -56,7 +56,7 @@ from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.origin import Origin
-from tapejit.runtime.handles import MISS
+from tapejit.runtime.handles import Miss
 
 if TYPE_CHECKING:
     from tapejit.api.concrete_function import ConcreteFunction
@@ -117,10 +117,10 @@ class Function(Inspected[P], Generic[P, R]):
         native = cache.native
         if native is not None and not kwargs:
             # What follows, in machine code, for the kind of call that came last.
-            fast = native(*args)
-            if fast is not MISS:
+            fast: R | Miss = native(*args)
+            if not isinstance(fast, Miss):
                 cache.calls += 1
-                return fast  # type: ignore[no-any-return]  # as the path returns it
+                return fast
         if TRACE.get() is not None:
             inlined: R = self.run_inside(args, kwargs)
             return inlined
@@ -160,8 +160,8 @@ class Function(Inspected[P], Generic[P, R]):
                 cache.native = native = path.native
                 if native is not None:
                     fast = native(*args)
-                    if fast is not MISS:
-                        return fast  # type: ignore[no-any-return]  # as below
+                    if not isinstance(fast, Miss):
+                        return fast
                 try:
                     result: R = path.run(arrays, args, foreign)
                     return result

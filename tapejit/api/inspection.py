@@ -300,7 +300,9 @@ class Explanation:
             head += f"runs eagerly, it {self.reason}"
         else:
             count = sum(self.ops.values())
-            head += f"{_counted(count, 'Node')}, {self.executable}"
+            is_all_numpys = self.executable == "native" and not self.kernels
+            how = "performed by NumPy" if is_all_numpys else self.executable
+            head += f"{_counted(count, 'Node')}, {how}"
             if self.kernels:
                 head += f" in {_counted(len(self.kernels), 'kernel')}"
             head += "; "
@@ -326,7 +328,7 @@ class Explanation:
             lines += _sentence("" if at else "kernels", str(kernel))
         for at, node in enumerate(self.on_numpy):
             lines += _sentence("" if at else "NumPy", str(node))
-        if self.executable == "native":
+        if self.kernels:
             lines += _sentence("memory", f"{self.arena_bytes} bytes to work in")
             took = "not yet" if self.seconds is None else timing_text(self.seconds)
             lines += _sentence("compiled", took)

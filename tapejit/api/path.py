@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
 from threading import get_ident
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import numpy as np
@@ -39,13 +39,16 @@ from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.passes.partition import partition
 from tapejit.passes.vjp import carries_gradient, passes_gradient, vjp_graph
-from tapejit.runtime.checked import CheckedExecutable
 from tapejit.runtime.executable import Executable, executable_for
 from tapejit.runtime.handles import MISS
 from tapejit.structure import LEAF
 
+if TYPE_CHECKING:
+    from tapejit.runtime.checked import CheckedExecutable
+
+    Runs = Executable | CheckedExecutable
+
 _new = Tensor.__new__
-Runs = Executable | CheckedExecutable
 
 
 class WrongPath(Exception):
@@ -324,6 +327,8 @@ class Path:
         """What runs a Graph of this path while numerics are checked."""
         found = self._checking.get(graph)
         if found is None:
+            from tapejit.runtime.checked import CheckedExecutable
+
             found = self._checking.setdefault(graph, CheckedExecutable(graph))
         return found
 

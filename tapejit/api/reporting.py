@@ -23,12 +23,12 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
 from tapejit.ir.printer import shown
 from tapejit.origin import Origin, describe
-from tapejit.passes.pipeline import OnChange
 
 if TYPE_CHECKING:
     from tapejit.api.cache import Cache
     from tapejit.api.function import Function
     from tapejit.api.function_trace import Traced
+    from tapejit.passes.pipeline import OnChange
 
 
 def report_trace(

@@ -193,6 +193,17 @@ class Cursor:
     def imports(self) -> Any:
         return self.at_place(Place(self.layout.imports))
 
+    def fail(self) -> None:
+        """Leave a mark: NumPy will do all of this again, and raise."""
+        self.builder.store(number(1), self.arena())
+
+    def fail_unless(self, is_good: Any) -> None:
+        """Leave the mark if something is not so in one of the lanes."""
+        bits = self.builder.bitcast(is_good, ir.IntType(is_good.type.count))
+        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
+        with self.builder.if_then(is_bad):
+            self.fail()
+
     def at_place(self, place: Place) -> Any:
         """A pointer to memory; the kernel's own table has it.
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from tapejit.codegen.cursor import Cursor, number
 from tapejit.types import DType, is_float
 
@@ -24,15 +22,7 @@ def fail_unless_finite(at: Cursor, value: Any, dtype: DType) -> None:
     # Infinity minus itself is NaN, as NaN is; of finite numbers it is 0.
     rest = at.builder.fsub(value, value)
     is_good = at.builder.fcmp_ordered("ord", rest, rest)
-    bits = at.builder.bitcast(is_good, ir.IntType(value.type.count))
-    is_bad = at.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
-    then = at.function.append_basic_block("is_not_finite")
-    after = at.function.append_basic_block("goes_on")
-    at.builder.cbranch(is_bad, then, after)
-    at.builder.position_at_end(then)
-    at.builder.store(number(1), at.arena())
-    at.builder.branch(after)
-    at.builder.position_at_end(after)
+    at.fail_unless(is_good)
 
 
 def fail_unless_array_is_finite(

@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tapejit.codegen.kernel_source import SourceWriter
 from tapejit.codegen.kernel_writer import KernelWriter
@@ -167,9 +168,9 @@ def flops_of(step: Step) -> int:
     return count_of(step) if step.kind in ("compute", "reduce", "add_at") else 0
 
 
-def size_of(shape: Sequence[object]) -> int:
-    """The number of elements."""
-    return math.prod(int(size) for size in shape)  # type: ignore[call-overload]  # static
+def size_of(shape: Sequence[Any]) -> int:
+    """The number of elements, of sizes that are known."""
+    return math.prod(int(size) for size in shape)
 
 
 def traffic(plan: Plan, kernel: Kernel) -> tuple[int, int]:

@@ -92,8 +92,7 @@ class Total:
     @property
     def op(self) -> str:
         """The name of the reduction."""
-        assert self.step.kind == "contract" or self.step.op is not None
-        return "sum" if self.step.kind == "contract" else self.step.op.name  # type: ignore[union-attr]  # asserted
+        return self.step.reduction
 
 
 class KernelWriter:

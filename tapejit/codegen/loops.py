@@ -131,8 +131,7 @@ class Accumulator:
     @property
     def op(self) -> str:
         """The name of the reduction."""
-        op = self.step.op
-        return "sum" if op is None else op.name  # of products
+        return self.step.reduction
 
 
 class KernelEmitter(StepValues):

@@ -161,15 +161,7 @@ class StepValues(Cursor):
                 self.builder.icmp_signed("<", wide, self.whole(high, width)),
                 self.builder.icmp_signed(">=", wide, self.whole(low, width)),
             )
-        bits = self.builder.bitcast(is_good, ir.IntType(width))
-        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
-        then = self.function.append_basic_block("fails")
-        after = self.function.append_basic_block("goes_on")
-        self.builder.cbranch(is_bad, then, after)
-        self.builder.position_at_end(then)
-        self.builder.store(number(1), self.arena())
-        self.builder.branch(after)
-        self.builder.position_at_end(after)
+        self.fail_unless(is_good)
 
     def _add_at(self, step: Step) -> Any:
         """The second-last input, plus the last one where both positions are equal."""

@@ -256,8 +256,3 @@ def part_of(at: Cursor, x: Whole, start: int) -> Whole:
     """The array that begins some elements later."""
     nbytes = number(start * x.dtype.itemsize)
     return replace(x, pointer=at.builder.gep(x.pointer, [nbytes], source_etype=I8))
-
-
-def fail(at: Cursor) -> None:
-    """Leave a mark: NumPy will do all of this again, and raise."""
-    at.builder.store(number(1), at.arena())

@@ -27,7 +27,6 @@ from tapejit.codegen.whole_array import (
     each,
     emit_copy,
     emit_fill,
-    fail,
     merged,
     moved,
     part_of,
@@ -74,7 +73,7 @@ def emit_gather_add(
             with then:
                 add_row(at, rest, updates, places[0], rank, table, position, others)
             with otherwise:
-                fail(at)
+                at.fail()
 
     each(at, sizes, strides, row)
     if wide != node.dtype:

@@ -25,7 +25,6 @@ from tapejit.codegen.whole_array import (
     Whole,
     each,
     emit_map,
-    fail,
     merged,
     moved,
 )
@@ -277,7 +276,7 @@ def emit_random_fold_in(
         if data.dtype.kind == "i":
             sign = at.lane_number(number_given, 0)
             with at.builder.if_then(at.builder.icmp_signed("<", sign, number(0))):
-                fail(at)
+                at.fail()
         key0, key1, *rest = streams.digest(streams.state(places[0]), FOLDING)
         counter = (*halves(at.builder, number_given), *rest)
         found = cipher(at.builder, (key0, key1), counter)

@@ -34,7 +34,6 @@ PIPELINE: Final[tuple[tuple[Pass, str], ...]] = (
     (fold, "before merging: constants that came about differently become equal"),
     (cse, "last: by now what is equal looks equal"),
 )
-VERSION: Final = 1  # to be raised when the same Graph would be rewritten otherwise
 ROUNDS: Final = 10
 
 

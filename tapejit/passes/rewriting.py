@@ -18,10 +18,12 @@ Start reading at `rewritten`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import PARAM, Node, Op
+
+VERSION: Final = 1  # to be raised when the same Graph would be rewritten otherwise
 
 Sources = dict[Node, Node]
 Step = Callable[[Node], Node]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from tapejit.config import config
@@ -23,10 +23,12 @@ from tapejit.errors import GraphError
 from tapejit.ir.graph import Graph
 from tapejit.ir.interpret import Program
 from tapejit.ir.node import LITERAL, PARAM, Node
-from tapejit.passes.pipeline import VERSION, OnChange, optimise
-from tapejit.passes.rewriting import Sources
+from tapejit.passes.rewriting import VERSION, Sources
 from tapejit.passes.segments import Split
 from tapejit.runtime.background import Compilation
+
+if TYPE_CHECKING:
+    from tapejit.passes.pipeline import OnChange
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -74,6 +76,9 @@ class Executable:
 
     def _passed(self) -> tuple[Graph, Sources]:
         if self._optimised is None:
+            # Here: code that is on disk needs no pass, and starts 2 ms sooner without.
+            from tapejit.passes.pipeline import optimise
+
             sources: Sources = {}
             after = optimise(self.given, sources=sources, observe=self._observe)
             self._optimised = after, sources
@@ -120,7 +125,7 @@ class Executable:
             return
         split = native.native_form(self.graph, symbol_for(self.given))
         for node in split.segments:
-            segment: Any = node.op.eval
+            segment = native.segment_of(node)
             segment.prepare()
         self.split = split
         self._program = self.split.graph.program

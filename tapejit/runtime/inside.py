@@ -171,7 +171,7 @@ def codes_of(executable: Executable) -> Iterator[Any]:
         yield executable.code
     if executable.split is not None:
         for node in executable.split.segments:
-            yield node.op.eval.code  # type: ignore[attr-defined]  # a Segment
+            yield native.segment_of(node).code
 
 
 def timing_text(seconds: dict[str, float]) -> str:
@@ -189,7 +189,7 @@ def show(executable: Executable) -> None:
         return
     if executable.split is not None:
         for node in executable.split.segments:
-            node.op.eval.prepare()  # type: ignore[attr-defined]  # a Segment
+            native.segment_of(node).prepare()
     inside = Inside(executable.graph)
     name = executable.given.name
     if settings.debug >= 1:

@@ -27,6 +27,7 @@ from tapejit.ir.node import LITERAL, Node, Op
 from tapejit.ir.structural import require, start
 from tapejit.passes.segments import Split, split
 from tapejit.runtime.handles import TENSOR_CLASS
+from tapejit.runtime.kept_memory import empty
 from tapejit.types import TensorType
 
 COMPILING = threading.RLock()  # one compilation at a time, in the whole process
@@ -285,6 +286,13 @@ class Segment:
             return self._call
 
 
+def segment_of(node: Node) -> Segment:
+    """The Segment that a Node of a split Graph stands for."""
+    made = node.op.eval
+    assert isinstance(made, Segment)
+    return made
+
+
 def called(call: Callable[..., Any], arrays: Any) -> list[Any] | None:
     """The results of native code, None if NumPy has to do it."""
     found = call(*arrays)
@@ -307,8 +315,8 @@ class SlowEntry:
     def __call__(self, *arrays: Any) -> Any:
         spec = self.spec
         whole = [np.ascontiguousarray(x) for x in arrays]
-        outputs = [np.empty(x.shape, x.dtype) for x in spec.outputs]
-        room = np.empty(max(spec.arena_bytes, 64) + 64, np.uint8)
+        outputs = [empty(x.shape, x.dtype) for x in spec.outputs]
+        room = empty((max(spec.arena_bytes, 64) + 64,), np.dtype(np.uint8))
         arena = room[-room.ctypes.data % 64 :]
         pointers = [x.ctypes.data for x in (*whole, *outputs, arena)]
         table = np.array([*pointers, spec.imports], np.uint64)

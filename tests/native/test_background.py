@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 import threading
 import warnings
@@ -19,13 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import COMPOSED, assert_agrees
+from elsewhere import needs_fork, run_interpreter
 
 import tapejit as tj
 from tapejit.errors import ArgumentError
 from tapejit.runtime import native
 from tapejit.runtime.executable import Executable, executable_for
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +213,7 @@ def test_without_native_code_nothing_is_compiled() -> None:
 # Processes
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_compiles_by_itself() -> None:
     function = tj.function(compile="background")(unique(1.11))
@@ -268,14 +266,8 @@ LEAVES = """
 
 
 def run_program(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TAPEJIT_NATIVE": "1"}
-        | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return run_interpreter(
+        "-c", textwrap.dedent(text), TAPEJIT_NATIVE="1", **environment
     )
 
 

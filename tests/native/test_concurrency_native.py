@@ -8,22 +8,21 @@ working memory of its own.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import in_threads, needs_fork, run_interpreter
 
 import tapejit as tj
 from tapejit.runtime import native
 from tapejit.runtime.executable import executable_for
 
-ROOT = Path(__file__).parent.parent.parent
 THREADS = 8
 
 
@@ -36,28 +35,6 @@ def with_native_code() -> Iterator[None]:
     yield
     tj.config.update(native=False)
     sys.setswitchinterval(before)
-
-
-def in_threads(work: Callable[[int], None]) -> None:
-    """Run it in all threads, which start together; what one raises is raised."""
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(THREADS)
-
-    def guarded(number: int) -> None:
-        try:
-            barrier.wait(60)
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(at,)) for at in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +65,7 @@ def test_calls_in_flight_do_not_disturb_each_other(
             for got, wanted in zip(f(arguments[number]), expected[number], strict=True):
                 np.testing.assert_array_equal(got.numpy(), wanted)
 
-    in_threads(work)
+    in_threads(THREADS, work)
     assert f.trace_count == 1
 
 
@@ -106,7 +83,7 @@ def test_no_update_of_a_variable_is_lost(rows: int) -> None:
 
     x = np.ones((rows, 8))
     add(x)
-    in_threads(lambda number: [add(x) for _ in range(calls)] and None)
+    in_threads(THREADS, lambda number: [add(x) for _ in range(calls)] and None)
     assert count.numpy() == THREADS * calls + 1
     np.testing.assert_array_equal(total.numpy(), THREADS * calls + 1)
 
@@ -124,13 +101,13 @@ def test_first_calls_at_once_trace_and_compile_once() -> None:
         tj.config.update(cache=False)
         f = tj.function(lambda x: tj.sum(tj.tanh(x * 1.2345)))
         x = np.ones(9, "f4")
-        in_threads(lambda number: f(x).numpy())
+        in_threads(THREADS, lambda number: f(x).numpy())
         tj.config.update(cache=True)
     assert f.trace_count == 1
     assert len(compiled) == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_computes_and_compiles() -> None:
     """Also on threads: those of the parent are not there, so it starts its own."""
@@ -159,7 +136,7 @@ def test_a_forked_child_computes_and_compiles() -> None:
     assert all(map(np.array_equal, [out.numpy() for out in f(x)], expected))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_while_another_thread_compiles_leaves_a_child_that_can() -> None:
     """The fork waits until LLVM is not in use."""
@@ -255,17 +232,10 @@ SCARCE = """
 def test_without_memory_there_is_an_error_with_sizes_and_nothing_changes(
     tmp_path: Path,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCARCE)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TAPEJIT_NATIVE": "1",
-            "TAPEJIT_CACHE_DIR": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = run_interpreter(
+        "-c",
+        textwrap.dedent(SCARCE),
+        TAPEJIT_NATIVE="1",
+        TAPEJIT_CACHE_DIR=str(tmp_path),
     )
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

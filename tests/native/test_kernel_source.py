@@ -235,16 +235,16 @@ def more_programs() -> dict[str, tuple[Any, ...]]:
 @pytest.mark.parametrize("name", programs())
 def test_the_source_of_a_program_is_what_it_computes(name: str) -> None:
     function, *arguments = programs()[name]
-    compare(function, arguments)
+    assert_same(function, arguments)
 
 
 @pytest.mark.parametrize("name", more_programs())
 def test_the_source_of_other_programs_is_what_they_compute(name: str) -> None:
     function, *arguments = more_programs()[name]
-    compare(function, arguments)
+    assert_same(function, arguments)
 
 
-def compare(function: Any, arguments: Sequence[Any]) -> None:
+def assert_same(function: Any, arguments: Sequence[Any]) -> None:
     """The source of a function, its native code, and NumPy."""
     graph = function.graph(*arguments)
     part = part_of(graph)

@@ -37,7 +37,7 @@ class Judge:
         self.outputs = 0
         self.judged = 0
 
-    def compare(self, graph: Graph, case: Case) -> None:
+    def assert_equal(self, graph: Graph, case: Case) -> None:
         """Native code and NumPy, on two sets of arguments."""
         executable = compile_native(graph)
         for salt in range(2):
@@ -99,7 +99,7 @@ def test_random_graphs_agree_with_numpy(
 ) -> None:
     @for_all(cases(style), full, examples)
     def holds(case: Case) -> None:
-        judge.compare(derive(case.graph), case)
+        judge.assert_equal(derive(case.graph), case)
 
 
 # Values that are not numbers

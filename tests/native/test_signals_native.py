@@ -7,15 +7,13 @@ set, so the signal comes while native code runs.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from elsewhere import needs_fork, run_interpreter
 
 from tapejit.codegen.module import build
 from tapejit.codegen.polling import POLL_WORK
@@ -23,8 +21,6 @@ from tapejit.ir import OPS, Graph, param
 from tapejit.runtime import native
 from tapejit.runtime.signals import poll_address
 from tapejit.types import TensorType
-
-ROOT = Path(__file__).parent.parent.parent
 
 PROLOGUE = """
 import os, signal, sys, threading
@@ -45,6 +41,16 @@ def ready(f, *args):
 def soon(number=signal.SIGINT, seconds=0.3):
     return threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
 
+def assert_ended_by(error, f, *args):
+    try:
+        f(*args)
+    except error:
+        return
+    raise AssertionError("it went on to its end")
+
+def sines(x, y):
+    return tj.sum(tj.sin(x[:, None] * y[None, :]), axis=1)
+
 @tj.function
 def usual(x):
     count.assign_add(1)
@@ -61,22 +67,10 @@ print("fine")
 """
 
 
-def run(program: str, cache: Path, **environment: str) -> None:
+def assert_fine(program: str, cache: Path, **environment: str) -> None:
     text = PROLOGUE + textwrap.dedent(program) + EPILOGUE
-    done = subprocess.run(
-        [sys.executable, "-c", text],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TAPEJIT_NATIVE": "1",
-            "TAPEJIT_CACHE_DIR": str(cache),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    environment |= {"TAPEJIT_NATIVE": "1", "TAPEJIT_CACHE_DIR": str(cache)}
+    done = run_interpreter("-c", text, timeout=30, **environment)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
@@ -89,29 +83,24 @@ INTERRUPTED = """
 @tj.function
 def endless(x, y):
     count.assign_add(100)
-    return tj.sum(tj.sin(x[:, None] * y[None, :]), axis=1)
+    return sines(x, y)
 
 executable = ready(endless, x, y)
 assert "poll" in executable.code.header["imports"]
 for _ in range(2):
     soon()
-    try:
-        endless(x, y)
-    except KeyboardInterrupt:
-        pass
-    else:
-        raise AssertionError("it went on to its end")
+    assert_ended_by(KeyboardInterrupt, endless, x, y)
 """
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_an_interrupt_ends_a_long_function(threads: str, cache: Path) -> None:
-    run(INTERRUPTED, cache, TAPEJIT_NUM_THREADS=threads)
+    assert_fine(INTERRUPTED, cache, TAPEJIT_NUM_THREADS=threads)
 
 
 @pytest.mark.parametrize("pool", ["omp", "serial"])
 def test_an_interrupt_ends_tasks_on_every_pool(pool: str, cache: Path) -> None:
-    run(INTERRUPTED, cache, TAPEJIT_POOL=pool)
+    assert_fine(INTERRUPTED, cache, TAPEJIT_POOL=pool)
 
 
 def test_an_interrupt_ends_a_single_row(cache: Path) -> None:
@@ -124,14 +113,9 @@ def test_an_interrupt_ends_a_single_row(cache: Path) -> None:
 
         ready(endless, x, y)
         soon()
-        try:
-            endless(x, y)
-        except KeyboardInterrupt:
-            pass
-        else:
-            raise AssertionError("it went on to its end")
+        assert_ended_by(KeyboardInterrupt, endless, x, y)
     """
-    run(program, cache)
+    assert_fine(program, cache)
 
 
 def test_an_interrupt_ends_native_parts_of_a_function(cache: Path) -> None:
@@ -139,28 +123,19 @@ def test_an_interrupt_ends_native_parts_of_a_function(cache: Path) -> None:
         @tj.function
         def endless(x, y):
             count.assign_add(100)
-            z = tj.sum(tj.sin(x[:, None] * y[None, :]), axis=1)
-            return tj.fft.fft(z)
+            return tj.fft.fft(sines(x, y))
 
         executable = ready(endless, x, y)
         assert executable.split is not None
         soon()
-        try:
-            endless(x, y)
-        except KeyboardInterrupt:
-            pass
-        else:
-            raise AssertionError("it went on to its end")
+        assert_ended_by(KeyboardInterrupt, endless, x, y)
     """
-    run(program, cache)
+    assert_fine(program, cache)
 
 
 def test_handlers_run_meanwhile_and_what_they_raise_is_raised(cache: Path) -> None:
     program = """
-        @tj.function
-        def endless(x, y):
-            return tj.sum(tj.sin(x[:, None] * y[None, :]), axis=1)
-
+        endless = tj.function(sines)
         ready(endless, x, y)
         seen = []
 
@@ -172,24 +147,16 @@ def test_handlers_run_meanwhile_and_what_they_raise_is_raised(cache: Path) -> No
 
         signal.signal(signal.SIGALRM, handle)
         signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-        try:
-            endless(x, y)
-        except LookupError:
-            pass
-        else:
-            raise AssertionError("it went on to its end")
+        assert_ended_by(LookupError, endless, x, y)
         assert len(seen) == 3 and len(set(map(float, seen))) == 1, seen
     """
-    run(program, cache)
+    assert_fine(program, cache)
 
 
 def test_a_signal_leaves_other_threads_alone(cache: Path) -> None:
     """Python handles signals in its main thread; a call elsewhere goes on."""
     program = """
-        @tj.function
-        def long(x, y):
-            return tj.sum(tj.sin(x[:, None] * y[None, :]), axis=1)
-
+        long = tj.function(sines)
         x_small, y_small = x[:2000], y[:20000]
         ready(long, x_small, y_small)
         wanted = long(x_small, y_small).numpy()
@@ -211,17 +178,14 @@ def test_a_signal_leaves_other_threads_alone(cache: Path) -> None:
         assert len(found) == 5
         assert all((each == wanted).all() for each in found)
     """
-    run(program, cache)
+    assert_fine(program, cache)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@needs_fork
 def test_a_forked_child_can_be_interrupted(cache: Path) -> None:
     """Also if the thread that forked was not the main one: it is in the child."""
     program = """
-        @tj.function
-        def endless(x, y):
-            return tj.sum(tj.sin(x[:, None] * y[None, :]), axis=1)
-
+        endless = tj.function(sines)
         ready(endless, x, y)
         codes = []
 
@@ -242,7 +206,7 @@ def test_a_forked_child_can_be_interrupted(cache: Path) -> None:
         thread.join()
         assert codes == [5, 5], codes
     """
-    run(program, cache)
+    assert_fine(program, cache)
 
 
 def test_only_long_code_asks_for_signals() -> None:

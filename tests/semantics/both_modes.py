@@ -14,9 +14,9 @@ arguments, the same ones each time, so that every run starts from the same state
         return tj.Variable(3.0), tj.asarray(2.0)
 
     def test_s34_...() -> None:
-        both_modes(program, setup, expected=2.0, variables=[4.0])
+        assert_modes(program, setup, expected=2.0, variables=[4.0])
 
-`both_modes` runs it as plain Python and then
+`assert_modes` runs it as plain Python and then
 
 - decorated: the call that traces; a second one, on the same objects with their state
   put back, which runs the Executable and must not trace; two on new arguments from
@@ -53,11 +53,11 @@ matter; `op_class=` a class of `agreement.py` where results need not have the sa
 `modes=` for a program that makes sense in some modes only. A program may raise
 `Interrupted`, which is no Exception.
 
-`tape_around` differentiates a program by tapes outside the call, to any order. The
+`assert_taped` differentiates a program by tapes outside the call, to any order. The
 sources are the floating-point arguments; `expected` is the gradient of the sum of all
 results, one entry per source in a list, `second` that of the sum of these gradients:
 
-    tape_around(lambda v, x: v * x, setup, expected=[2.0, 3.0], second=[1.0, 1.0])
+    assert_taped(lambda v, x: v * x, setup, expected=[2.0, 3.0], second=[1.0, 1.0])
 
 Each result is also differentiated alone, and None must be None in every mode.
 
@@ -65,7 +65,7 @@ Each result is also differentiated alone, and None must be None in every mode.
 gives the program with a name, as plain Python, decorated, decorated and already traced,
 and decorated but run eagerly.
 
-Start reading at `both_modes`, then `run`.
+Start reading at `assert_modes`, then `run`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def variables_among(args: tuple[Any, ...]) -> list[Any]:
 # ------------------------------------------------------------------- all of the ways
 
 
-def both_modes(
+def assert_modes(
     program: Program,
     setup: Setup = tuple,
     *,
@@ -386,7 +386,7 @@ class Runner:
 # ------------------------------------------------------------------- tapes around it
 
 
-def tape_around(
+def assert_taped(
     program: Program,
     setup: Setup,
     *,

@@ -11,7 +11,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, tape_around
+from .both_modes import assert_modes, assert_taped
 
 TRACKED = "no gradient flows through an assignment"
 
@@ -31,10 +31,10 @@ def test_s34_one_variable_passed_twice() -> None:
     def different() -> Any:
         return tj.Variable(4.0), tj.Variable(1.0), tj.asarray(2.0)
 
-    both_modes(twice, same, expected=100.0, variables=[10.0], also=[different, same])
-    both_modes(twice, different, expected=0.0, variables=[6.0, 0.0], also=[same])
-    tape_around(twice, same, expected=[20.0, None], warns=[TRACKED])
-    tape_around(twice, different, expected=[0.0, 6.0, None], warns=[TRACKED])
+    assert_modes(twice, same, expected=100.0, variables=[10.0], also=[different, same])
+    assert_modes(twice, different, expected=0.0, variables=[6.0, 0.0], also=[same])
+    assert_taped(twice, same, expected=[20.0, None], warns=[TRACKED])
+    assert_taped(twice, different, expected=[0.0, 6.0, None], warns=[TRACKED])
 
 
 @pytest.mark.filterwarnings(f"ignore:.*{TRACKED}:UserWarning")
@@ -91,10 +91,12 @@ def test_s34_variables_in_structures_of_arguments() -> None:
         v = tj.Variable(2.0)
         return ({"a": v, "b": [v]},)
 
-    both_modes(
+    assert_modes(
         program, distinct, expected=(21.0, 7.0), variables=[7.0, 3.0], also=[shared]
     )
-    both_modes(program, shared, expected=(36.0, 6.0), variables=[6.0], also=[distinct])
+    assert_modes(
+        program, shared, expected=(36.0, 6.0), variables=[6.0], also=[distinct]
+    )
 
 
 def test_s34_a_dictionary_keyed_by_variables() -> None:

@@ -10,7 +10,7 @@ from agreement import COMPOSED
 
 import tapejit as tj
 
-from .both_modes import both_modes, note_error, tape_around, ways
+from .both_modes import assert_modes, assert_taped, note_error, ways
 from .test_higher_order import POINT, VECTOR, rosen, rosen_hessian
 
 
@@ -18,9 +18,9 @@ def point() -> Any:
     return tj.asarray(POINT), tj.asarray(VECTOR)
 
 
-def check(program: Any, expected: Any, setup: Any = point) -> None:
+def assert_value(program: Any, expected: Any, setup: Any = point) -> None:
     """The program in both modes, and near to what it should be."""
-    plain = both_modes(program, setup)
+    plain = assert_modes(program, setup)
     np.testing.assert_allclose(plain.result.numpy(), expected, rtol=1e-12)
 
 
@@ -51,7 +51,7 @@ HESSIANS = {
 
 @pytest.mark.parametrize("program", HESSIANS.values(), ids=HESSIANS)
 def test_s39_hessians(program: Any) -> None:
-    check(program, HESSIAN)
+    assert_value(program, HESSIAN)
 
 
 def through_output_gradients(x: Any, v: Any) -> Any:
@@ -98,7 +98,7 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("program", PRODUCTS.values(), ids=PRODUCTS)
 def test_s39_products_with_hessians(program: Any) -> None:
-    check(program, HESSIAN @ VECTOR)
+    assert_value(program, HESSIAN @ VECTOR)
 
 
 def test_s39_variables_as_sources_of_hessians() -> None:
@@ -116,7 +116,7 @@ def test_s39_variables_as_sources_of_hessians() -> None:
         [[[54.0, 0.0], [0.0, 108.0]], [18.0, 72.0]],
         [[18.0, 72.0], 18.0],
     ]
-    both_modes(program, setup, expected=expected)
+    assert_modes(program, setup, expected=expected)
 
 
 def test_s39_the_public_functions_in_a_body() -> None:
@@ -131,7 +131,7 @@ def test_s39_the_public_functions_in_a_body() -> None:
             (slope, tj.sum(gradient * v)),
         ]
 
-    values, gradients, slopes = both_modes(program, point).result
+    values, gradients, slopes = assert_modes(program, point).result
     assert len({float(x) for x in values}) == 1
     for g in gradients:
         np.testing.assert_allclose(g.numpy(), gradients[0].numpy(), rtol=1e-12)
@@ -147,7 +147,7 @@ def test_s39_they_nest() -> None:
     def setup() -> Any:
         return tj.asarray(2.0), tj.asarray([1.0, 2.0])
 
-    both_modes(program, setup, expected=(48.0, [6.0, 12.0], [[1.0, 4.0]]))
+    assert_modes(program, setup, expected=(48.0, [6.0, 12.0], [[1.0, 4.0]]))
 
 
 def test_s39_tapes_in_the_body_see_them() -> None:
@@ -161,7 +161,7 @@ def test_s39_tapes_in_the_body_see_them() -> None:
     def setup() -> Any:
         return tj.Variable(2.0), tj.asarray([1.0, 2.0])
 
-    both_modes(program, setup, expected=[36.0, 3.0, 6.0])
+    assert_modes(program, setup, expected=[36.0, 3.0, 6.0])
 
 
 def test_s39_tapes_around_see_them() -> None:
@@ -176,7 +176,7 @@ def test_s39_tapes_around_see_them() -> None:
         return tj.Variable(2.0), tj.asarray([1.0, 2.0])
 
     # 3v³ + Σ rows v² + v³ + 2v²
-    tape_around(program, setup, expected=[9 * 4.0 + 12 + 12 + 8, [4.0, 4.0]])
+    assert_taped(program, setup, expected=[9 * 4.0 + 12 + 12 + 8, [4.0, 4.0]])
 
 
 def test_s39_a_tape_works_inside_a_mapped_function() -> None:
@@ -197,8 +197,8 @@ def test_s39_a_tape_works_inside_a_mapped_function() -> None:
     def setup() -> Any:
         return tj.Variable(2.0), tj.asarray([1.0, 2.0])
 
-    both_modes(program, setup, expected=([6.0, 24.0], [4.0, 8.0]))
-    tape_around(program, setup, expected=[15.0 + 6.0, [16.0, 28.0]])
+    assert_modes(program, setup, expected=([6.0, 24.0], [4.0, 8.0]))
+    assert_taped(program, setup, expected=[15.0 + 6.0, [16.0, 28.0]])
 
 
 def test_s39_a_seed_is_differentiable_by_an_outer_tape() -> None:
@@ -212,7 +212,7 @@ def test_s39_a_seed_is_differentiable_by_an_outer_tape() -> None:
     def setup() -> Any:
         return tj.Variable([1.0, 2.0]), tj.Variable([1.0, 10.0])
 
-    both_modes(program, setup, expected=[[2.0, 20.0], [2.0, 4.0]])
+    assert_modes(program, setup, expected=[[2.0, 20.0], [2.0, 4.0]])
 
 
 def test_s39_arguments_that_are_one_tensor_are_told_apart() -> None:
@@ -224,7 +224,7 @@ def test_s39_arguments_that_are_one_tensor_are_told_apart() -> None:
             total = first + second
         return first, second, tape.gradient(total, x)
 
-    both_modes(program, lambda: tj.asarray(3.0), expected=(18.0, 9.0, 18.0))
+    assert_modes(program, lambda: tj.asarray(3.0), expected=(18.0, 9.0, 18.0))
 
 
 def test_s39_an_inner_derivative_does_not_see_the_outer_one() -> None:
@@ -242,7 +242,7 @@ def test_s39_an_inner_derivative_does_not_see_the_outer_one() -> None:
             tj.jvp(forward, (x,), (1.0,))[1],
         ]
 
-    both_modes(program, lambda: tj.asarray(1.0), expected=[1.0] * 4)
+    assert_modes(program, lambda: tj.asarray(1.0), expected=[1.0] * 4)
 
 
 def test_s39_vjp_and_jvp_take_structures_and_refuse_the_same() -> None:
@@ -268,7 +268,7 @@ def test_s39_vjp_and_jvp_take_structures_and_refuse_the_same() -> None:
         [pulled, pulled],
         {"s": [21.0, 3.0], "t": 10.0},
     )
-    both_modes(program, setup, expected=expected)
+    assert_modes(program, setup, expected=expected)
 
 
 def test_s39_functions_of_decorated_functions() -> None:
@@ -308,4 +308,4 @@ def test_s39_third_order_of_a_network_by_tapes_around_it() -> None:
         w, b = tj.Variable(rng.normal(size=(3, 2))), tj.Variable(rng.normal(size=2))
         return w, b, tj.asarray(rng.normal(size=(4, 3)))
 
-    tape_around(network, setup, order=3, op_class=COMPOSED)
+    assert_taped(network, setup, order=3, op_class=COMPOSED)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, tape_around
+from .both_modes import assert_modes, assert_taped, note
 
 TAPES, HANDLES = 3, 12
 
@@ -185,20 +185,20 @@ def program_of(script: Any) -> Any:
 def test_s02_tapes_live_alike_in_both_modes(full: bool) -> None:
     @for_all(scripts, full, examples=60)
     def check(script: Any) -> None:
-        both_modes(program_of(script), setup, warns=None)
+        assert_modes(program_of(script), setup, warns=None)
 
 
 def test_s38_and_so_do_tapes_around_them(full: bool) -> None:
     @for_all(scripts, full, examples=25)
     def check(script: Any) -> None:
-        tape_around(program_of(script), setup, warns=None, op_class=COMPOSED)
+        assert_taped(program_of(script), setup, warns=None, op_class=COMPOSED)
 
 
 def test_s38_a_vanishing_gradient_through_a_call_is_a_plain_zero() -> None:
     """Not -0.0, which zeros multiplied by the other factor inside the call would be."""
     taken = [("call", "multiply", 0, 1), ("operate", "floor", 4, 0)]
     script = ((False, False, False), [("enter", 0), ("enter", 0), *taken])
-    plain = tape_around(program_of(script), setup, warns=None, op_class=COMPOSED)
+    plain = assert_taped(program_of(script), setup, warns=None, op_class=COMPOSED)
     by_v, by_w, *_ = plain[-1][-1]
     assert [x.numpy().tobytes() for x in (by_v, by_w)] == [bytes(8), bytes(8)]
 

@@ -9,7 +9,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around, ways
+from .both_modes import assert_modes, assert_taped, note, note_error, ways
 from .test_gradient import REFUSED, SAME_STRUCTURE, Layer, Pair, Registered
 
 
@@ -47,7 +47,7 @@ def test_s14_the_arguments_by_position_and_by_name() -> None:
     def setup() -> Any:
         return *pair(), tj.Variable(1.0)
 
-    both_modes(program, setup, expected=([48.0, 0.0], [48.0, 0.0]))
+    assert_modes(program, setup, expected=([48.0, 0.0], [48.0, 0.0]))
 
 
 @pytest.mark.parametrize("make", SAME_STRUCTURE.values(), ids=SAME_STRUCTURE)
@@ -57,7 +57,7 @@ def test_s14_the_result_has_the_structure_of_the_sources(make: Any) -> None:
             y = a * a * b
         return tape.gradient(y, make(a, b))
 
-    both_modes(program, pair, expected=make(24.0, 9.0))
+    assert_modes(program, pair, expected=make(24.0, 9.0))
 
 
 def test_s14_none_in_structures_and_a_registered_class() -> None:
@@ -69,7 +69,7 @@ def test_s14_none_in_structures_and_a_registered_class() -> None:
         note(list(tape.gradient(y, {"z": a, "a": b, "m": a})))
         return found, tape.gradient(y, Registered([a, b])).parts
 
-    both_modes(
+    assert_modes(
         program,
         pair,
         expected=({"w": None, "l": [24.0, None]}, [24.0, 9.0]),
@@ -87,7 +87,7 @@ def test_s14_sources_that_are_arguments_in_a_structure() -> None:
         layer = [tj.Variable(3.0), tj.Variable(1.0)]
         return ({"scale": tj.Variable(4.0), "layer": layer},)
 
-    both_modes(program, setup, expected={"scale": 9.0, "layer": [24.0, None]})
+    assert_modes(program, setup, expected={"scale": 9.0, "layer": [24.0, None]})
 
 
 # 15: several targets, the same one twice, targets that are sources
@@ -100,7 +100,7 @@ def test_s15_several_targets_are_summed_and_repeated_ones_count() -> None:
         targets = [[y, z], {"a": y, "b": [z, (y,)]}, Layer(y, Pair(z, z)), [y, y]]
         return [tape.gradient(t, x) for t in targets]
 
-    both_modes(program, scalar, expected=[11.0, 17.0, 16.0, 12.0])
+    assert_modes(program, scalar, expected=[11.0, 17.0, 16.0, 12.0])
 
 
 def test_s15_duplicate_sources_each_get_the_full_gradient() -> None:
@@ -109,7 +109,7 @@ def test_s15_duplicate_sources_each_get_the_full_gradient() -> None:
             y = a * a * b
         return tape.gradient(y, [a, a, {"a": a}, b])
 
-    both_modes(program, pair, expected=[24.0, 24.0, {"a": 24.0}, 9.0])
+    assert_modes(program, pair, expected=[24.0, 24.0, {"a": 24.0}, 9.0])
 
 
 def test_s15_a_target_that_is_a_source_adds_one() -> None:
@@ -124,7 +124,7 @@ def test_s15_a_target_that_is_a_source_adds_one() -> None:
             tape.gradient([x, x], x),
         ]
 
-    both_modes(program, tensor, expected=[1.0, 7.0, [7.0, 1.0], 2.0])
+    assert_modes(program, tensor, expected=[1.0, 7.0, [7.0, 1.0], 2.0])
 
 
 def test_s15_also_one_that_was_never_watched() -> None:
@@ -141,7 +141,7 @@ def test_s15_also_one_that_was_never_watched() -> None:
     def setup() -> Any:
         return tj.asarray([3.0, 4.0]), tj.Variable(2.0)
 
-    both_modes(program, setup, expected=[[1.0, 1.0], [1.0, 1.0], None, [5.0, 6.0]])
+    assert_modes(program, setup, expected=[[1.0, 1.0], [1.0, 1.0], None, [5.0, 6.0]])
 
 
 def test_s15_a_variable_can_be_a_target() -> None:
@@ -156,7 +156,7 @@ def test_s15_a_variable_can_be_a_target() -> None:
     def setup() -> Any:
         return tj.Variable(3.0), tj.Variable([3.0, 4.0])
 
-    both_modes(program, setup, expected=((1.0, 7.0), (1.0, 7.0), [1.0, 1.0]))
+    assert_modes(program, setup, expected=((1.0, 7.0), (1.0, 7.0), [1.0, 1.0]))
 
 
 def test_s15_targets_that_are_not_scalars_mean_their_sum() -> None:
@@ -166,7 +166,7 @@ def test_s15_targets_that_are_not_scalars_mean_their_sum() -> None:
             targets = [y, tj.sum(x), tj.stack([x, x, x])]
         return tape.gradient(y, x), tape.gradient(targets, x)
 
-    both_modes(program, vector, expected=([2.0, 4.0], [6.0, 8.0]))
+    assert_modes(program, vector, expected=([2.0, 4.0], [6.0, 8.0]))
 
 
 def test_s15_no_target_no_source_an_integer_target() -> None:
@@ -186,7 +186,7 @@ def test_s15_no_target_no_source_an_integer_target() -> None:
         ]
 
     expected = [None, [None, None], {"a": None}, [0.0, 0.0], [], [], None, 24.0]
-    both_modes(program, pair, expected=expected)
+    assert_modes(program, pair, expected=expected)
 
 
 def test_s15_results_of_one_call_as_several_targets() -> None:
@@ -201,7 +201,7 @@ def test_s15_results_of_one_call_as_several_targets() -> None:
         assert (float(da), float(db)) == (6.0 + 4.0 + 6.0, 3.0), name
         da = tape.gradient([found["x"], found["x"], a], a)
         assert float(da) == 13.0, name
-    tape_around(program, pair, expected=[16.0, 3.0], second=[5.0, 1.0])
+    assert_taped(program, pair, expected=[16.0, 3.0], second=[5.0, 1.0])
 
 
 # 16: intermediates, unconnected sources
@@ -215,7 +215,7 @@ def test_s16_intermediates_can_be_sources() -> None:
             w = z * y
         return tape.gradient(w, [x, y, z]), tape.gradient(w, y), tape.gradient(y, z)
 
-    both_modes(program, scalar, expected=([405.0, 54.0, 9.0], 54.0, None))
+    assert_modes(program, scalar, expected=([405.0, 54.0, 9.0], 54.0, None))
 
 
 def test_s16_results_of_calls_can_be_sources() -> None:
@@ -226,7 +226,7 @@ def test_s16_results_of_calls_can_be_sources() -> None:
             z, _ = square(y)
         return tape.gradient(z, [x, y, double]), tape.gradient(double, [x, y, z])
 
-    both_modes(program, scalar, expected=([108.0, 18.0, None], [2.0, None, None]))
+    assert_modes(program, scalar, expected=([108.0, 18.0, None], [2.0, None, None]))
 
 
 @pytest.mark.parametrize("fill", ["none", "zero", *tj.UnconnectedGradients])
@@ -252,7 +252,7 @@ def test_s16_unconnected_sources(fill: Any) -> None:
     else:
         zeros = [np.zeros_like(np.asarray(x)) for x in setup()[1:]]
         expected = [6.0, *zeros]
-    both_modes(program, setup, expected=expected)
+    assert_modes(program, setup, expected=expected)
 
 
 @pytest.mark.parametrize("method", ["gradient", "jacobian", "batch_jacobian"])
@@ -268,7 +268,7 @@ def test_s16_any_other_value_is_the_same_error(method: str) -> None:
     def setup() -> Any:
         return tj.Variable([[1.0, 2.0]])
 
-    plain = both_modes(program, setup, expected=[[2.0, 4.0]])
+    plain = assert_modes(program, setup, expected=[[2.0, 4.0]])
     assert all("'none' or 'zero'" in text for _, text in plain.notes)
 
 
@@ -294,7 +294,7 @@ def test_s17_what_is_no_tensor_is_the_same_error(name: str) -> None:
     def setup() -> Any:
         return tj.Variable([[1.0, 2.0]])
 
-    plain = both_modes(program, setup, expected=[[2.0, 4.0]])
+    plain = assert_modes(program, setup, expected=[[2.0, 4.0]])
     assert all(issubclass(cls, TypeError) for cls, _ in plain.notes)
     assert all(name in text for _, text in plain.notes)
 
@@ -308,7 +308,7 @@ def test_s17_it_escapes_as_the_same_error(role: str) -> None:
             return tape.gradient([y, "loss"], x)
         return tape.gradient(y, [x, 1.0])
 
-    both_modes(program, scalar, raises=(TypeError, rf"{role} at \[1\] is a "))
+    assert_modes(program, scalar, raises=(TypeError, rf"{role} at \[1\] is a "))
 
 
 def test_s17_a_gradient_that_was_none_is_refused_as_a_target() -> None:
@@ -320,7 +320,7 @@ def test_s17_a_gradient_that_was_none_is_refused_as_a_target() -> None:
             g = inner.gradient(y, w)
         return outer.gradient(g, x)
 
-    both_modes(program, scalar, raises=(TypeError, "target is a None"))
+    assert_modes(program, scalar, raises=(TypeError, "target is a None"))
 
 
 # 23: shapes and dtypes of the result
@@ -353,9 +353,9 @@ def test_s23_broadcasting_sums_back_to_each_shape(
             out = op(x, y)
         return tape.gradient(out, [x, y], seed)
 
-    plain = both_modes(program, setup)
+    plain = assert_modes(program, setup)
     assert [g.shape for g in plain.result] == [left, right]
-    tape_around(lambda x, y, seed: tj.sum(op(x, y) * seed), setup)
+    assert_taped(lambda x, y, seed: tj.sum(op(x, y) * seed), setup)
 
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -374,9 +374,9 @@ def test_s23_a_gradient_has_the_dtype_of_its_source(source: str, other: str) -> 
             y = tj.sum(x * w)
         return tape.gradient(y, [x, w])
 
-    plain = both_modes(program, setup, expected=[[3.0, 4.0], [1.0, 2.0]])
+    plain = assert_modes(program, setup, expected=[[3.0, 4.0], [1.0, 2.0]])
     assert [g.dtype.name for g in plain.result] == [source, other]
-    tape_around(lambda x, w: tj.sum(x * w), setup, expected=[[3.0, 4.0], [1.0, 2.0]])
+    assert_taped(lambda x, w: tj.sum(x * w), setup, expected=[[3.0, 4.0], [1.0, 2.0]])
 
 
 def test_s23_also_behind_casts_integers_and_complex_numbers() -> None:
@@ -391,4 +391,4 @@ def test_s23_also_behind_casts_integers_and_complex_numbers() -> None:
         return [tape.gradient(target, x) for target in targets]
 
     rows = [[3.0, 3.0], [2.0, 3.0], [1.0, 1.0], [2.0, 2.0]]
-    both_modes(program, vector, expected=[np.float32(row) for row in rows])
+    assert_modes(program, vector, expected=[np.float32(row) for row in rows])

@@ -11,7 +11,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around, ways
+from .both_modes import assert_modes, assert_taped, note, note_error, ways
 from .test_gradient_rules import (
     ASK,
     CONNECTED,
@@ -45,7 +45,7 @@ def test_s18_the_elements_of_the_target_are_weighed(seed: Any) -> None:
             y = x * x
         return tape.gradient(y, x, output_gradients=seed)
 
-    both_modes(program, vector, expected=np.float32([2.0, 40.0]))
+    assert_modes(program, vector, expected=np.float32([2.0, 40.0]))
 
 
 def test_s18_seeds_that_are_arguments_in_the_structure_of_the_targets() -> None:
@@ -62,7 +62,7 @@ def test_s18_seeds_that_are_arguments_in_the_structure_of_the_targets() -> None:
     def setup() -> Any:
         return vector(), tj.asarray([1.0, 10.0]), tj.asarray(3.0)
 
-    both_modes(program, setup, expected=[[5.0, 43.0]] * 3 + [[0.0, 0.0]])
+    assert_modes(program, setup, expected=[[5.0, 43.0]] * 3 + [[0.0, 0.0]])
 
 
 @pytest.mark.parametrize("seed", WRONG_SHAPES.values(), ids=WRONG_SHAPES)
@@ -73,7 +73,7 @@ def test_s18_another_shape_is_the_same_error(seed: Any) -> None:
         note_error(lambda: tape.gradient(y, x, output_gradients=seed))
         return tape.gradient(y, x, [1.0, 1.0])
 
-    plain = both_modes(program, vector, expected=[2.0, 4.0])
+    plain = assert_modes(program, vector, expected=[2.0, 4.0])
     cls, text = plain.notes[0]
     assert issubclass(cls, ValueError)
     assert "(2,)" in text
@@ -89,7 +89,7 @@ def test_s18_another_structure_is_the_same_error(make: Any) -> None:
         note_error(lambda: tape.gradient(targets[:1], x, [None]))
         return tape.gradient(targets, x)
 
-    plain = both_modes(program, vector, expected=[5.0, 7.0])
+    plain = assert_modes(program, vector, expected=[5.0, 7.0])
     assert all(issubclass(cls, ValueError) for cls, _ in plain.notes)
 
 
@@ -105,7 +105,7 @@ def test_s18_its_dtype_is_converted(dtype: str, seed_dtype: str) -> None:
         x = tj.Variable([1.0, 2.0], dtype=dtype)
         return x, tj.asarray([1, 10], dtype=seed_dtype)
 
-    both_modes(program, setup, expected=np.array([2, 40], dtype))
+    assert_modes(program, setup, expected=np.array([2, 40], dtype))
 
 
 def test_s18_complex_seeds_are_refused_or_promoted() -> None:
@@ -118,7 +118,7 @@ def test_s18_complex_seeds_are_refused_or_promoted() -> None:
     def setup() -> Any:
         return vector(), tj.Variable([1 + 2j])
 
-    plain = both_modes(program, setup, expected=[4 - 8j])
+    plain = assert_modes(program, setup, expected=[4 - 8j])
     assert issubclass(plain.notes[0][0], TypeError)
 
 
@@ -149,7 +149,7 @@ def test_s19_a_second_call_is_the_same_error(first: str, second: str) -> None:
         note_error(lambda: ASK[second](tape, y, x))
         return found
 
-    plain = both_modes(program, lambda: tj.Variable([[1.0, 2.0]]))
+    plain = assert_modes(program, lambda: tj.Variable([[1.0, 2.0]]))
     ((cls, text),) = plain.notes
     assert issubclass(cls, RuntimeError)
     assert f"{second} on a tape that was used up" in text
@@ -162,7 +162,7 @@ def test_s19_it_escapes_as_the_same_error() -> None:
         x.assign(tape.gradient(y, x))
         return tape.gradient(y, x)
 
-    both_modes(program, vector, raises=(RuntimeError, "used up"))
+    assert_modes(program, vector, raises=(RuntimeError, "used up"))
 
 
 @pytest.mark.parametrize("call", REFUSED_CALLS.values(), ids=REFUSED_CALLS)
@@ -175,7 +175,7 @@ def test_s19_a_refused_call_leaves_the_tape_as_it_was(call: Any) -> None:
         note_error(lambda: call(tape, y, x))
         return tape.gradient(z, x)
 
-    both_modes(program, vector, expected=[3.0, 12.0])
+    assert_modes(program, vector, expected=[3.0, 12.0])
 
 
 def test_s19_a_grad_fn_that_raises_leaves_the_tape_as_it_was() -> None:
@@ -198,7 +198,7 @@ def test_s19_a_grad_fn_that_raises_leaves_the_tape_as_it_was() -> None:
         fails[0] = False
         return tape.gradient(y, x)
 
-    plain = both_modes(program, vector, expected=[4.0, 32.0])
+    plain = assert_modes(program, vector, expected=[4.0, 32.0])
     assert all(cls is KeyError for cls, _ in plain.notes)
 
 
@@ -231,7 +231,7 @@ def test_s20_a_tape_of_one_use_stops_recording_first() -> None:
             z = x * x * x
         return g, tape.gradient(z, x)
 
-    plain = both_modes(program, scalar, expected=(6.0, 27.0))
+    plain = assert_modes(program, scalar, expected=(6.0, 27.0))
     assert all("not recording" in text for _, text in plain.notes)
 
 
@@ -244,7 +244,7 @@ def test_s20_it_stays_stopped_when_it_was_asked_while_paused() -> None:
             note_error(lambda: tape.watch(y))
         return g
 
-    both_modes(program, scalar, expected=6.0)
+    assert_modes(program, scalar, expected=6.0)
 
 
 @pytest.mark.parametrize("method", ["gradient", "jacobian"])
@@ -256,7 +256,7 @@ def test_s20_a_persistent_tape_records_its_gradient_and_warns_once(method: str) 
             second = getattr(tape, method)(first, x)
         return first, second, tape.gradient(second, x)
 
-    both_modes(
+    assert_modes(
         program, scalar, expected=(27.0, 18.0, 6.0), warns=["inside its own block"]
     )
 
@@ -269,7 +269,7 @@ def test_s20_an_outer_tape_goes_on() -> None:
             z = g * x
         return outer.gradient(z, x)
 
-    both_modes(program, scalar, expected=81.0)
+    assert_modes(program, scalar, expected=81.0)
 
 
 def test_s20_a_gradient_of_calls_inside_the_block() -> None:
@@ -297,8 +297,8 @@ def test_s21_a_vanishing_derivative_is_zero(function: Any) -> None:
             y = function(x)
         return tape.gradient(y, x)
 
-    both_modes(program, scalar, expected=0.0)
-    tape_around(function, scalar, expected=[0.0])
+    assert_modes(program, scalar, expected=0.0)
+    assert_taped(function, scalar, expected=[0.0])
 
 
 @pytest.mark.parametrize("name", [n for n in CUT if n != "other tensor"])
@@ -310,8 +310,8 @@ def test_s21_without_a_path_it_is_none(name: str) -> None:
             y = function(x)
         return tape.gradient(y, x)
 
-    both_modes(program, scalar, expected=None)
-    tape_around(function, scalar, expected=[None], order=1)
+    assert_modes(program, scalar, expected=None)
+    assert_taped(function, scalar, expected=[None], order=1)
 
 
 def test_s21_each_output_has_its_own_connections() -> None:
@@ -323,8 +323,8 @@ def test_s21_each_output_has_its_own_connections() -> None:
         return [tape.gradient(t, [a, b]) for t in targets]
 
     expected = [[2.0, None], [None, 3.0], [2.0, 3.0], [None, None], [2.0, 3.0]]
-    both_modes(program, pair, expected=expected)
-    tape_around(lambda a, b: (a * 2.0, b * 3.0, a * b), pair, expected=[4.0, 6.0])
+    assert_modes(program, pair, expected=expected)
+    assert_taped(lambda a, b: (a * 2.0, b * 3.0, a * b), pair, expected=[4.0, 6.0])
 
 
 def test_s21_nested_functions_keep_the_connections() -> None:
@@ -343,7 +343,7 @@ def test_s21_nested_functions_keep_the_connections() -> None:
         return [tape.gradient(t, [a, b]) for t in found]
 
     expected = [[None, 3.0], [0.0, None], [2.0, None]]
-    both_modes(program, pair, expected=expected)
+    assert_modes(program, pair, expected=expected)
 
 
 @pytest.mark.parametrize("value", [2.0, -2.0])
@@ -357,11 +357,11 @@ def test_s21_python_branches_connect_what_ran(value: float) -> None:
         return tj.asarray(value), *pair()
 
     expected = [2.0, None] if value > 0 else [None, -2.0]
-    both_modes(
+    assert_modes(
         program, setup, expected=expected, also=[lambda: setup(-value), setup], traces=1
     )
     around = [4.0 * 0 + 3.0, 2.0, None] if value > 0 else [2.0, None, -2.0]
-    tape_around(lambda x, a, b: a * x if x > 0 else b * x, setup, expected=around)
+    assert_taped(lambda x, a, b: a * x if x > 0 else b * x, setup, expected=around)
 
 
 def test_s21_values_do_not_decide() -> None:
@@ -374,7 +374,7 @@ def test_s21_values_do_not_decide() -> None:
         return lambda: (tj.Variable(value), tj.asarray(scale))
 
     others = [at(x, s) for x in (-1.0, 0.0, 1.0) for s in (0.0, 1.0)]
-    both_modes(program, at(1.0, 2.0), expected=2.0, also=others)
+    assert_modes(program, at(1.0, 2.0), expected=2.0, also=others)
 
 
 def test_s21_a_returned_argument_and_a_returned_variable_are_connected() -> None:
@@ -384,7 +384,7 @@ def test_s21_a_returned_argument_and_a_returned_variable_are_connected() -> None
     def setup() -> Any:
         return tj.Variable(3.0), tj.asarray(2.0)
 
-    tape_around(program, setup, expected=[2.0, 2.0], order=1)
+    assert_taped(program, setup, expected=[2.0, 2.0], order=1)
 
 
 # 22: why_none
@@ -451,7 +451,7 @@ def test_s22_the_body_is_told_the_same(body: Any) -> None:
         note(tape.why_none(y, v))
         return g
 
-    plain = both_modes(program, pair, expected=None)
+    plain = assert_modes(program, pair, expected=None)
     assert all(WHY[body] in text for text in plain.notes)
 
 
@@ -475,7 +475,7 @@ def test_s22_unwatched_sources_and_values_read_before() -> None:
         fixed = tj.Variable(2.0, trainable=False, name="fixed")
         return tj.asarray(3.0), tj.Variable(4.0, name="rate"), fixed
 
-    plain = both_modes(program, setup, expected=([None] * 3, None))
+    plain = assert_modes(program, setup, expected=([None] * 3, None))
     parts = ["not watched", "before the tape", "not trainable", "outside", "is a path"]
     for text, part in zip(plain.notes, parts, strict=True):
         assert part in text
@@ -489,7 +489,7 @@ def test_s22_a_value_that_went_through_numpy() -> None:
         note(tape.why_none(y, v))
         return tape.gradient(y, [v, w])
 
-    plain = both_modes(
+    plain = assert_modes(
         program,
         pair,
         expected=[None, 6.0],
@@ -507,7 +507,7 @@ def test_s22_what_is_no_tensor_is_the_same_error() -> None:
         note_error(lambda: tj.GradientTape().why_none(y, v))
         return y
 
-    both_modes(program, scalar)
+    assert_modes(program, scalar)
 
 
 def test_s22_a_tape_around_a_call_says_where_the_path_ends() -> None:

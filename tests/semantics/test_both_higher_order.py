@@ -10,10 +10,10 @@ from agreement import COMPOSED
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around, ways
+from .both_modes import assert_modes, assert_taped, note, note_error, ways
+from .test_gradient import Layer, Pair
 from .test_higher_order import LINEAR, PIECEWISE
 from .test_jacobian import REFUSED as REFUSED_SHAPES
-from .test_jacobian import Layer, Pair
 
 
 def scalar() -> Any:
@@ -46,7 +46,7 @@ def test_s36_its_shape_is_that_of_the_target_then_of_the_source(
             y = tj.sum(tj.sin(x) * weight, axis=axes)
         return tape.jacobian(y, x)
 
-    plain = both_modes(program, lambda: (tj.Variable(at), tj.asarray(weight)))
+    plain = assert_modes(program, lambda: (tj.Variable(at), tj.asarray(weight)))
     np.testing.assert_allclose(plain.result.numpy(), weight * np.cos(at), rtol=1e-12)
 
 
@@ -78,7 +78,7 @@ def test_s36_structures_of_sources_and_of_targets() -> None:
         [],
         [],
     ]
-    both_modes(program, setup, expected=expected)
+    assert_modes(program, setup, expected=expected)
 
 
 @pytest.mark.parametrize("fill", ["none", "zero"])
@@ -105,7 +105,7 @@ def test_s36_unconnected_integer_and_empty_ones(fill: str) -> None:
         np.zeros((0, 2), np.float32),
         [[1.0, 0.0], [0.0, 1.0]],
     ]
-    both_modes(program, setup, expected=expected)
+    assert_modes(program, setup, expected=expected)
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 7, 100, None])
@@ -116,7 +116,7 @@ def test_s36_chunks_give_the_same(chunk_size: int | None) -> None:
         return tape.jacobian(y, x, chunk_size=chunk_size)
 
     at = np.linspace(0.5, 1.0, 7)
-    plain = both_modes(program, lambda: tj.Variable(at))
+    plain = assert_modes(program, lambda: tj.Variable(at))
     whole = np.exp(at)[:, None] + np.diag(np.exp(at) * at.sum())
     np.testing.assert_allclose(plain.result.numpy(), whole, rtol=1e-12)
 
@@ -128,7 +128,7 @@ def test_s36_a_refused_chunk_is_the_same_error() -> None:
         note_error(lambda: tape.jacobian(y, x, chunk_size=0))
         return tape.jacobian(y, x)
 
-    both_modes(program, vector, expected=[[2.0, 0.0], [0.0, 4.0]])
+    assert_modes(program, vector, expected=[[2.0, 0.0], [0.0, 4.0]])
 
 
 def test_s36_jacobians_of_a_call_by_a_tape_around_it() -> None:
@@ -169,7 +169,7 @@ def test_s37_one_jacobian_per_row_of_the_batch() -> None:
     expected = np.stack(
         [[[b, a], [2 * a, 0.0], [0.0, 3 * b * b]] for a, b in at.tolist()]
     )
-    plain = both_modes(program, rows)
+    plain = assert_modes(program, rows)
     for found in plain.result:
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
 
@@ -185,7 +185,7 @@ def test_s37_rank_below_two_or_another_batch_is_the_same_error(name: str) -> Non
         note_error(lambda: tape.batch_jacobian([y], x))
         return tape.gradient(y, x)
 
-    plain = both_modes(program, lambda: tj.Variable(np.ones(source_shape)))
+    plain = assert_modes(program, lambda: tj.Variable(np.ones(source_shape)))
     assert issubclass(plain.notes[0][0], ValueError)
     assert issubclass(plain.notes[1][0], TypeError)
 
@@ -196,7 +196,7 @@ def test_s37_it_escapes_as_the_same_error() -> None:
             y = x * x
         return tape.batch_jacobian(y, x)
 
-    both_modes(program, vector, raises=(ValueError, "batch_jacobian takes"))
+    assert_modes(program, vector, raises=(ValueError, "batch_jacobian takes"))
 
 
 def test_s37_unconnected_honours_none_and_zero() -> None:
@@ -212,7 +212,7 @@ def test_s37_unconnected_honours_none_and_zero() -> None:
         x = tj.Variable([[1.0, 2.0]])
         return x, tj.Variable([[1.0, 2.0, 3.0]], dtype="float64")
 
-    both_modes(program, setup, expected=(None, np.zeros((1, 2, 3))))
+    assert_modes(program, setup, expected=(None, np.zeros((1, 2, 3))))
 
 
 def test_s37_a_dependence_across_the_batch_is_found_when_checking() -> None:
@@ -224,7 +224,7 @@ def test_s37_a_dependence_across_the_batch_is_found_when_checking() -> None:
         return tape.batch_jacobian(apart, x)
 
     with tj.config.override(check=True):
-        plain = both_modes(program, rows)
+        plain = assert_modes(program, rows)
     assert "depends on row" in plain.notes[0][1]
 
 
@@ -271,8 +271,8 @@ def test_s38_the_derivatives_of_the_fourth_power(function: Any) -> None:
     def program(x: Any) -> Any:
         return [derivative(x, order) for order in range(5)]
 
-    both_modes(program, scalar, expected=[16.0, 32.0, 48.0, 48.0, 24.0])
-    found = tape_around(function, scalar, order=4)
+    assert_modes(program, scalar, expected=[16.0, 32.0, 48.0, 48.0, 24.0])
+    found = assert_taped(function, scalar, order=4)
     assert [float(row[0]) for row in found[:4]] == [32.0, 48.0, 48.0, 24.0]
 
 
@@ -287,7 +287,7 @@ def test_s38_tapes_in_the_body_and_around_the_call() -> None:
         return tj.asarray(2.0), tj.Variable(3.0)
 
     # Gradients 4x³w and x⁴, whose sum has derivatives 12x²w + 4x³ and 4x³.
-    tape_around(inside, setup, expected=[176.0, 32.0], second=[240.0, 48.0])
+    assert_taped(inside, setup, expected=[176.0, 32.0], second=[240.0, 48.0])
 
     def program(x: Any, w: Any) -> Any:
         with tj.GradientTape() as tape:
@@ -295,7 +295,7 @@ def test_s38_tapes_in_the_body_and_around_the_call() -> None:
             found = tj.function(inside)(x, w)
         return tape.gradient(found, [x, w])
 
-    both_modes(program, setup, expected=[176.0, 32.0])
+    assert_modes(program, setup, expected=[176.0, 32.0])
 
 
 def test_s38_the_inner_gradient_must_run_inside_the_outer_block() -> None:
@@ -307,7 +307,7 @@ def test_s38_the_inner_gradient_must_run_inside_the_outer_block() -> None:
             inside = within.gradient(x * x * x, x)
         return g, outer.gradient(g, x), around.gradient(inside, x)
 
-    both_modes(program, scalar, expected=(12.0, None, 12.0))
+    assert_modes(program, scalar, expected=(12.0, None, 12.0))
 
 
 def test_s38_watching_is_per_tape() -> None:
@@ -329,7 +329,7 @@ def test_s38_watching_is_per_tape() -> None:
     def setup() -> Any:
         return tj.asarray(3.0), tj.Variable(2.0)
 
-    both_modes(program, setup, expected=(12.0, [6.0, None], None, 27.0))
+    assert_modes(program, setup, expected=(12.0, [6.0, None], None, 27.0))
 
 
 def test_s38_roles_follow_when_gradient_runs() -> None:
@@ -343,7 +343,7 @@ def test_s38_roles_follow_when_gradient_runs() -> None:
                 g = first.gradient(y, x)
         return second.gradient(g, x)
 
-    both_modes(program, scalar, expected=12.0)
+    assert_modes(program, scalar, expected=12.0)
 
 
 def test_s38_one_persistent_tape_gives_all_orders() -> None:
@@ -355,7 +355,7 @@ def test_s38_one_persistent_tape_gives_all_orders() -> None:
             third = tape.gradient(second, x)
         return first, second, third
 
-    both_modes(
+    assert_modes(
         program, scalar, expected=(32.0, 48.0, 48.0), warns=["inside its own block"]
     )
 
@@ -371,8 +371,8 @@ def test_s38_the_second_derivative_of_a_linear_function_is_none(function: Any) -
         note(g.shape)
         return outer.gradient(g, x), zeros
 
-    both_modes(program, vector, expected=(None, [0.0, 0.0]), notes=[(2,)])
-    tape_around(function, vector, second=[None])
+    assert_modes(program, vector, expected=(None, [0.0, 0.0]), notes=[(2,)])
+    assert_taped(function, vector, second=[None])
 
 
 @pytest.mark.parametrize("function", PIECEWISE.values(), ids=PIECEWISE)
@@ -387,8 +387,8 @@ def test_s38_of_a_piecewise_linear_one_it_is_zero(function: Any) -> None:
     def setup() -> Any:
         return tj.Variable([1.0, 2.0, -3.0])
 
-    both_modes(program, setup, expected=[0.0, 0.0, 0.0])
-    tape_around(function, setup, second=[[0.0, 0.0, 0.0]])
+    assert_modes(program, setup, expected=[0.0, 0.0, 0.0])
+    assert_taped(function, setup, second=[[0.0, 0.0, 0.0]])
 
 
 def test_s38_a_transcendental_function_to_fourth_order() -> None:
@@ -399,8 +399,8 @@ def test_s38_a_transcendental_function_to_fourth_order() -> None:
         return tj.Variable(np.array([0.3, 0.7]))
 
     # The fourth derivative is a sum of many terms, taken in another order.
-    tape_around(program, setup, order=3)
-    tape_around(program, setup, order=4, op_class=COMPOSED)
+    assert_taped(program, setup, order=3)
+    assert_taped(program, setup, order=4, op_class=COMPOSED)
 
 
 def test_s38_second_order_through_variables_that_the_call_writes() -> None:
@@ -413,4 +413,4 @@ def test_s38_second_order_through_variables_that_the_call_writes() -> None:
         return tj.Variable(3.0), tj.asarray(2.0)
 
     # v² x + (2v)³ by the reads: 2vx + 3(2v)², and v².
-    tape_around(program, setup, expected=[12.0 + 108.0, 9.0], second=[46.0, 6.0])
+    assert_taped(program, setup, expected=[12.0 + 108.0, 9.0], second=[46.0, 6.0])

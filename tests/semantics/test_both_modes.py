@@ -12,7 +12,7 @@ import pytest
 import tapejit as tj
 from tapejit.api.tensor import TracedTensor
 
-from .both_modes import both_modes, note, note_error, tape_around, ways
+from .both_modes import assert_modes, assert_taped, note, note_error, ways
 from .native_sample import SAMPLE
 
 
@@ -59,15 +59,15 @@ def test_a_difference_between_modes_is_found(name: str) -> None:
     if name == "warning":
         options["warns"] = ["False"]
     with pytest.raises(AssertionError):
-        both_modes(DIFFERENT[name], scalar, **options)
+        assert_modes(DIFFERENT[name], scalar, **options)
 
 
 @pytest.mark.parametrize("mode", ["decorated", "captured", "nested"])
 def test_in_each_mode(mode: str) -> None:
     program = DIFFERENT["value"]
     with pytest.raises(AssertionError, match=f"{mode}.*traces.* is not "):
-        both_modes(lambda v: program(v), variable, modes=[mode])
-    both_modes(lambda v: program(v), variable, modes=["eagerly"])
+        assert_modes(lambda v: program(v), variable, modes=[mode])
+    assert_modes(lambda v: program(v), variable, modes=["eagerly"])
 
 
 def is_native(x: Any) -> bool:
@@ -88,18 +88,18 @@ IN_NATIVE_CODE = {
 @pytest.mark.parametrize("name", IN_NATIVE_CODE)
 def test_a_difference_in_native_code_is_found(name: str) -> None:
     with pytest.raises(AssertionError, match="native code"):
-        both_modes(IN_NATIVE_CODE[name], scalar, modes=["natively"])
+        assert_modes(IN_NATIVE_CODE[name], scalar, modes=["natively"])
 
 
 def test_a_difference_of_native_gradients_is_found() -> None:
     SAMPLE.begin("all of them", one_in=1)
     with pytest.raises(AssertionError, match="native code"):
-        tape_around(IN_NATIVE_CODE["value"], scalar)
+        assert_taped(IN_NATIVE_CODE["value"], scalar)
 
 
 def test_native_code_may_differ_in_last_bits() -> None:
     program = lambda x: x * (1.0000001 if is_native(x) else 1.0)
-    both_modes(program, scalar, expected=3.0, modes=["natively"])
+    assert_modes(program, scalar, expected=3.0, modes=["natively"])
 
 
 def test_one_program_in_five_runs_natively_and_all_with_the_option(full: bool) -> None:
@@ -110,7 +110,7 @@ def test_one_program_in_five_runs_natively_and_all_with_the_option(full: bool) -
         return x * 1.0
 
     for at in range(10):
-        both_modes(lambda x, at=at: program(x + at), scalar)
+        assert_modes(lambda x, at=at: program(x + at), scalar)
         seen.append(False)
     natively = sum(was and not before for before, was in itertools.pairwise(seen))
     assert natively == (10 if full else 2)
@@ -122,7 +122,7 @@ def test_final_values_of_variables_are_compared() -> None:
         v.assign(5.0 if is_traced(v) else 4.0)
 
     with pytest.raises(AssertionError, match=r"a variable: 5\.0 is not 4\.0"):
-        both_modes(program, variable, modes=["decorated"])
+        assert_modes(program, variable, modes=["decorated"])
 
 
 def test_a_failed_call_must_put_variables_back() -> None:
@@ -131,7 +131,7 @@ def test_a_failed_call_must_put_variables_back() -> None:
         raise KeyError
 
     with pytest.raises(AssertionError, match="a variable after the error"):
-        both_modes(program, variable, raises=(KeyError, ""))
+        assert_modes(program, variable, raises=(KeyError, ""))
 
 
 def test_a_second_call_that_traces_or_runs_the_body_is_found() -> None:
@@ -144,7 +144,7 @@ def test_a_second_call_that_traces_or_runs_the_body_is_found() -> None:
             return False
 
     with pytest.raises(AssertionError, match=r"traces|ran again"):
-        both_modes(lambda x, key: x * 1.0, lambda: (scalar(), Key()))
+        assert_modes(lambda x, key: x * 1.0, lambda: (scalar(), Key()))
 
 
 def test_state_that_only_the_trace_sees_is_found() -> None:
@@ -155,7 +155,7 @@ def test_state_that_only_the_trace_sees_is_found() -> None:
         return x * outside[0]
 
     with pytest.raises(AssertionError, match="is not"):
-        both_modes(program, scalar)
+        assert_modes(program, scalar)
 
 
 EXPECTATIONS = {
@@ -177,14 +177,14 @@ def test_what_the_test_expects_is_compared(options: Any) -> None:
         note("noted")
         return v * 1.0
 
-    both_modes(program, variable, expected=3.0, variables=[3.0], notes=["noted"])
+    assert_modes(program, variable, expected=3.0, variables=[3.0], notes=["noted"])
     with pytest.raises(AssertionError):
-        both_modes(program, variable, **options)
+        assert_modes(program, variable, **options)
 
 
 def test_what_raises_nothing_is_no_noted_error() -> None:
     with pytest.raises(AssertionError, match="raises nothing"):
-        both_modes(lambda x: note_error(lambda: x * 1.0), scalar)
+        assert_modes(lambda x: note_error(lambda: x * 1.0), scalar)
 
 
 AROUND = {
@@ -198,15 +198,15 @@ AROUND = {
 @pytest.mark.parametrize("program", AROUND.values(), ids=AROUND)
 def test_a_difference_under_tapes_around_is_found(program: Any) -> None:
     with pytest.raises(AssertionError):
-        tape_around(program, scalar)
+        assert_taped(program, scalar)
 
 
 def test_what_tape_around_expects_is_compared() -> None:
-    tape_around(lambda x: x * x, scalar, expected=[6.0], second=[2.0])
+    assert_taped(lambda x: x * x, scalar, expected=[6.0], second=[2.0])
     with pytest.raises(AssertionError):
-        tape_around(lambda x: x * x, scalar, expected=[5.0])
+        assert_taped(lambda x: x * x, scalar, expected=[5.0])
     with pytest.raises(AssertionError):
-        tape_around(lambda x: x * x, scalar, second=[None])
+        assert_taped(lambda x: x * x, scalar, second=[None])
 
 
 def test_ways_are_what_their_names_say() -> None:

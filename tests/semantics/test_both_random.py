@@ -10,7 +10,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes
+from .both_modes import assert_modes
 
 random = tj.random
 
@@ -26,7 +26,7 @@ def generators(g: Any, x: Any) -> list[Any]:
 
 def assert_agree(program: Callable[..., Any], **options: Any) -> Any:
     """Every mode draws the same, and leaves the generators in the same state."""
-    return both_modes(program, setup, state=generators, traces=None, **options)
+    return assert_modes(program, setup, state=generators, traces=None, **options)
 
 
 DRAWS: dict[str, Callable[[Any, Any], Any]] = {

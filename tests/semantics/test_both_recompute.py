@@ -14,7 +14,7 @@ from agreement import COMPOSED
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, tape_around
+from .both_modes import assert_modes, assert_taped, note
 
 Function = Callable[..., Any]
 
@@ -36,18 +36,20 @@ def gradients(program: Function, **options: Any) -> Function:
     return run
 
 
-def check(make: Callable[[Function], Function], setup: Any = setup) -> None:
+def assert_recomputed_alike(
+    make: Callable[[Function], Function], setup: Any = setup
+) -> None:
     """Recomputed or not, by tapes inside and around: the derivatives are the same.
 
     `make` is given the decorator, or one that does nothing, and makes the program.
     """
-    found = both_modes(
+    found = assert_modes(
         gradients(make(tj.recompute_grad)), setup, op_class=COMPOSED
     ).result
-    with_it = tape_around(make(tj.recompute_grad), setup, op_class=COMPOSED)
+    with_it = assert_taped(make(tj.recompute_grad), setup, op_class=COMPOSED)
     made = setup()
     plain = gradients(make(lambda f: f))(*(made if type(made) is tuple else (made,)))
-    without = tape_around(make(lambda f: f), setup, op_class=COMPOSED)
+    without = assert_taped(make(lambda f: f), setup, op_class=COMPOSED)
     assert_same(found, plain)
     assert_same(with_it, without)
 
@@ -67,7 +69,7 @@ def assert_same(got: Any, expected: Any) -> None:
 
 
 def test_s45_arguments_and_a_variable_among_them() -> None:
-    check(lambda again: again(lambda x, w: tj.exp(tj.sin(x * w)) * w))
+    assert_recomputed_alike(lambda again: again(lambda x, w: tj.exp(tj.sin(x * w)) * w))
 
 
 def test_s45_variables_that_are_read_inside() -> None:
@@ -77,7 +79,7 @@ def test_s45_variables_that_are_read_inside() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_tensors_of_the_closure_and_what_was_made_of_them() -> None:
@@ -92,7 +94,7 @@ def test_s45_tensors_of_the_closure_and_what_was_made_of_them() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_captured_tensors_have_a_gradient() -> None:
@@ -104,7 +106,7 @@ def test_s45_captured_tensors_have_a_gradient() -> None:
         return tape.gradient(y, [x, k])
 
     made = lambda: (tj.asarray(0.5), tj.asarray(2.0))
-    (gx, gk) = both_modes(program, made, op_class=COMPOSED).result
+    (gx, gk) = assert_modes(program, made, op_class=COMPOSED).result
     assert float(gx) == pytest.approx(4 * np.cos(1.0), 1e-5)
     assert float(gk) == pytest.approx(np.cos(1.0) + np.sin(1.0), 1e-5)
 
@@ -113,7 +115,7 @@ def test_s45_an_argument_that_is_also_reached_by_closure() -> None:
     def make(again: Function) -> Function:
         return lambda x, w: again(lambda y, v: x * y * tj.sin(v) * w)(x, w)
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_keywords_structures_and_integers() -> None:
@@ -130,7 +132,7 @@ def test_s45_keywords_structures_and_integers() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_what_is_returned_as_it_came() -> None:
@@ -141,7 +143,7 @@ def test_s45_what_is_returned_as_it_came() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_several_results_of_one_operation() -> None:
@@ -153,14 +155,16 @@ def test_s45_several_results_of_one_operation() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_complex_numbers() -> None:
     def loss(again: Function) -> Function:
         return lambda z, w: tj.abs(again(lambda z: tj.exp(z * w) * tj.conj(z))(z))
 
-    check(loss, lambda: (tj.asarray([0.5 + 1j, 1j]), tj.Variable([1.0 - 1j, 2.0])))
+    assert_recomputed_alike(
+        loss, lambda: (tj.asarray([0.5 + 1j, 1j]), tj.Variable([1.0 - 1j, 2.0]))
+    )
 
 
 def test_s45_none_is_none() -> None:
@@ -174,10 +178,10 @@ def test_s45_none_is_none() -> None:
             y, n = f(x, w)
         return tape.gradient(y, [x, w]), n
 
-    (gx, gw), _ = both_modes(program, setup).result
+    (gx, gw), _ = assert_modes(program, setup).result
     assert gw is None
     np.testing.assert_array_equal(gx, [2.0, 2.0])
-    tape_around(
+    assert_taped(
         tj.recompute_grad(lambda x, w: x * 2 + tj.stop_gradient(w)),
         setup,
         expected=[[2.0, 2.0], None],
@@ -194,7 +198,7 @@ def test_s45_nothing_to_differentiate() -> None:
         note([v.name for v in tape.watched_variables()])
         return n, zero, tape.gradient(zero, [x, w])
 
-    both_modes(
+    assert_modes(
         program, setup, expected=([1, 3], [0.0, 0.0], [None, None]), notes=[["w"]]
     )
 
@@ -207,9 +211,13 @@ def several(again: Function) -> Function:
 
 
 def test_s21_by_results_that_are_asked_for_alone() -> None:
-    check(several)
-    check(lambda again: again(lambda x, w: again(several(again))(x, w)))
-    check(lambda again: lambda x, w: again(lambda x: several(again)(x, w))(x))
+    assert_recomputed_alike(several)
+    assert_recomputed_alike(
+        lambda again: again(lambda x, w: again(several(again))(x, w))
+    )
+    assert_recomputed_alike(
+        lambda again: lambda x, w: again(lambda x: several(again)(x, w))(x)
+    )
 
 
 def test_s21_none_for_what_only_other_results_depend_on() -> None:
@@ -223,7 +231,7 @@ def test_s21_none_for_what_only_other_results_depend_on() -> None:
 
     one = [1.0, 1.0]
     expected = ([one, None], [None, one], [one, one])
-    both_modes(program, setup, expected=expected, notes=[False])
+    assert_modes(program, setup, expected=expected, notes=[False])
 
 
 def test_s21_second_order_and_jacobians_by_each_result() -> None:
@@ -241,7 +249,7 @@ def test_s21_second_order_and_jacobians_by_each_result() -> None:
 
         return program
 
-    found = both_modes(make(tj.recompute_grad), setup, op_class=COMPOSED).result
+    found = assert_modes(make(tj.recompute_grad), setup, op_class=COMPOSED).result
     assert_same(found, make(lambda f: f)(*setup()))
 
 
@@ -263,7 +271,7 @@ def test_s21_tangents_by_each_primal() -> None:
 
     for around in (lambda f: f, tj.function):
         again = lambda f, around=around: around(tj.recompute_grad(f))
-        found = both_modes(make(again), setup, op_class=COMPOSED).result
+        found = assert_modes(make(again), setup, op_class=COMPOSED).result
         assert_same(found, make(lambda f: f)(*setup()))
 
 
@@ -279,7 +287,7 @@ def test_s45_variables_are_seen_as_they_were_then() -> None:
             w.assign([100.0, 100.0])
         return tape.gradient(y, [x, w])
 
-    both_modes(
+    assert_modes(
         program,
         setup,
         expected=[[16.0, 36.0], [4.0, 12.0]],
@@ -306,7 +314,7 @@ def test_s45_what_it_assigns_is_assigned_once() -> None:
         return (tj.asarray(2.0), *state)
 
     found = 2.5 * 2 * 3.25
-    both_modes(program, made, expected=(2 * found, found), variables=[2.0, 3.25])
+    assert_modes(program, made, expected=(2 * found, found), variables=[2.0, 3.25])
 
 
 def test_s45_a_variable_read_after_it_was_assigned_inside() -> None:
@@ -322,7 +330,7 @@ def test_s45_a_variable_read_after_it_was_assigned_inside() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_statistics_of_tracked_values_are_assigned_alike() -> None:
@@ -338,8 +346,8 @@ def test_s45_statistics_of_tracked_values_are_assigned_alike() -> None:
             y = f(x)
         return tape.gradient(y, [x, w])
 
-    both_modes(program, setup, variables=[[1.0, 3.0]], warns=["assign of a value"])
-    tape_around(
+    assert_modes(program, setup, variables=[[1.0, 3.0]], warns=["assign of a value"])
+    assert_taped(
         lambda x, w: tj.recompute_grad(lambda x: (x * w, w.assign(x * 1))[0])(x),
         setup,
         expected=[[2.0, 3.0], [0.5, 1.0]],
@@ -368,7 +376,7 @@ def test_s45_random_numbers_are_drawn_once_and_replayed() -> None:
         return y, tape.gradient(y, x), generator.normal(2)
 
     made = lambda: (tj.asarray([1.0, 2.0]), tj.random.Generator(7))
-    found = both_modes(
+    found = assert_modes(
         program,
         made,
         state=lambda x, generator: [generator._variable],
@@ -427,7 +435,7 @@ def test_s45_questions_are_asked_once() -> None:
         return y, tape.gradient(y, [x, w])
 
     other = lambda: (tj.asarray([0.1, 0.2]), tj.Variable([2.0, 3.0]))
-    both_modes(program, setup, also=[other], op_class=COMPOSED, traces=None)
+    assert_modes(program, setup, also=[other], op_class=COMPOSED, traces=None)
     function = tj.function(lambda x: tj.recompute_grad(lambda x: x if x > 0 else -x)(x))
     assert float(tj.grad(function)(tj.asarray(2.0))) == 1.0
     assert float(tj.grad(function)(tj.asarray(-2.0))) == -1.0
@@ -448,7 +456,7 @@ def test_s45_second_order_inside() -> None:
             g = inner.gradient(y, x)
         return g, outer.gradient(g, [x, w])
 
-    _, (second, mixed) = both_modes(program, setup, op_class=COMPOSED).result
+    _, (second, mixed) = assert_modes(program, setup, op_class=COMPOSED).result
     x, w = np.float64([0.5, 1.0]), np.float64([2.0, 3.0])
     expected = w * (2 * np.cos(x * x) - 4 * x * x * np.sin(x * x))
     np.testing.assert_allclose(second, expected, 1e-5)
@@ -464,7 +472,7 @@ def test_s45_nested() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_persistent_tapes_and_jacobians() -> None:
@@ -475,7 +483,7 @@ def test_s45_persistent_tapes_and_jacobians() -> None:
             y = f(x)
         return tape.gradient(y, w), tape.jacobian(y, [x, w])
 
-    found = both_modes(program, setup, op_class=COMPOSED).result
+    found = assert_modes(program, setup, op_class=COMPOSED).result
     x, w = setup()
     expected = tj.jacobian(lambda x: tj.sin(x * w) * tj.sum(x))(x)
     np.testing.assert_allclose(found[1][0], expected, 1e-5)
@@ -504,7 +512,7 @@ def test_s45_mapped_inside_and_outside() -> None:
 
         return program
 
-    check(make, rows)
+    assert_recomputed_alike(make, rows)
 
 
 def test_s45_gradients_of_rows() -> None:
@@ -513,7 +521,7 @@ def test_s45_gradients_of_rows() -> None:
         return tj.vmap(tj.grad(f))(x)
 
     rows = lambda: (tj.asarray([[0.5, 1.0], [2.0, -1.0]]), tj.Variable([2.0, 3.0]))
-    found = both_modes(program, rows, op_class=COMPOSED).result
+    found = assert_modes(program, rows, op_class=COMPOSED).result
     x, w = np.float64([[0.5, 1.0], [2.0, -1.0]]), np.float64([2.0, 3.0])
     np.testing.assert_allclose(found, np.sin(x * w) + x * w * np.cos(x * w), 1e-5)
 
@@ -526,7 +534,7 @@ def test_s45_forward_mode() -> None:
             y = f(x)
         return acc.jvp(y)
 
-    found = both_modes(program, setup, op_class=COMPOSED).result
+    found = assert_modes(program, setup, op_class=COMPOSED).result
     x, w = np.float64([0.5, 1.0]), np.float64([2.0, 3.0])
     np.testing.assert_allclose(found[0], np.cos(x * w) * (w + 2 * x), 1e-5)
     x, t = tj.asarray([0.5, -1.0]), tj.asarray([1.0, 2.0])
@@ -552,7 +560,7 @@ def test_s45_custom_gradients_inside_and_around() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_a_tape_of_its_own_inside() -> None:
@@ -569,7 +577,7 @@ def test_s45_a_tape_of_its_own_inside() -> None:
 
         return program
 
-    check(make)
+    assert_recomputed_alike(make)
 
 
 def test_s45_functions_inside_and_methods() -> None:
@@ -588,7 +596,7 @@ def test_s45_functions_inside_and_methods() -> None:
         note([v.name for v in tape.watched_variables()])
         return tape.gradient(y, [x, w])
 
-    both_modes(program, setup, notes=[["w"]], op_class=COMPOSED)
+    assert_modes(program, setup, notes=[["w"]], op_class=COMPOSED)
 
 
 def test_s45_a_custom_gradient_hears_what_a_function_inside_reads() -> None:
@@ -605,7 +613,7 @@ def test_s45_a_custom_gradient_hears_what_a_function_inside_reads() -> None:
             y = f(tj.ones(2))
         return tape.gradient(y, [x, w])
 
-    both_modes(program, setup, expected=[[6.0, 9.0], [100.0, 100.0]])
+    assert_modes(program, setup, expected=[[6.0, 9.0], [100.0, 100.0]])
 
 
 def test_s45_sizes_that_are_not_known() -> None:

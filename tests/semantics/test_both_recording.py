@@ -10,10 +10,10 @@ import tapejit as tj
 
 from .both_modes import (
     Interrupted,
-    both_modes,
+    assert_modes,
+    assert_taped,
     note,
     note_error,
-    tape_around,
     ways,
 )
 from .test_recording import UNCHANGED
@@ -50,7 +50,7 @@ def test_s01_both_arguments_and_what_enter_returns() -> None:
         return found
 
     expected = [[None, 6.0, 6.0], [None, 6.0, 6.0]]
-    both_modes(program, variable, expected=expected, notes=[True, True])
+    assert_modes(program, variable, expected=expected, notes=[True, True])
 
 
 @pytest.mark.parametrize("error", [KeyError("k"), Interrupted("i")])
@@ -69,7 +69,7 @@ def test_s01_an_exception_caught_in_the_body_leaves_the_tape_usable(
         late = v * v
         return tape.gradient(made[0], v), tape.gradient(late, v)
 
-    both_modes(program, variable, expected=(6.0, None), notes=[True])
+    assert_modes(program, variable, expected=(6.0, None), notes=[True])
 
 
 def test_s01_an_operation_that_fails_is_not_recorded() -> None:
@@ -83,7 +83,7 @@ def test_s01_an_operation_that_fails_is_not_recorded() -> None:
     def setup() -> Any:
         return tj.Variable([1.0, 2.0]), tj.asarray([3.0, 4.0])
 
-    both_modes(program, setup, expected=[3.0, 4.0])
+    assert_modes(program, setup, expected=[3.0, 4.0])
 
 
 @pytest.mark.parametrize("error", [KeyError("k"), Interrupted("i"), ValueError("v")])
@@ -95,7 +95,7 @@ def test_s01_an_exception_passes_through_the_function(error: BaseException) -> N
             raise error
         return outer.gradient(y, v)
 
-    both_modes(program, variable, raises=(type(error), str(error)))
+    assert_modes(program, variable, raises=(type(error), str(error)))
 
 
 def test_s01_a_function_that_fails_leaves_the_tape_around_it_usable() -> None:
@@ -112,7 +112,7 @@ def test_s01_a_function_that_fails_leaves_the_tape_around_it_usable() -> None:
         note(len(tape.watched_variables()))
         return tape.gradient(z, v)
 
-    both_modes(program, variable, expected=27.0, notes=[(KeyError, "'k'"), 1])
+    assert_modes(program, variable, expected=27.0, notes=[(KeyError, "'k'"), 1])
 
 
 # 2: entering again
@@ -128,7 +128,7 @@ def test_s02_entering_an_active_tape_is_the_same_error() -> None:
             z = y * v
         return tape.gradient(z, v)
 
-    plain = both_modes(program, variable, expected=27.0)
+    plain = assert_modes(program, variable, expected=27.0)
     assert all(issubclass(cls, ValueError) for cls, _ in plain.notes)
 
 
@@ -137,7 +137,7 @@ def test_s02_it_escapes_as_the_same_error() -> None:
         with tj.GradientTape() as tape, tape:
             return v * v
 
-    both_modes(program, variable, raises=(ValueError, "recording already"))
+    assert_modes(program, variable, raises=(ValueError, "recording already"))
 
 
 def test_s02_entering_after_exit_continues() -> None:
@@ -155,7 +155,9 @@ def test_s02_entering_after_exit_continues() -> None:
         return tj.asarray(3.0), tj.Variable(2.0)
 
     # z = x³ a b at x = 3, a = 2, b = 5: v is the sum of both reads.
-    both_modes(program, setup, expected=[3 * 9.0 * 10, 27.0 * (2 + 5)], variables=[5.0])
+    assert_modes(
+        program, setup, expected=[3 * 9.0 * 10, 27.0 * (2 + 5)], variables=[5.0]
+    )
 
 
 def test_s02_a_consumed_tape_starts_anew() -> None:
@@ -177,7 +179,7 @@ def test_s02_a_consumed_tape_starts_anew() -> None:
     def setup() -> Any:
         return tj.asarray(3.0), tj.Variable(2.0)
 
-    both_modes(program, setup, expected=(12.0, [None, None], 18.0), notes=[1])
+    assert_modes(program, setup, expected=(12.0, [None, None], 18.0), notes=[1])
 
 
 def test_s02_a_persistent_tape_continues_after_gradient() -> None:
@@ -190,7 +192,7 @@ def test_s02_a_persistent_tape_continues_after_gradient() -> None:
             z = y * v
         return first, tape.gradient(z, v), tape.gradient(y, v)
 
-    both_modes(program, variable, expected=(6.0, 27.0, 6.0))
+    assert_modes(program, variable, expected=(6.0, 27.0, 6.0))
 
 
 def test_s02_a_tape_entered_again_between_calls_of_a_function() -> None:
@@ -224,7 +226,7 @@ def test_s03_a_tape_never_entered_says_the_same() -> None:
     def setup() -> Any:
         return tj.Variable([[1.0, 2.0]])
 
-    plain = both_modes(program, setup, expected=[[[2.0, 0.0], [0.0, 4.0]]])
+    plain = assert_modes(program, setup, expected=[[[2.0, 0.0], [0.0, 4.0]]])
     for cls, text in plain.notes:
         assert issubclass(cls, RuntimeError)
         assert "never recorded" in text
@@ -239,7 +241,7 @@ def test_s03_watch_on_a_tape_that_is_not_recording() -> None:
         note_error(lambda: tape.watch(x))
         return tape.gradient(y, [v, x])
 
-    plain = both_modes(program, variable_and_tensor, expected=[2.0, None])
+    plain = assert_modes(program, variable_and_tensor, expected=[2.0, None])
     assert all("not recording" in text for _, text in plain.notes)
 
 
@@ -250,12 +252,12 @@ def test_s03_also_after_a_consuming_gradient_inside() -> None:
             note_error(lambda: tape.watch(x))
         return g
 
-    plain = both_modes(program, variable_and_tensor, expected=6.0)
+    plain = assert_modes(program, variable_and_tensor, expected=6.0)
     assert "not recording" in plain.notes[0][1]
 
 
 def test_s03_it_escapes_as_the_same_error() -> None:
-    both_modes(
+    assert_modes(
         lambda v: tj.GradientTape().gradient(v, v),
         variable,
         raises=(RuntimeError, "never recorded"),
@@ -274,7 +276,7 @@ def test_s09_only_what_depends_on_something_watched() -> None:
         late = kept * v
         return [tape.gradient(t, [v, x]) for t in (kept, constant, both, late)]
 
-    plain = both_modes(program, variable_and_tensor)
+    plain = assert_modes(program, variable_and_tensor)
     is_none = [[g is None for g in row] for row in plain.result]
     assert is_none == [[False, True], [True, True], [False, True], [True, True]]
 
@@ -289,7 +291,7 @@ def test_s09_what_runs_between_two_blocks_is_a_constant() -> None:
             z = between * y
         return tape.gradient(z, [v, between]), tape.gradient(between, [v, y])
 
-    both_modes(program, variable, expected=([162.0, None], [None, None]))
+    assert_modes(program, variable, expected=([162.0, None], [None, None]))
 
 
 def test_s09_a_call_with_nothing_watched_is_not_recorded() -> None:
@@ -310,7 +312,7 @@ def test_s09_a_call_with_nothing_watched_is_not_recorded() -> None:
         is_none = [tape.gradient(t, x) is None for t in (a, b, c, d)]
         assert is_none == [False, True, False, True], name
         assert tape.gradient(c, y) is None, name
-    tape_around(program, setup)
+    assert_taped(program, setup)
 
 
 # 10: stop_recording
@@ -327,7 +329,9 @@ def test_s10_operations_inside_are_constants() -> None:
         note([w.name for w in tape.watched_variables()])
         return tape.gradient(z, [v, c, x])
 
-    both_modes(program, variable_and_tensor, expected=[27.0, None, None], notes=[["v"]])
+    assert_modes(
+        program, variable_and_tensor, expected=[27.0, None, None], notes=[["v"]]
+    )
 
 
 @pytest.mark.parametrize("op", UNCHANGED.values(), ids=UNCHANGED)
@@ -340,7 +344,7 @@ def test_s10_operations_that_change_nothing_are_constants_too(op: Any) -> None:
             y = c * x
         return tape.gradient(y, x)
 
-    both_modes(program, lambda: tj.asarray([3.0, 4.0]), expected=[3.0, 4.0])
+    assert_modes(program, lambda: tj.asarray([3.0, 4.0]), expected=[3.0, 4.0])
 
 
 def test_s10_recording_resumes_when_the_body_raises() -> None:
@@ -355,7 +359,7 @@ def test_s10_recording_resumes_when_the_body_raises() -> None:
             y = v * v
         return tape.gradient(y, v)
 
-    both_modes(program, variable, expected=6.0, notes=[(KeyError, "'k'")])
+    assert_modes(program, variable, expected=6.0, notes=[(KeyError, "'k'")])
 
 
 def test_s10_only_this_tape_pauses() -> None:
@@ -368,7 +372,7 @@ def test_s10_only_this_tape_pauses() -> None:
             y = v * v
         return outer.gradient(y, v), inner.gradient(y, v)
 
-    both_modes(program, variable, expected=(6.0, None))
+    assert_modes(program, variable, expected=(6.0, None))
 
 
 def test_s10_a_tape_that_is_not_recording_cannot_pause() -> None:
@@ -383,7 +387,7 @@ def test_s10_a_tape_that_is_not_recording_cannot_pause() -> None:
         note_error(lambda: tape.stop_recording().__enter__())
         return tape.gradient(y, v)
 
-    plain = both_modes(program, variable, expected=9.0)
+    plain = assert_modes(program, variable, expected=9.0)
     assert [cls for cls, _ in plain.notes] == [tj.TapeNotRecording] * 3
 
 
@@ -396,7 +400,7 @@ def test_s10_a_gradient_inside_is_not_taped() -> None:
             z = v * g
         return g, tape.gradient(g, v), tape.gradient(z, v)
 
-    both_modes(program, variable, expected=(27.0, None, 27.0))
+    assert_modes(program, variable, expected=(27.0, None, 27.0))
 
 
 def test_s10_a_function_called_while_paused_is_a_constant() -> None:
@@ -409,7 +413,7 @@ def test_s10_a_function_called_while_paused_is_a_constant() -> None:
             z = c * y
         return tape.gradient(z, v)
 
-    both_modes(program, variable, expected=27.0 * 27.0)
+    assert_modes(program, variable, expected=27.0 * 27.0)
 
 
 # 11: reset
@@ -430,7 +434,7 @@ def test_s11_reset_forgets_operations_and_watches() -> None:
         return found
 
     expected = [[None, None], [2.0, None], [2.0, 3.0]]
-    both_modes(program, variable_and_tensor, expected=expected, notes=[0, ["v"]])
+    assert_modes(program, variable_and_tensor, expected=expected, notes=[0, ["v"]])
 
 
 def test_s11_reset_while_not_recording_changes_nothing() -> None:
@@ -444,7 +448,7 @@ def test_s11_reset_while_not_recording_changes_nothing() -> None:
         note_error(tape.reset)
         return tape.gradient(y, v)
 
-    plain = both_modes(program, variable, expected=6.0)
+    plain = assert_modes(program, variable, expected=6.0)
     assert [cls for cls, _ in plain.notes] == [tj.TapeNotRecording] * 3
 
 
@@ -457,4 +461,4 @@ def test_s11_reset_between_calls_of_a_function() -> None:
             second = square() * first
         return tape.gradient(first, v), tape.gradient(second, v)
 
-    both_modes(program, variable, expected=(None, 54.0))
+    assert_modes(program, variable, expected=(None, 54.0))

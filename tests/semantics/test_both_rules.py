@@ -10,7 +10,7 @@ from agreement import COMPOSED
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around
+from .both_modes import assert_modes, assert_taped, note, note_error
 from .test_gradient_rules import CONNECTED, CUT
 
 
@@ -40,7 +40,7 @@ def test_s40_asked_inside_after_and_repeatedly() -> None:
 
     # v = 2, x = 3: y' = 3 + 20, z' = 23·3 + 60
     expected = (23.0, 23.0, [129.0, {"late": None, "x": 10.0, "v": 1.0}])
-    both_modes(program, variable_and_tensor, expected=expected)
+    assert_modes(program, variable_and_tensor, expected=expected)
 
 
 # One of them makes a variable that nothing keeps.
@@ -53,7 +53,7 @@ def test_s40_none_and_zero_are_the_same_in_both_modes(name: str) -> None:
             y = function(x)
         return acc.jvp(y), acc.jvp(y, unconnected_gradients="zero")
 
-    plain = both_modes(program, scalar)
+    plain = assert_modes(program, scalar)
     assert (plain.result[0] is None) == (name in CUT)
 
 
@@ -65,7 +65,7 @@ def test_s40_variables_at_each_read_and_after_assignments() -> None:
             z = v * v
         return acc.jvp([y, z])
 
-    both_modes(program, variable_and_tensor, expected=[4.0, 6.0], variables=[3.0])
+    assert_modes(program, variable_and_tensor, expected=[4.0, 6.0], variables=[3.0])
 
 
 def test_s40_wrong_tangents_are_the_same_error() -> None:
@@ -82,7 +82,7 @@ def test_s40_wrong_tangents_are_the_same_error() -> None:
         note_error(lambda: acc.jvp(y, "nil"))
         return acc.jvp(y)
 
-    both_modes(program, vectors, expected=[2.0, 6.0])
+    assert_modes(program, vectors, expected=[2.0, 6.0])
 
 
 def test_s40_nested_with_itself_and_with_tapes() -> None:
@@ -106,7 +106,7 @@ def test_s40_nested_with_itself_and_with_tapes() -> None:
     # v x⁴ at v = 2, x = 3
     second, mixed = 2 * 12 * 9.0, 4 * 27.0
     expected = ([second, second, mixed], [second, mixed])
-    both_modes(program, variable_and_tensor, expected=expected)
+    assert_modes(program, variable_and_tensor, expected=expected)
 
 
 def test_s40_an_accumulator_in_the_body_and_tapes_around_the_call() -> None:
@@ -116,7 +116,7 @@ def test_s40_an_accumulator_in_the_body_and_tapes_around_the_call() -> None:
         return acc.jvp(y)
 
     # 3 x² v
-    tape_around(
+    assert_taped(
         program, variable_and_tensor, expected=[27.0, 36.0], second=[18.0, 30.0]
     )
 
@@ -144,9 +144,9 @@ def test_s41_grad_fn_is_used_in_the_body_and_by_tapes_around() -> None:
             y = scaled(x, w)
         return tape.gradient(y, [x, w])
 
-    both_modes(program, vectors, expected=[[40.0, 90.0], [2.0, 6.0]])
+    assert_modes(program, vectors, expected=[[40.0, 90.0], [2.0, 6.0]])
     # Second order differentiates what grad_fn computes: 10 w² + 2 x w.
-    tape_around(
+    assert_taped(
         scaled,
         vectors,
         expected=[[40.0, 90.0], [2.0, 6.0]],
@@ -170,7 +170,7 @@ def test_s41_unused_results_get_zeros_and_wrong_counts_the_same_error() -> None:
             note_error(lambda: wrong(x))
         return tape.gradient(y, x)
 
-    both_modes(program, vectors, expected=[1.0, 2.0])
+    assert_modes(program, vectors, expected=[1.0, 2.0])
 
 
 def test_s42_keywords_and_closures() -> None:
@@ -187,7 +187,7 @@ def test_s42_keywords_and_closures() -> None:
     def setup() -> Any:
         return tj.asarray([0.5, 1.0]), tj.asarray([2.0, 3.0])
 
-    both_modes(program, setup, expected=[200.0, 200.0])
+    assert_modes(program, setup, expected=[200.0, 200.0])
 
 
 def test_s43_variables_read_inside() -> None:
@@ -209,7 +209,7 @@ def test_s43_variables_read_inside() -> None:
         note(given[0])
         return found
 
-    both_modes(program, vectors, expected=[[20.0, 30.0], [3.5, 7.0]], notes=["w"])
+    assert_modes(program, vectors, expected=[[20.0, 30.0], [3.5, 7.0]], notes=["w"])
 
 
 def test_s44_the_straight_through_estimator_and_methods() -> None:
@@ -227,8 +227,8 @@ def test_s44_the_straight_through_estimator_and_methods() -> None:
             y = through(x * w) * 3.0 + layer.double(x)
         return tape.gradient(y, [x, w])
 
-    both_modes(program, vectors, expected=[[11.0, 14.0], [1.5, 3.0]])
-    tape_around(program, vectors)
+    assert_modes(program, vectors, expected=[[11.0, 14.0], [1.5, 3.0]])
+    assert_taped(program, vectors)
 
 
 def test_s44_an_exception_keeps_its_type() -> None:
@@ -240,7 +240,7 @@ def test_s44_an_exception_keeps_its_type() -> None:
         w.assign(x)
         return fails(x)
 
-    both_modes(program, vectors, raises=(KeyError, "in the function"))
+    assert_modes(program, vectors, raises=(KeyError, "in the function"))
 
 
 # 45: stop_gradient and recompute_grad
@@ -256,8 +256,8 @@ def test_s45_stop_gradient_cuts_in_every_order() -> None:
             g = inner.gradient(y, [x, v])
         return g, outer.gradient(g[0], x)
 
-    both_modes(program, variable_and_tensor, expected=([9.0, None], None))
-    tape_around(
+    assert_modes(program, variable_and_tensor, expected=([9.0, None], None))
+    assert_taped(
         lambda v, x: tj.stop_gradient(x * x) * x * v,
         variable_and_tensor,
         expected=[27.0, 18.0],
@@ -285,10 +285,10 @@ def test_s45_recomputed_gradients_are_those_of_the_function(order: int) -> None:
             found.append(g if order == 1 else outer.gradient(g, [x, w]))
         return found
 
-    first, second = both_modes(program, vectors).result
+    first, second = assert_modes(program, vectors).result
     for plain, recomputed in zip(first, second, strict=True):
         np.testing.assert_allclose(recomputed.numpy(), plain.numpy(), rtol=1e-5)
-    tape_around(tj.recompute_grad(chain), vectors, op_class=COMPOSED)
+    assert_taped(tj.recompute_grad(chain), vectors, op_class=COMPOSED)
 
 
 def test_s45_random_numbers_are_replayed_and_drawn_once() -> None:
@@ -305,7 +305,7 @@ def test_s45_random_numbers_are_replayed_and_drawn_once() -> None:
     def setup() -> Any:
         return tj.asarray([1.0, 2.0]), tj.random.Generator(7)
 
-    y, g, _ = both_modes(
+    y, g, _ = assert_modes(
         program,
         setup,
         state=lambda x, generator: [generator._variable],

@@ -17,7 +17,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes
+from .both_modes import assert_modes
 
 # 50: variables made in a trace
 
@@ -347,7 +347,7 @@ def test_s54_an_error_caught_in_the_body_undoes_nothing() -> None:
             v.assign_add(x)
         return v * 1.0
 
-    both_modes(
+    assert_modes(
         program,
         lambda: (tj.Variable(1.0), tj.asarray(2.0)),
         expected=13.0,

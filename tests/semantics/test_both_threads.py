@@ -14,20 +14,8 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, ways
-
-
-def variable() -> Any:
-    return tj.Variable(3.0, name="v")
-
-
-def variable_and_tensor() -> Any:
-    return tj.Variable(3.0, name="v"), tj.asarray(2.0)
-
-
-def tensor() -> Any:
-    return tj.asarray(3.0)
-
+from .both_modes import assert_modes, note, ways
+from .test_both_recording import tensor, variable, variable_and_tensor
 
 # 12: threads, tasks, tapes out of order
 
@@ -93,7 +81,7 @@ def test_s12_a_thread_started_by_the_body_is_not_recorded() -> None:
 
     # theirs = x³ v² = 72 at v = 3, x = 2
     expected = ([[None, None], [72.0 * 2, 72.0 * 3]], [4.0, 12.0])
-    both_modes(program, variable_and_tensor, expected=expected, notes=[["v"]])
+    assert_modes(program, variable_and_tensor, expected=expected, notes=[["v"]])
 
 
 def test_s12_a_thread_without_the_context_cannot_help_a_trace() -> None:
@@ -128,7 +116,7 @@ def test_s12_a_task_that_outlives_the_block_is_recorded_only_inside_it() -> None
 
         return asyncio.run(main())
 
-    both_modes(program, variable, expected=(6.0, None))
+    assert_modes(program, variable, expected=(6.0, None))
 
 
 def test_s12_a_task_in_the_body_adds_to_the_recording() -> None:
@@ -147,7 +135,7 @@ def test_s12_a_task_in_the_body_adds_to_the_recording() -> None:
         return asyncio.run(main())
 
     # v x² + v x³ at v = 3, x = 2
-    both_modes(program, variable_and_tensor, expected=[12.0, 48.0])
+    assert_modes(program, variable_and_tensor, expected=[12.0, 48.0])
 
 
 def test_s12_tapes_may_be_exited_out_of_order() -> None:
@@ -165,7 +153,7 @@ def test_s12_tapes_may_be_exited_out_of_order() -> None:
         note(bool(second.why_none(late, x)))
         return first.gradient(y, x), second.gradient(z, x)
 
-    both_modes(program, tensor, expected=(6.0, 27.0), notes=[True])
+    assert_modes(program, tensor, expected=(6.0, 27.0), notes=[True])
 
 
 # 13: what is kept alive

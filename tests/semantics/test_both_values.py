@@ -12,7 +12,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around
+from .both_modes import assert_modes, assert_taped, note, note_error
 from .test_indexing import DATA, KEYS, OUT_OF_RANGE, as_numpy
 from .test_kinks import HOLOMORPHIC, REAL_VALUED
 from .test_values import MIXED, PROTOCOLS, STRONG, UFUNCS, VALUES, WEAK
@@ -35,7 +35,7 @@ def test_s24_numbers_made_in_the_body_have_the_same_dtypes(value: Any) -> None:
         note([str(tj.asarray(y).dtype) for y in made])
         return made, made[0] * x
 
-    both_modes(program, lambda: tj.asarray(2.0))
+    assert_modes(program, lambda: tj.asarray(2.0))
 
 
 def test_s24_the_creation_functions_have_the_same_defaults() -> None:
@@ -45,7 +45,7 @@ def test_s24_the_creation_functions_have_the_same_defaults() -> None:
             *(tj.ones(2) * x, tj.eye(2), tj.full(2, 1.0), tj.zeros_like(x)),
         )
 
-    both_modes(program, lambda: tj.asarray(2.0))
+    assert_modes(program, lambda: tj.asarray(2.0))
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -61,7 +61,7 @@ def test_s24_the_default_float_is_a_setting(inside: bool) -> None:
 
     for dtype in ("float32", "float64", "float32"):
         with tj.config.override(default_float=dtype):
-            outcome = both_modes(program, lambda: tj.asarray(3))
+            outcome = assert_modes(program, lambda: tj.asarray(3))
             wanted = "float64" if inside else dtype
             assert [str(x.dtype) for x in outcome.result[:4]] == [wanted] * 4
     call = tj.function(body)
@@ -82,9 +82,9 @@ def test_s24_scalars_are_weak(dtype: str, scalar: Any, expected: str) -> None:
         return tj.asarray([1, 0], dtype=dtype), scalar
 
     if dtype == "bool":
-        both_modes(lambda x, y: (x + scalar, scalar * x, x * y), setup)
+        assert_modes(lambda x, y: (x + scalar, scalar * x, x * y), setup)
     else:
-        both_modes(program, setup, notes=[{expected}])
+        assert_modes(program, setup, notes=[{expected}])
 
 
 @pytest.mark.parametrize("number", [0.1, -0.0, float("nan"), float("inf"), 1e300])
@@ -116,7 +116,7 @@ def test_s24_arrays_promote_alike(row: Any) -> None:
     def setup() -> Any:
         return tj.asarray([1, 0], dtype=left), tj.asarray([1, 1], dtype=right)
 
-    both_modes(program, setup)
+    assert_modes(program, setup)
 
 
 def test_s24_arrays_as_arguments_promote_as_tensors() -> None:
@@ -125,7 +125,7 @@ def test_s24_arrays_as_arguments_promote_as_tensors() -> None:
 
     for dtype in ("float64", "float32", "int64", "int8", "bool"):
         array = np.array([1, 0]).astype(dtype)
-        both_modes(program, lambda array=array: (tj.asarray([1.5, 2.5]), array))
+        assert_modes(program, lambda array=array: (tj.asarray([1.5, 2.5]), array))
 
 
 def test_s24_a_float64_array_meeting_a_float32_variable_warns_once() -> None:
@@ -134,7 +134,7 @@ def test_s24_a_float64_array_meeting_a_float32_variable_warns_once() -> None:
     def program(v: Any) -> Any:
         return v * array, array + v
 
-    outcome = both_modes(
+    outcome = assert_modes(
         program, lambda: tj.Variable([1.0, 2.0]), warns=["float64.*float32"]
     )
     assert outcome.result[0].dtype == np.float64
@@ -144,7 +144,7 @@ def test_s24_each_operand_gets_a_gradient_of_its_own_dtype() -> None:
     def setup() -> Any:
         return tj.asarray([1.0, 2.0]), tj.asarray(np.array([3.0, 4.0]))
 
-    tape_around(
+    assert_taped(
         lambda x, y: x * y, setup, expected=[np.float32([3, 4]), np.array([1.0, 2.0])]
     )
 
@@ -157,8 +157,8 @@ def test_s25_numpys_functions_are_recorded(row: Any) -> None:
     def setup() -> Any:
         return tj.Variable([0.5, 1.5], dtype="float64"), tj.asarray([0.5, 1.5])
 
-    both_modes(lambda v, x: (row[0](v), row[0](x)), setup)
-    tape_around(lambda v, x: (row[0](v), row[0](x)), setup)
+    assert_modes(lambda v, x: (row[0](v), row[0](x)), setup)
+    assert_taped(lambda v, x: (row[0](v), row[0](x)), setup)
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -173,9 +173,9 @@ def test_s25_arrays_and_tensors_mix(name: str) -> None:
             y = function(v)
         return y, tape.gradient(y, v), function(v.value())
 
-    outcome = both_modes(inside, setup)
+    outcome = assert_modes(inside, setup)
     np.testing.assert_allclose(outcome.result[1], expected, rtol=1e-12)
-    tape_around(function, setup, order=1)
+    assert_taped(function, setup, order=1)
 
 
 def test_s25_numpy_copies_and_np_asarray_is_read_only() -> None:
@@ -187,7 +187,7 @@ def test_s25_numpy_copies_and_np_asarray_is_read_only() -> None:
             seen[0] = 100.0
         return x * 2.0, x + copied
 
-    both_modes(
+    assert_modes(
         program,
         lambda: tj.asarray([1.0, 2.0]),
         expected=([2.0, 4.0], [101.0, 4.0]),
@@ -246,9 +246,9 @@ def test_s26_a_cast_through_integers_cuts_the_path(dtype: str) -> None:
         note(tape.why_none(y, x))
         return tape.gradient(y, x)
 
-    outcome = both_modes(inside, lambda: tj.asarray([1.0, 0.0]), expected=None)
+    outcome = assert_modes(inside, lambda: tj.asarray([1.0, 0.0]), expected=None)
     assert dtype in outcome.notes[0]
-    tape_around(program, lambda: tj.asarray([1.0, 0.0]), expected=[None], order=1)
+    assert_taped(program, lambda: tj.asarray([1.0, 0.0]), expected=[None], order=1)
 
 
 @pytest.mark.parametrize("through", ["float16", "bfloat16", "float64", "complex64"])
@@ -257,7 +257,7 @@ def test_s26_casts_between_floats_differentiate(through: str) -> None:
         y = (x * x).astype(through)
         return (y.real if through == "complex64" else y).astype("float32")
 
-    tape_around(
+    assert_taped(
         program,
         lambda: tj.asarray([1.0, 3.0]),
         expected=[np.float32([2, 6])],
@@ -308,17 +308,17 @@ def test_s27_kinks(name: str) -> None:
             g = tape.gradient(y, v)
         return y, g, outer.gradient(g, v)
 
-    outcome = both_modes(inside, setup)
+    outcome = assert_modes(inside, setup)
     np.testing.assert_allclose(outcome.result[1], expected, rtol=1e-15)
-    tape_around(function, setup)
+    assert_taped(function, setup)
 
 
 def test_s27_ties_go_to_the_first_argument() -> None:
     def setup() -> Any:
         return tj.asarray([1.0, 2.0, 5.0]), tj.asarray([1.0, 3.0, 4.0])
 
-    tape_around(tj.maximum, setup, expected=[[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    tape_around(tj.minimum, setup, expected=[[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert_taped(tj.maximum, setup, expected=[[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    assert_taped(tj.minimum, setup, expected=[[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 
 # 28: where
@@ -330,7 +330,7 @@ def test_s28_where_masks_the_cotangent_and_shows_nan(at: Any) -> None:
         safe = tj.where(x > 0.0, x, 1.0)
         return tj.where(x > 0.0, tj.log(x), x), tj.where(x > 0.0, tj.log(safe), x)
 
-    derivatives = tape_around(program, lambda: tj.asarray(at))
+    derivatives = assert_taped(program, lambda: tj.asarray(at))
     if at[0] == 0.0:
         assert np.isnan(derivatives[2][0][0].numpy()[0])
         assert derivatives[2][1][0].tolist() == [1.0, 0.25]
@@ -345,13 +345,13 @@ def test_s28_where_masks_the_cotangent_and_shows_nan(at: Any) -> None:
 @pytest.mark.parametrize("at", [3 + 4j, 1 - 2j])
 def test_s29_complex_derivatives(table: Any, at: complex) -> None:
     for function, _ in table.values():
-        tape_around(function, lambda: tj.asarray(at, dtype="complex128"))
-        both_modes(function, lambda: tj.Variable(at))
+        assert_taped(function, lambda: tj.asarray(at, dtype="complex128"))
+        assert_modes(function, lambda: tj.Variable(at))
 
 
 def test_s29_the_contract() -> None:
-    tape_around(lambda z: z**2, lambda: tj.Variable(1 + 2j), expected=[2 - 4j])
-    derivatives = tape_around(tj.abs, lambda: tj.Variable(3 + 4j))
+    assert_taped(lambda z: z**2, lambda: tj.Variable(1 + 2j), expected=[2 - 4j])
+    derivatives = assert_taped(tj.abs, lambda: tj.Variable(3 + 4j))
     np.testing.assert_allclose(derivatives[0][0].item(), 0.6 + 0.8j, rtol=1e-6)
 
 
@@ -361,10 +361,10 @@ def test_s29_the_contract() -> None:
 @pytest.mark.parametrize("name", KEYS)
 def test_s30_an_index_selects_what_numpy_selects(name: str) -> None:
     key = KEYS[name]
-    both_modes(
+    assert_modes(
         lambda x: x[key] * 1.0, lambda: tj.asarray(DATA), expected=DATA[as_numpy(key)]
     )
-    tape_around(lambda x: x[key] * x[key], lambda: tj.asarray(DATA))
+    assert_taped(lambda x: x[key] * x[key], lambda: tj.asarray(DATA))
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -388,13 +388,13 @@ def test_s30_keys_that_are_arguments(name: str) -> None:
             z = tj.sum(x[tuple(key)] * 2.0)
         return y, tape.gradient(z, x), tj.sum(y)
 
-    both_modes(program, lambda: (tj.asarray(DATA), arrays), traces=None)
+    assert_modes(program, lambda: (tj.asarray(DATA), arrays), traces=None)
 
 
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
 def test_s30_what_numpy_refuses_is_the_same_error(name: str) -> None:
     key = OUT_OF_RANGE[name]
-    both_modes(
+    assert_modes(
         lambda x: x[key] * 1.0, lambda: tj.asarray(DATA), raises=(IndexError, "")
     )
 
@@ -414,7 +414,7 @@ def test_s30_an_index_that_is_computed_is_checked(at: int) -> None:
         size = 3 if program is several else 2
         bad = at + 1 if program is several and at == 2 else at
         bad = -4 if program is several and at == -3 else bad
-        both_modes(
+        assert_modes(
             program,
             lambda bad=bad: (tj.asarray(DATA), tj.asarray(bad)),
             raises=(IndexError, f"{bad}.*{size}"),
@@ -436,13 +436,13 @@ def test_s30_a_mask_of_any_count() -> None:
     def given(least: float) -> Any:
         return lambda: (tj.asarray(DATA), tj.asarray(least))
 
-    both_modes(
+    assert_modes(
         program,
         given(20.5),
         also=[given(k) for k in (-1.0, 22.5, 23.0)],
         traces=None,
     )
-    tape_around(program, given(20.5))
+    assert_taped(program, given(20.5))
 
 
 # 31: tensors as Python objects
@@ -466,7 +466,7 @@ def test_s31_item_assignment_is_a_type_error_with_a_way_out() -> None:
         y *= 2.0
         return x, y, x.at[0].set(5.0)
 
-    outcome = both_modes(
+    outcome = assert_modes(
         program,
         lambda: tj.asarray([1.0, 2.0]),
         expected=([1.0, 2.0], [4.0, 6.0], [5.0, 2.0]),
@@ -484,7 +484,7 @@ def test_s31_unhashable_with_ref_as_a_key(make: Any) -> None:
         note(x.ref().deref() is x)
         return x == other, x != 1.0, x == np.float32([1, 2])
 
-    both_modes(program, lambda: (make([1.0, 2.0]), make([1.0, 3.0])), traces=None)
+    assert_modes(program, lambda: (make([1.0, 2.0]), make([1.0, 3.0])), traces=None)
 
 
 def asking(protocol: Any, kind: str, seen: list[Any]) -> Any:
@@ -527,7 +527,7 @@ def test_s31_numbers_without_axes_convert(convert: Any, value: Any) -> None:
         return x + number
 
     needs = convert not in (int, bool)
-    both_modes(program, lambda: tj.asarray(value), runs_eagerly=needs, traces=None)
+    assert_modes(program, lambda: tj.asarray(value), runs_eagerly=needs, traces=None)
 
 
 def test_s31_answers_are_those_of_each_call() -> None:
@@ -543,7 +543,7 @@ def test_s31_answers_are_those_of_each_call() -> None:
 
 
 def test_s31_bool_of_several_elements_says_what_to_do() -> None:
-    both_modes(
+    assert_modes(
         lambda x: x if x > 0.0 else -x,
         lambda: tj.asarray([1.0, 2.0]),
         raises=(ValueError, "2 elements"),
@@ -557,5 +557,5 @@ def test_s31_iteration_and_len_are_recorded() -> None:
         total = sum(row * k for k, row in enumerate(x, 1))
         return first * second, total, max(first[0], second[0]), [*x][-1]
 
-    both_modes(program, lambda: tj.Variable([[1.0, 2.0], [3.0, 4.0]]), notes=[2])
-    tape_around(program, lambda: tj.Variable([[1.0, 2.0], [3.0, 4.0]]))
+    assert_modes(program, lambda: tj.Variable([[1.0, 2.0], [3.0, 4.0]]), notes=[2])
+    assert_taped(program, lambda: tj.Variable([[1.0, 2.0], [3.0, 4.0]]))

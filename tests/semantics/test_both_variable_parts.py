@@ -15,7 +15,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note_error, tape_around
+from .both_modes import assert_modes, assert_taped, note_error
 
 TRACKED = "no gradient flows through an assignment"
 
@@ -62,7 +62,7 @@ def test_s35_a_part_can_be_assigned(method: str, name: str) -> None:
     else:
         update = np.add if method == "assign_add" else np.subtract
         update.at(expected, key, np.float32(7))
-    both_modes(
+    assert_modes(
         program,
         lambda: (matrix(), tj.asarray(7.0)),
         expected=(expected, expected * 2),
@@ -94,7 +94,7 @@ def test_s35_scatters(method: str, indices: Any, updates: Any) -> None:
         np.add.at(expected, at, np.float32(updates))
     else:
         expected[at] = updates
-    both_modes(program, matrix, expected=expected, variables=[expected])
+    assert_modes(program, matrix, expected=expected, variables=[expected])
 
 
 @pytest.mark.parametrize("method", ["scatter_add", "scatter_update"])
@@ -111,7 +111,7 @@ def test_s35_scatters_at_places_that_are_computed(method: str) -> None:
 
         return setup
 
-    both_modes(program, given(0, 1, 2), also=[given(2, 2, 2), given(0, -1, 0)])
+    assert_modes(program, given(0, 1, 2), also=[given(2, 2, 2), given(0, -1, 0)])
 
 
 @pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
@@ -125,7 +125,7 @@ def test_s35_parts_at_places_that_are_computed(method: str) -> None:
     def given(at: int) -> Any:
         return lambda: (matrix(), tj.asarray(at), tj.asarray(0.1))
 
-    both_modes(program, given(0), also=[given(1), given(0)])
+    assert_modes(program, given(0), also=[given(1), given(0)])
 
 
 def test_s35_a_mask_that_is_computed() -> None:
@@ -138,7 +138,7 @@ def test_s35_a_mask_that_is_computed() -> None:
     def given(x: float) -> Any:
         return lambda: (matrix(), tj.asarray(x))
 
-    both_modes(
+    assert_modes(
         program,
         given(4.0),
         variables=[[[5.0, 6.0, 7.0], [3.0, 3.0, 3.0]]],
@@ -208,7 +208,7 @@ def test_s35_a_part_checks_shape_dtype_and_range(method: str, name: str) -> None
         v.assign(x)
         return getattr(v[key], method)(value)
 
-    both_modes(program, vector_and_tensor, raises=(error, ""))
+    assert_modes(program, vector_and_tensor, raises=(error, ""))
 
 
 @pytest.mark.parametrize("method", ["scatter_add", "scatter_update"])
@@ -231,7 +231,7 @@ def test_s35_scatters_check_their_arguments(
         v.assign(x)
         return getattr(v, method)(indices, updates)
 
-    both_modes(program, vector_and_tensor, raises=(error, ""))
+    assert_modes(program, vector_and_tensor, raises=(error, ""))
 
 
 def test_s35_what_has_no_part_to_assign_to() -> None:
@@ -246,7 +246,7 @@ def test_s35_what_has_no_part_to_assign_to() -> None:
         note_error(item)
         return v * 1.0
 
-    outcome = both_modes(program, vector_and_tensor, variables=[[1.0, 2.0, 3.0]])
+    outcome = assert_modes(program, vector_and_tensor, variables=[[1.0, 2.0, 3.0]])
     assert {error for error, _ in outcome.notes} == {tj.ArgumentTypeError}
     assert "v[i].assign(x)" in outcome.notes[-1][1]
 
@@ -257,13 +257,13 @@ def test_s35_a_part_is_a_read_from_before() -> None:
         result = part.assign(x[:2])
         return part * part, result * v, v[1:] * 1.0
 
-    both_modes(
+    assert_modes(
         program,
         vector_and_tensor,
         expected=([4.0, 9.0], [1.0, 100.0, 400.0], [10.0, 20.0]),
         variables=[[1.0, 10.0, 20.0]],
     )
-    tape_around(
+    assert_taped(
         program,
         vector_and_tensor,
         expected=[[2.0, 4.0 + 20.0 + 1.0, 6.0 + 40.0 + 1.0], None],
@@ -280,7 +280,7 @@ def test_s35_parts_under_tapes_inside() -> None:
             after = v * v
         return [tape.gradient(y, v) for y in (before, after, [before, after])]
 
-    both_modes(
+    assert_modes(
         program,
         vector_and_tensor,
         expected=[[0.0, 4.0, 6.0], [6.0, 10.0, 12.0], [6.0, 14.0, 18.0]],
@@ -299,7 +299,7 @@ def test_s35_repeated_places_add_up_alike_in_every_dtype(dtype: str) -> None:
         x = tj.asarray(np.linspace(0.1, 3.0, 50), dtype=dtype)
         return tj.Variable([100, 1, 2], dtype=dtype), x
 
-    both_modes(program, setup)
+    assert_modes(program, setup)
 
 
 @pytest.mark.parametrize(
@@ -322,13 +322,13 @@ def test_s35_a_constraint_is_left_to_optimizers() -> None:
         clip = tj.Variable([1.0, 2.0], constraint=lambda x: tj.maximum(x, 0.0))
         return clip, tj.asarray([-1.0, -2.0])
 
-    both_modes(
+    assert_modes(
         lambda v, x: v.assign(x),
         setup,
         expected=[-1.0, -2.0],
         variables=[[-1.0, -2.0]],
     )
-    both_modes(lambda v, x: v.assign(v.constraint(x)), setup, variables=[[0.0, 0.0]])
+    assert_modes(lambda v, x: v.assign(v.constraint(x)), setup, variables=[[0.0, 0.0]])
 
 
 # Buffers
@@ -429,7 +429,7 @@ def test_d1_two_variables_that_share_a_buffer_do_not_share_changes() -> None:
         w[0].assign(100.0)
         return first, v * 1.0, w * 1.0
 
-    both_modes(
+    assert_modes(
         program,
         lambda: (*vector_and_tensor()[:1], tj.Variable([0.0] * 3), tj.ones(3)),
         expected=([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], [100.0, 2.0, 3.0]),

@@ -9,7 +9,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around
+from .both_modes import assert_modes, assert_taped, note, note_error
 
 TRACKED = "no gradient flows through an assignment"
 
@@ -39,7 +39,7 @@ def test_s32_attributes_are_plain_python_facts() -> None:
     def setup() -> Any:
         return tj.Variable([1.0, 2.0], False, "float64", "weights", halved)
 
-    both_modes(
+    assert_modes(
         program,
         setup,
         expected=np.array([2.0, 4.0]),
@@ -57,7 +57,7 @@ def test_s32_a_missing_initial_value_is_the_same_error(arguments: Any) -> None:
         note_error(lambda: tj.Variable(*arguments))
         return x
 
-    outcome = both_modes(program, lambda: tj.asarray(1.0))
+    outcome = assert_modes(program, lambda: tj.asarray(1.0))
     assert outcome.notes[0][0] is tj.ArgumentError
     assert "initial value" in outcome.notes[0][1]
 
@@ -95,14 +95,14 @@ def test_s33_assignments_return_a_read_of_the_new_value(
         return result
 
     wanted = np.float32(expected)
-    both_modes(program, vector, expected=wanted, variables=[[0.0, 0.0, 0.0]])
+    assert_modes(program, vector, expected=wanted, variables=[[0.0, 0.0, 0.0]])
 
 
 def test_s33_the_value_of_a_tensor_argument_is_assigned() -> None:
     def program(v: Any, x: Any) -> Any:
         return v.assign(x), v.assign_add(x * 2.0), v.assign_sub(x)
 
-    both_modes(
+    assert_modes(
         program,
         vector_and_tensor,
         expected=([10.0, 20.0, 30.0], [30.0, 60.0, 90.0], [20.0, 40.0, 60.0]),
@@ -135,7 +135,7 @@ def test_s33_shape_and_dtype_are_checked(method: str, name: str) -> None:
         v.assign(x)
         return getattr(v, method)(value)
 
-    both_modes(program, vector_and_tensor, raises=(error, ""))
+    assert_modes(program, vector_and_tensor, raises=(error, ""))
 
 
 @pytest.mark.parametrize("sign", ["+", "-", "*", "/", "//", "%", "**", "@"])
@@ -145,7 +145,7 @@ def test_s33_an_augmented_assignment_is_the_same_error(sign: str) -> None:
         exec(f"v {sign}= x", names)
         return names["v"]
 
-    both_modes(
+    assert_modes(
         program,
         vector_and_tensor,
         raises=(RuntimeError, "assign_add"),
@@ -164,7 +164,7 @@ def test_s33_the_result_of_an_assignment_is_a_read_of_the_variable() -> None:
         found = [tape.gradient(t, v) for t in (result, y, z, unused, [y, result])]
         return found, tape.gradient(y, result)
 
-    both_modes(
+    assert_modes(
         program,
         vector_and_tensor,
         expected=(
@@ -184,14 +184,14 @@ def test_s33_the_result_of_an_assignment_is_a_read_of_the_variable() -> None:
 @pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
 def test_s33_a_returned_assignment_has_the_variables_gradient(method: str) -> None:
     """Also if the body reads the variable in no other way."""
-    tape_around(
+    assert_taped(
         lambda v, x: getattr(v, method)(x),
         vector_and_tensor,
         expected=[[1.0, 1.0, 1.0], None],
         order=1,
         warns=[TRACKED],
     )
-    tape_around(
+    assert_taped(
         lambda v, x: getattr(v, method)([1.0, 1.0, 1.0]) * x,
         vector_and_tensor,
         expected=[
@@ -219,7 +219,7 @@ def test_s33_assigning_is_not_differentiable_by_tapes_inside(method: str) -> Non
         )
 
     value = {"assign": 25.0, "assign_add": 26.0, "assign_sub": -24.0}[method]
-    outcome = both_modes(program, two_and_tensor, warns=[TRACKED])
+    outcome = assert_modes(program, two_and_tensor, warns=[TRACKED])
     first, second, third, fourth = outcome.result
     assert first is None
     assert second == [None, None]
@@ -234,7 +234,7 @@ def test_s33_nor_by_tapes_around(method: str) -> None:
         result = getattr(v, method)(w * x)
         return result * v * x
 
-    derivatives = tape_around(program, two_and_tensor, warns=[TRACKED])
+    derivatives = assert_taped(program, two_and_tensor, warns=[TRACKED])
     assert derivatives[0][1] is None
 
 
@@ -246,7 +246,9 @@ def test_s33_what_is_not_tracked_does_not_warn_under_tapes_around() -> None:
         v[1:].assign([5.0, 5.0])
         return w * x
 
-    tape_around(program, two_and_tensor, expected=[None, [10.0, 20.0, 30.0], [5.0] * 3])
+    assert_taped(
+        program, two_and_tensor, expected=[None, [10.0, 20.0, 30.0], [5.0] * 3]
+    )
 
 
 def test_s33_only_assignments_of_tracked_values_warn() -> None:
@@ -261,7 +263,7 @@ def test_s33_only_assignments_of_tracked_values_warn() -> None:
         v.assign(y)
         return v, w
 
-    both_modes(
+    assert_modes(
         program,
         two_and_tensor,
         expected=([25.0] * 3, [0.0] * 3),
@@ -280,7 +282,7 @@ def test_s34_each_read_captures_its_value() -> None:
             z = v * v
         return [tape.gradient(t, v) for t in (y, z, [y, z])], y, z
 
-    both_modes(
+    assert_modes(
         program,
         lambda: tj.Variable(3.0),
         expected=([6.0, 20.0, 26.0], 9.0, 100.0),
@@ -294,7 +296,7 @@ def test_s34_each_read_captures_its_value_for_tapes_around() -> None:
         v.assign(10.0)
         return y, v * v
 
-    derivatives = tape_around(
+    derivatives = assert_taped(
         program, lambda: tj.Variable(3.0), expected=[26.0], second=[4.0]
     )
     assert [[float(g) for g in each] for each in derivatives[2]] == [[6.0], [20.0]]
@@ -311,8 +313,8 @@ def test_s34_reads_from_before_and_after_an_assignment_both_count() -> None:
             y = program(v)
         return y, tape.gradient(y, v)
 
-    both_modes(differentiated, lambda: tj.Variable(3.0), expected=(30.0, 13.0))
-    tape_around(program, lambda: tj.Variable(3.0), expected=[13.0], second=[2.0])
+    assert_modes(differentiated, lambda: tj.Variable(3.0), expected=(30.0, 13.0))
+    assert_taped(program, lambda: tj.Variable(3.0), expected=[13.0], second=[2.0])
 
 
 CHANGES: dict[str, Any] = {
@@ -336,7 +338,7 @@ def test_s34_assigning_after_the_block_does_not_change_the_gradient(name: str) -
         v.assign([0.0, 0.0, 0.0])
         return y, before, g, tape.gradient(y, v)
 
-    both_modes(
+    assert_modes(
         program,
         vector,
         expected=([1.0, 4.0, 9.0], [1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [2.0, 4.0, 6.0]),
@@ -353,11 +355,11 @@ def test_s34_assignments_in_a_loop_keep_their_order() -> None:
             seen.append(v * 1.0)
         return seen
 
-    outcome = both_modes(
+    outcome = assert_modes(
         program, lambda: (tj.Variable(1.0), tj.asarray(3.0)), variables=[22.0]
     )
     assert [float(x) for x in outcome.result] == [1, 4, 4, 8, 8, 11, 11, 22]
-    derivatives = tape_around(
+    derivatives = assert_taped(
         program, lambda: (tj.Variable(1.0), tj.asarray(3.0)), order=1, warns=[TRACKED]
     )
     assert float(derivatives[0][0]) == 8.0, "each of the reads counts once"
@@ -370,13 +372,13 @@ def test_s34_two_variables_are_swapped() -> None:
         w.assign(old)
         return v - w
 
-    both_modes(
+    assert_modes(
         program,
         two_and_tensor,
         expected=[4.0, 3.0, 2.0],
         variables=[[5.0] * 3, [1.0, 2.0, 3.0]],
     )
-    tape_around(
+    assert_taped(
         program,
         two_and_tensor,
         expected=[[1.0] * 3, [-1.0] * 3, None],
@@ -397,7 +399,7 @@ def test_s34_a_step_inside_a_step() -> None:
     def program(v: Any, x: Any) -> Any:
         return step(v, x), step(v, x)
 
-    both_modes(
+    assert_modes(
         program,
         lambda: (vector(), tj.asarray([1.0, 2.0, 4.0])),
         expected=(45.0, 1 * 0.75**2 + 2 * 1.0),
@@ -418,7 +420,7 @@ def test_s34_python_branches_on_variables_see_what_was_assigned() -> None:
     def started(*numbers: float) -> Any:
         return lambda: (tj.Variable(numbers), tj.asarray([10.0, 20.0, 30.0]))
 
-    both_modes(
+    assert_modes(
         program,
         started(1.0, 2.0, 3.0),
         expected=22.0,
@@ -441,7 +443,7 @@ def test_s34_a_branch_that_assigns_and_one_that_does_not() -> None:
     def given(x: float) -> Any:
         return lambda: (tj.Variable(3.0), tj.asarray(x))
 
-    both_modes(
+    assert_modes(
         program,
         given(1.0),
         expected=2.0,
@@ -461,13 +463,13 @@ def test_s34_reads_and_writes_of_nested_functions_keep_their_order() -> None:
         v.assign(v * 2.0)
         return first, inner(v, first), v.value()
 
-    both_modes(
+    assert_modes(
         program,
         lambda: (tj.Variable(1.0), tj.asarray(2.0)),
         expected=(6.0, 72.0, 12.0),
         variables=[12.0],
     )
-    tape_around(program, lambda: (tj.Variable(1.0), tj.asarray(2.0)), warns=[TRACKED])
+    assert_taped(program, lambda: (tj.Variable(1.0), tj.asarray(2.0)), warns=[TRACKED])
 
 
 def test_s34_variables_of_other_dtypes_and_untrainable_ones() -> None:
@@ -490,13 +492,13 @@ def test_s34_variables_of_other_dtypes_and_untrainable_ones() -> None:
         flag.assign(count > 2)
         return v[count % 3], flag
 
-    both_modes(
+    assert_modes(
         program_on_first,
         setup,
         expected=(3.0, True),
         variables=[[3.0, 2.0, 3.0], 3, True],
     )
-    both_modes(program, setup, raises=(ValueError, r"\(3,\)"))
+    assert_modes(program, setup, raises=(ValueError, r"\(3,\)"))
 
 
 def test_s34_unused_reads_do_not_matter_unused_assignments_happen() -> None:
@@ -506,8 +508,10 @@ def test_s34_unused_reads_do_not_matter_unused_assignments_happen() -> None:
         v.value()
         return tj.asarray(1.0)
 
-    both_modes(program, vector_and_tensor, expected=1.0, variables=[[10.0, 20.0, 30.0]])
-    tape_around(
+    assert_modes(
+        program, vector_and_tensor, expected=1.0, variables=[[10.0, 20.0, 30.0]]
+    )
+    assert_taped(
         program, vector_and_tensor, expected=[None, None], order=1, warns=[TRACKED]
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error, tape_around, ways
+from .both_modes import assert_modes, assert_taped, note, note_error, ways
 from .test_watching import ASSIGNMENTS, BEFORE, PRINTS, READS, REFUSED, structures
 
 
@@ -39,10 +39,10 @@ def test_s04_a_trainable_variable_is_watched_however_it_is_read(read: Any) -> No
         fixed = tj.Variable([1.0, 2.0], trainable=False, name="fixed")
         return tj.Variable([1.0, 2.0], name="v"), fixed
 
-    plain = both_modes(program, setup, notes=[["v"]])
+    plain = assert_modes(program, setup, notes=[["v"]])
     assert plain.result[0] is not None
     assert plain.result[1] is None
-    tape_around(lambda v, fixed: (read(v), read(fixed)), setup)
+    assert_taped(lambda v, fixed: (read(v), read(fixed)), setup)
 
 
 def test_s04_one_that_is_not_trainable_can_be_watched_by_hand() -> None:
@@ -52,7 +52,7 @@ def test_s04_one_that_is_not_trainable_can_be_watched_by_hand() -> None:
             y = v * v
         return tape.gradient(y, v)
 
-    both_modes(program, lambda: tj.Variable(3.0, trainable=False), expected=6.0)
+    assert_modes(program, lambda: tj.Variable(3.0, trainable=False), expected=6.0)
 
 
 def test_s04_each_tape_watches_by_its_own_setting() -> None:
@@ -67,7 +67,7 @@ def test_s04_each_tape_watches_by_its_own_setting() -> None:
         return outer.gradient(y, [x, v]), inner.gradient(y, [x, v])
 
     expected = ([None, 3.0], [4.0, None])
-    both_modes(program, tensor_and_variable, expected=expected, notes=[0])
+    assert_modes(program, tensor_and_variable, expected=expected, notes=[0])
 
 
 def test_s04_variables_captured_by_functions_called_inside_are_not_watched() -> None:
@@ -86,7 +86,7 @@ def test_s04_variables_captured_by_functions_called_inside_are_not_watched() -> 
         return *found, tape.gradient(y, [x, v])
 
     expected = ([4.0, None], [4.0, 3.0], [None, 3.0])
-    both_modes(program, tensor_and_variable, expected=expected, notes=[0, 1])
+    assert_modes(program, tensor_and_variable, expected=expected, notes=[0, 1])
 
 
 def test_s04_a_tape_around_sees_which_variables_a_call_reads() -> None:
@@ -121,7 +121,7 @@ def test_s04_an_integer_variable_has_no_gradient_and_causes_no_warning() -> None
     def setup() -> Any:
         return tj.Variable(2), tj.Variable(3.0)
 
-    both_modes(program, setup, expected=[2.0, None])
+    assert_modes(program, setup, expected=[2.0, None])
 
 
 # 5: what can be watched
@@ -138,7 +138,7 @@ def test_s05_watch_takes_structures(kind: str) -> None:
     def setup() -> Any:
         return tj.asarray(3.0), tj.Variable(4.0, trainable=False)
 
-    both_modes(program, setup, expected=[4.0, 3.0])
+    assert_modes(program, setup, expected=[4.0, 3.0])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -152,7 +152,7 @@ def test_s05_anything_else_is_the_same_type_error(name: str) -> None:
             y = x * x
         return tape.gradient(y, x)
 
-    plain = both_modes(program, lambda: tj.asarray(3.0), expected=None)
+    plain = assert_modes(program, lambda: tj.asarray(3.0), expected=None)
     assert all(issubclass(cls, TypeError) for cls, _ in plain.notes)
 
 
@@ -162,7 +162,9 @@ def test_s05_it_escapes_as_the_same_error() -> None:
             tape.watch([x, "x"])
             return x * x
 
-    both_modes(program, lambda: tj.asarray(3.0), raises=(TypeError, r"got str at \[1"))
+    assert_modes(
+        program, lambda: tj.asarray(3.0), raises=(TypeError, r"got str at \[1")
+    )
 
 
 @pytest.mark.parametrize("value", [3, True, [1, 2]])
@@ -175,7 +177,7 @@ def test_s05_an_integer_or_bool_warns_when_the_body_runs(make: Any, value: Any) 
         return tape.gradient(y, x)
 
     name = make(value).dtype.name
-    both_modes(
+    assert_modes(
         program,
         lambda: make(value),
         expected=None,
@@ -190,7 +192,7 @@ def test_s05_complex_tensors_are_watched_without_a_warning() -> None:
             y = z * z
         return tape.gradient(y, z)
 
-    both_modes(program, lambda: tj.asarray(1 + 2j), expected=2 - 4j)
+    assert_modes(program, lambda: tj.asarray(1 + 2j), expected=2 - 4j)
 
 
 # 6: watching late, and in the middle
@@ -207,7 +209,7 @@ def test_s06_a_late_watch_counts_from_there_on() -> None:
     def setup() -> Any:
         return tj.asarray(3.0), tj.Variable(2.0, trainable=False)
 
-    both_modes(program, setup, expected=[36.0 * 2, 36.0 * 3])
+    assert_modes(program, setup, expected=[36.0 * 2, 36.0 * 3])
 
 
 def test_s06_a_watched_intermediate_is_a_leaf() -> None:
@@ -223,7 +225,9 @@ def test_s06_a_watched_intermediate_is_a_leaf() -> None:
             w = h * h
         return tape.gradient(z, [x, y]), both.gradient(w, [x, h])
 
-    both_modes(program, lambda: tj.asarray(3.0), expected=([None, 18.0], [108.0, 18.0]))
+    assert_modes(
+        program, lambda: tj.asarray(3.0), expected=([None, 18.0], [108.0, 18.0])
+    )
 
 
 def test_s06_watching_after_use_is_too_late() -> None:
@@ -234,7 +238,7 @@ def test_s06_watching_after_use_is_too_late() -> None:
             tape.watch(y)
         return tape.gradient(z, y)
 
-    both_modes(program, lambda: tj.asarray(3.0), expected=None)
+    assert_modes(program, lambda: tj.asarray(3.0), expected=None)
 
 
 def test_s06_watching_twice_counts_once() -> None:
@@ -246,7 +250,7 @@ def test_s06_watching_twice_counts_once() -> None:
             z = y * x
         return tape.gradient(z, x)
 
-    both_modes(program, lambda: tj.asarray(3.0), expected=27.0)
+    assert_modes(program, lambda: tj.asarray(3.0), expected=27.0)
 
 
 def test_s06_results_of_calls_are_watched_like_any_other() -> None:
@@ -285,7 +289,7 @@ def test_s07_the_order_of_creation_and_only_what_was_read() -> None:
         return tuple(tj.Variable(float(i), name=n) for i, n in enumerate("abcd"))
 
     names = ["a", "b", "c"]
-    both_modes(
+    assert_modes(
         program,
         setup,
         expected=[3.0, 0.0, 0.0],
@@ -304,7 +308,7 @@ def test_s07_a_variable_merely_assigned_is_not_watched(assign: Any) -> None:
     def only_assigns(v: Any) -> None:
         assign(v)
 
-    both_modes(program, vector, notes=[()])
+    assert_modes(program, vector, notes=[()])
     for name, call in ways(only_assigns, vector):
         v = vector()
         with tj.GradientTape() as tape:
@@ -335,7 +339,7 @@ def test_s07_a_variable_merely_printed_is_not_watched(name: str) -> None:
         note(tape.watched_variables())
         return v * 1.0
 
-    both_modes(program, scalar, expected=3.0, notes=[()])
+    assert_modes(program, scalar, expected=3.0, notes=[()])
 
 
 # 8: values read before the tape, variables made in it
@@ -350,7 +354,7 @@ def test_s08_a_value_read_before_the_tape_does_not_connect_to_it(read: Any) -> N
             z = before * 2.0
         return [tape.gradient(t, v) for t in (y, z, before)]
 
-    both_modes(program, vector, expected=[[1.0, 2.0], None, None])
+    assert_modes(program, vector, expected=[[1.0, 2.0], None, None])
 
 
 def test_s08_nor_does_a_value_read_in_another_tape() -> None:
@@ -361,7 +365,7 @@ def test_s08_nor_does_a_value_read_in_another_tape() -> None:
             y = before * v
         return tape.gradient(y, v), tape.gradient(before, v), other.gradient(before, v)
 
-    both_modes(program, scalar, expected=(3.0, None, 1.0))
+    assert_modes(program, scalar, expected=(3.0, None, 1.0))
 
 
 def test_s08_a_value_that_a_function_read_before_the_tape() -> None:
@@ -395,7 +399,7 @@ def test_s08_a_variable_made_in_the_tape_is_differentiable(is_callable: bool) ->
     def setup() -> Any:
         return tj.Variable(3.0), Model()
 
-    both_modes(program, setup, expected=[12.0, None], traces=None)
+    assert_modes(program, setup, expected=[12.0, None], traces=None)
 
 
 def test_s08_a_tape_around_differentiates_by_what_the_call_makes() -> None:

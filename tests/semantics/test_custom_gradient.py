@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,23 +9,7 @@ import pytest
 
 import tapejit as tj
 
-MODES = {"eager": lambda f: f, "function": lambda f: tj.function(f)}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """Plain Python, or traced."""
-    return MODES[request.param]
-
-
-@tj.custom_gradient
-def log1pexp(x: Any) -> Any:
-    e = tj.exp(x)
-
-    def grad_fn(dy: Any) -> Any:
-        return dy * (1 - 1 / (1 + e))
-
-    return tj.log(1 + e), grad_fn
+from .custom_gradients import MODES, gradient, log1pexp
 
 
 def tenfold(*values: Any) -> Any:
@@ -37,17 +20,6 @@ def tenfold(*values: Any) -> Any:
         return list(xs), lambda *dys: [10 * dy for dy in dys]
 
     return scaled(*values)
-
-
-def sigmoid(x: float) -> float:
-    return float(1 / (1 + np.exp(-x)))
-
-
-def gradient(f: Any, *sources: Any, **options: Any) -> list[Any]:
-    with tj.GradientTape() as tape:
-        tape.watch([x for x in sources if isinstance(x, tj.Tensor)])
-        y = f(*sources)
-    return tape.gradient(y, list(sources), **options)
 
 
 # Line 41

@@ -6,7 +6,6 @@ import copy
 import functools
 import inspect
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,31 +13,7 @@ import pytest
 
 import tapejit as tj
 
-MODES = {"eager": lambda f: f, "function": lambda f: tj.function(f)}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """Plain Python, or traced."""
-    return MODES[request.param]
-
-
-@tj.custom_gradient
-def log1pexp(x: Any) -> Any:
-    e = tj.exp(x)
-    return tj.log(1 + e), lambda dy: dy * (1 - 1 / (1 + e))
-
-
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-np.asarray(x, np.float64)))
-
-
-def gradient(f: Any, *sources: Any, **options: Any) -> list[Any]:
-    with tj.GradientTape() as tape:
-        tape.watch([x for x in sources if isinstance(x, tj.Tensor)])
-        y = f(*sources)
-    return tape.gradient(y, list(sources), **options)
-
+from .custom_gradients import gradient, log1pexp, sigmoid
 
 # Line 43
 

@@ -20,7 +20,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note, note_error
+from .both_modes import assert_modes, note, note_error
 from .test_first_hour import ELSEWHERE, FRAME, PANDAS, SERIES, Params, loss
 
 # A variable as an array
@@ -35,7 +35,7 @@ def test_a_variable_gives_its_value() -> None:
         note(len(v))
         return v.value(), v.read_value(), [x * 2.0 for x in v], v + 0.0
 
-    both_modes(program, vector, notes=[2])
+    assert_modes(program, vector, notes=[2])
 
 
 def test_a_variable_multiplies_matrices() -> None:
@@ -47,7 +47,7 @@ def test_a_variable_multiplies_matrices() -> None:
     def setup() -> Any:
         return tj.Variable([[1.0, 2.0], [3.0, 4.0]]), tj.asarray([1.0, 10.0])
 
-    outcome = both_modes(program, setup)
+    outcome = assert_modes(program, setup)
     assert outcome.result[4].tolist() == [31.0, 42.0]
 
 
@@ -73,7 +73,7 @@ def test_what_needs_a_value_runs_eagerly_and_says_so(name: str) -> None:
         v.assign(v * 2.0)
         return before, NEEDING[name](v)
 
-    both_modes(program, vector, runs_eagerly=True, traces=None)
+    assert_modes(program, vector, runs_eagerly=True, traces=None)
 
 
 GUARDED: dict[str, Any] = {
@@ -101,7 +101,7 @@ def test_what_python_decides_stays_a_function(name: str) -> None:
         v.assign_add([result * 0.0 + 1.0, 1.0])
         return v * result
 
-    both_modes(program, vector)
+    assert_modes(program, vector)
 
 
 def test_arithmetic_of_lists_of_tensors() -> None:
@@ -112,11 +112,11 @@ def test_arithmetic_of_lists_of_tensors() -> None:
             stacked = np.stack([a, b]) + tj.asarray([a * b, 1.0])
         return total, stacked, tape.gradient([total, stacked], [a, b])
 
-    both_modes(program, lambda: (tj.asarray(3.0), tj.asarray(4.0)))
+    assert_modes(program, lambda: (tj.asarray(3.0), tj.asarray(4.0)))
 
 
 def test_max_of_vectors_says_what_to_do() -> None:
-    both_modes(
+    assert_modes(
         lambda x: max(x, x * 2.0),
         lambda: tj.ones(2),
         raises=(ValueError, "2 elements"),
@@ -136,7 +136,7 @@ def test_value_and_grad_in_a_function_and_of_one() -> None:
     def program(params: Any) -> Any:
         return tj.value_and_grad(loss)(params, x, y=y)
 
-    outcome = both_modes(program, setup)
+    outcome = assert_modes(program, setup)
     of_one = tj.value_and_grad(tj.function(loss))
     for _ in range(2):
         value, g = of_one(*setup(), x, y=y)
@@ -153,7 +153,7 @@ def test_value_and_grad_with_argnums_and_aux() -> None:
         pair = tj.value_and_grad(function, argnums=(0, -1), has_aux=True)(a, b, c)
         return pair, tj.grad(function, argnums=1, has_aux=True)(a, b, c)
 
-    both_modes(
+    assert_modes(
         program, lambda: tuple(tj.asarray([k, k + 1.0]) for k in (1.0, 2.0, 3.0))
     )
 
@@ -170,7 +170,7 @@ def test_vmap_in_a_function_and_of_one() -> None:
         third = tj.vmap(lambda p: p["x"] * p["w"], in_axes=({"x": 0, "w": None},))
         return first, second, third({"x": x, "w": 2.0}), tj.vmap(tj.grad(tj.sum))(x)
 
-    both_modes(program, lambda: (x, w))
+    assert_modes(program, lambda: (x, w))
     of_one = tj.vmap(tj.function(dot), in_axes=(1, None))
     assert of_one(x, w).tolist() == of_one(x, w).tolist() == [41.0, 52.0, 63.0]
 
@@ -187,7 +187,7 @@ def test_pandas_data_in_a_body(name: str) -> None:
             y = function(v)
         return y, tape.gradient(y, v)
 
-    both_modes(program, lambda: tj.Variable(np.ones(2)))
+    assert_modes(program, lambda: tj.Variable(np.ones(2)))
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_a_name_from_elsewhere_gives_our_spelling(name: str) -> None:
     def program(x: Any) -> Any:
         return getattr(tj, name)(x)
 
-    both_modes(program, lambda: tj.ones(2), raises=(AttributeError, name))
+    assert_modes(program, lambda: tj.ones(2), raises=(AttributeError, name))
 
 
 def test_a_list_of_layers_that_grows_after_a_trace() -> None:
@@ -464,7 +464,7 @@ def test_errors_in_the_body_keep_their_class_and_line() -> None:
         note_error(lambda: x + tj.ones(3))
         return x
 
-    both_modes(program, lambda: tj.ones(2))
+    assert_modes(program, lambda: tj.ones(2))
 
 
 TYPED = """

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -421,14 +420,6 @@ def test_s40_tasks_started_inside_the_block_count_and_do_not_mix() -> None:
 
 
 # What is kept
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("without_collector")

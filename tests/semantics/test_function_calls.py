@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 import tapejit as tj
 from tapejit.ir.structural import call
 
-from .both_modes import both_modes, note, note_error, tape_around
+from .both_modes import assert_modes, assert_taped, note, note_error
 
 
 def setup() -> Any:
@@ -105,10 +103,10 @@ def test_s56_a_call_on_nothing_watched_is_not_recorded() -> None:
 
 
 def test_s56_gradients_of_calls() -> None:
-    tape_around(lambda v, x: v * v * x, setup, expected=[12.0, 9.0])
-    tape_around(lambda v, x: {"a": v * x, "b": [x**3, tj.exp(x) * 0]}, setup, order=3)
-    tape_around(lambda v, x: tj.sum(v * v * x), vectors)
-    tape_around(lambda v, x: (v[1:], tj.cumulative_sum(x), tj.outer(v, x)), vectors)
+    assert_taped(lambda v, x: v * v * x, setup, expected=[12.0, 9.0])
+    assert_taped(lambda v, x: {"a": v * x, "b": [x**3, tj.exp(x) * 0]}, setup, order=3)
+    assert_taped(lambda v, x: tj.sum(v * v * x), vectors)
+    assert_taped(lambda v, x: (v[1:], tj.cumulative_sum(x), tj.outer(v, x)), vectors)
 
 
 def test_s56_none_is_none_per_output_and_input() -> None:
@@ -118,7 +116,7 @@ def test_s56_none_is_none_per_output_and_input() -> None:
     def three() -> Any:
         return tj.asarray(2.0), tj.asarray(3.0), tj.asarray(4.5)
 
-    tape_around(program, three)
+    assert_taped(program, three)
     f = tj.function(program)
     a, b, c = three()
     connected = []
@@ -282,7 +280,7 @@ def test_s56_a_variable_the_call_changes() -> None:
         v.assign_add(1.0)
         return before, v * v * v
 
-    tape_around(program, setup, order=2)
+    assert_taped(program, setup, order=2)
 
 
 def test_s56_assignments_of_the_call_do_not_reach_the_tape_as_gradients() -> None:
@@ -313,7 +311,7 @@ def test_s56_a_read_after_the_call_sees_what_it_assigned() -> None:
             z = v * v
         return y, z, tape.gradient([y, z], v)
 
-    both_modes(program, setup, expected=(9.0, 400.0, 46.0), variables=[20.0])
+    assert_modes(program, setup, expected=(9.0, 400.0, 46.0), variables=[20.0])
 
 
 def test_s56_captured_tensors_are_sources() -> None:
@@ -409,7 +407,7 @@ def test_s56_gradients_inside_of_calls_of_functions() -> None:
             g = tape.gradient(y, x)
         return y, g, outer.gradient(g, [x, v])
 
-    both_modes(program, setup, expected=(432.0, 864.0, [1296.0, 864.0]))
+    assert_modes(program, setup, expected=(432.0, 864.0, [1296.0, 864.0]))
 
 
 def test_s56_a_function_may_call_itself() -> None:
@@ -522,19 +520,10 @@ def test_s56_texts_and_errors_of_tapes_are_the_same_inside() -> None:
         note_error(lambda: tape.gradient(y, v))
         return g
 
-    both_modes(program, setup, expected=2.0)
+    assert_modes(program, setup, expected=2.0)
 
 
 # Memory
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """What dies in such a test dies by reference counting."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("without_collector")

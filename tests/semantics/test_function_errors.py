@@ -11,7 +11,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import Interrupted, both_modes, note
+from .both_modes import Interrupted, assert_modes, note
 
 X = tj.asarray([1.0, 2.0])
 
@@ -44,7 +44,7 @@ def test_s55_exceptions_keep_their_type_and_change_nothing(error: Any) -> None:
         raise error
 
     if isinstance(error, (Exception, Interrupted)):
-        both_modes(program, setup, raises=(type(error), ""))
+        assert_modes(program, setup, raises=(type(error), ""))
         return
     v, x = setup()
     for eager in (False, False, True):
@@ -76,7 +76,7 @@ def test_s55_an_exception_that_the_body_catches_is_its_own_affair() -> None:
             v.assign_add(x)
         return v * 1
 
-    both_modes(program, setup, expected=7.0, variables=[7.0])
+    assert_modes(program, setup, expected=7.0, variables=[7.0])
 
 
 def test_s55_a_trace_that_failed_is_tried_again() -> None:
@@ -102,7 +102,7 @@ def test_s55_nested_failures_put_everything_back() -> None:
         inner()
         raise Refused("late")
 
-    both_modes(program, setup, raises=(Refused, "late"))
+    assert_modes(program, setup, raises=(Refused, "late"))
 
 
 def test_s55_an_inner_failure_that_is_caught_undoes_the_inner_function_only() -> None:
@@ -149,7 +149,7 @@ def test_s55_an_inner_failure_that_is_caught_undoes_the_inner_function_only() ->
     ],
 )
 def test_s55_a_conflict_has_the_same_class_and_text_as_eagerly(conflict: Any) -> None:
-    raised = both_modes(conflict, lambda: tj.asarray([1.0, 2.0]), raises=ANY)
+    raised = assert_modes(conflict, lambda: tj.asarray([1.0, 2.0]), raises=ANY)
     assert isinstance(raised.error, tj.TapejitError)
     assert "test_function_errors.py" in str(raised.error)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -355,15 +353,6 @@ class Dense:
 
 class Wider(Dense):
     pass
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """What dies in such a test dies by reference counting."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_s49_a_method_traces_once_per_instance() -> None:

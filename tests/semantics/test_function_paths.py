@@ -16,7 +16,7 @@ import pytest
 import tapejit as tj
 from tapejit.api.cache import MAX_PATHS
 
-from .both_modes import both_modes
+from .both_modes import assert_modes
 
 
 def assert_same(body: Any, *inputs: Any, most: int | None = None) -> Any:
@@ -136,8 +136,8 @@ def test_s58_raise_on_a_value_leaves_variables() -> None:
     def large() -> Any:
         return tj.Variable(9.0), tj.asarray(2.0)
 
-    both_modes(program, small, expected=3.0, also=[large, small, large])
-    both_modes(program, large, raises=(ValueError, "too large"), also=[small])
+    assert_modes(program, small, expected=3.0, also=[large, small, large])
+    assert_modes(program, large, raises=(ValueError, "too large"), also=[small])
 
 
 def test_s58_int_index_and_len() -> None:
@@ -183,7 +183,7 @@ def test_s58_a_tensor_with_several_elements_is_neither_true_nor_false() -> None:
     def program(x: Any) -> Any:
         return x if x > 0 else -x
 
-    both_modes(program, lambda: tj.asarray([1.0, 2.0]), raises=(ValueError, ""))
+    assert_modes(program, lambda: tj.asarray([1.0, 2.0]), raises=(ValueError, ""))
     assert_same(lambda x: x if x > 0 else -x, [1.0], [-1.0])
 
 
@@ -231,7 +231,7 @@ def test_s58_a_question_after_an_assignment_sees_the_new_value() -> None:
     def start(at: float) -> Any:
         return lambda: (tj.Variable(at), tj.asarray(2.0))
 
-    both_modes(program, start(1.0), expected=3.0, also=[start(4.0), start(1.0)])
+    assert_modes(program, start(1.0), expected=3.0, also=[start(4.0), start(1.0)])
 
 
 def test_s58_effects_happen_once_per_call_also_when_a_guard_fails(
@@ -328,7 +328,7 @@ def test_s58_gradients_follow_the_branch_that_ran() -> None:
     def at(x: float) -> Any:
         return lambda: (tj.Variable(2.0), tj.asarray(x))
 
-    both_modes(
+    assert_modes(
         program,
         at(3.0),
         expected=(72.0, [36.0, 48.0]),
@@ -369,7 +369,7 @@ def test_s58_questions_about_gradients() -> None:
     def at(v: float) -> Any:
         return lambda: (tj.Variable(v), tj.asarray(1.0))
 
-    both_modes(program, at(5.0), variables=[4.0], also=[at(1.25), at(-3.0), at(1.25)])
+    assert_modes(program, at(5.0), variables=[4.0], also=[at(1.25), at(-3.0), at(1.25)])
 
 
 def test_s58_questions_in_nested_functions() -> None:
@@ -446,7 +446,7 @@ def test_s58_needing_a_value_changes_no_result_in_any_mode() -> None:
         return tj.Variable(3.0), tj.asarray(2.0)
 
     modes = ("decorated", "nested", "eagerly")
-    both_modes(program, setup, expected=(18.0, 12.0), runs_eagerly=True, modes=modes)
+    assert_modes(program, setup, expected=(18.0, 12.0), runs_eagerly=True, modes=modes)
 
 
 def test_s58_a_value_needed_on_one_path_only() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes
+from .both_modes import assert_modes
 
 X = tj.asarray([1.0, 2.0])
 Pair = namedtuple("Pair", "a b")
@@ -383,7 +383,7 @@ def test_s52_a_leak_from_one_function_into_the_trace_of_another() -> None:
     ],
 )
 def test_s53_returns_of_every_kind(body: Any) -> None:
-    both_modes(body, lambda: tj.asarray([1.0, 2.0]))
+    assert_modes(body, lambda: tj.asarray([1.0, 2.0]))
 
 
 def test_s53_scalars_and_arrays_come_back_as_tensors() -> None:
@@ -472,7 +472,7 @@ def test_s54_reads_and_writes_keep_the_order_of_the_program() -> None:
         third = v.assign_sub(second * 2)
         return first, second, third, v
 
-    both_modes(program, setup, expected=(3.0, 2.0, 1.0, 1.0), variables=[1.0])
+    assert_modes(program, setup, expected=(3.0, 2.0, 1.0, 1.0), variables=[1.0])
 
 
 def test_s54_unused_writes_still_happen() -> None:
@@ -481,7 +481,7 @@ def test_s54_unused_writes_still_happen() -> None:
         v.assign_add(x)
         return x
 
-    both_modes(program, setup, variables=[4.0])
+    assert_modes(program, setup, variables=[4.0])
 
 
 def test_s54_values_swap() -> None:
@@ -490,7 +490,7 @@ def test_s54_values_swap() -> None:
         a.assign(b)
         b.assign(before)
 
-    both_modes(
+    assert_modes(
         program,
         lambda: (tj.Variable([1.0, 2.0]), tj.Variable([3.0, 4.0])),
         variables=[[3.0, 4.0], [1.0, 2.0]],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import gc
-import os
 import pickle
 import sys
 import threading
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import needs_fork
 
 import tapejit as tj
 from tapejit.api.cache import LOCKS
@@ -414,11 +413,6 @@ class Scaler:
         return x * 3
 
 
-needs_fork = pytest.mark.skipif(
-    not hasattr(os, "fork"), reason="this system has no fork"
-)
-
-
 @needs_fork
 def test_s57_after_a_fork_traces_and_locks_are_usable() -> None:
     lines = run_python(
@@ -513,15 +507,6 @@ def local() -> Any:
 
 
 # What is kept alive
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """What dies in such a test dies by reference counting."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("without_collector")

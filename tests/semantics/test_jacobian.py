@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tracemalloc
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +11,7 @@ import pytest
 import tapejit as tj
 from tapejit.api import adjoint
 
-
-class Pair(NamedTuple):
-    first: Any
-    second: Any
-
-
-@dataclasses.dataclass
-class Layer:
-    weight: Any
-    bias: Any
+from .test_gradient import Layer, Pair
 
 
 def shapes(x: Any) -> Any:

@@ -32,15 +32,15 @@ def test_no_line_waits_for_tests_that_exist() -> None:
 def test_a_test_in_both_modes_is_known_by_what_it_uses(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         """
-from .both_modes import both_modes
+from .both_modes import assert_modes
 
-PROGRAMS = {"a": lambda: tape_around()}
+PROGRAMS = {"a": lambda: assert_taped()}
 
 def check() -> None:
-    both_modes(program)
+    assert_modes(program)
 
 def test_s01_directly() -> None:
-    both_modes(program)
+    assert_modes(program)
 
 def test_s02_through_a_helper() -> None:
     check()

@@ -6,7 +6,6 @@ of references, or memory would grow until the collector happens to run.
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 import weakref
 from collections.abc import Iterator
@@ -18,16 +17,9 @@ import pytest
 import tapejit as tj
 from tapejit.api import recording
 
+pytestmark = pytest.mark.usefixtures("without_collector")
+
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def without_collector() -> Iterator[None]:
-    """What dies in these tests dies by reference counting."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.fixture

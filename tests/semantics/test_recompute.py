@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,6 @@ import pytest
 import tapejit as tj
 
 KILOBYTE = 1 << 10
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """What dies in a test dies by reference counting."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def chain(x: Any) -> Any:

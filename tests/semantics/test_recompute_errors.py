@@ -9,7 +9,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import both_modes, note_error
+from .both_modes import assert_modes, note_error
 
 
 def setup() -> Any:
@@ -28,7 +28,7 @@ def test_s45_an_error_inside_is_the_users() -> None:
             f(x)
         return tape.gradient(x, x)
 
-    both_modes(program, setup, raises=(KeyError, "inside"))
+    assert_modes(program, setup, raises=(KeyError, "inside"))
 
 
 def test_s45_a_missing_derivative_is_missed_when_it_is_asked_for(
@@ -51,7 +51,7 @@ def test_s45_a_missing_derivative_is_missed_when_it_is_asked_for(
     for op in {node.op for node in tj.function(tj.sort).graph(tj.ones(2)).nodes}:
         if op.differentiable:
             monkeypatch.setattr(op, "vjp", missing)
-    both_modes(program, lambda: tj.asarray([2.0, 1.0]), expected=[2.0, 4.0])
+    assert_modes(program, lambda: tj.asarray([2.0, 1.0]), expected=[2.0, 4.0])
     function = tj.function(tj.recompute_grad(tj.sort))
     x = tj.asarray([2.0, 1.0])
     np.testing.assert_array_equal(function(x), [1.0, 2.0])
@@ -78,7 +78,7 @@ def test_s45_an_error_of_a_grad_fn_inside() -> None:
         note_error(lambda: tape.gradient(y, x))
         return y
 
-    plain = both_modes(program, lambda: tj.asarray(3.0), expected=18.0)
+    plain = assert_modes(program, lambda: tj.asarray(3.0), expected=18.0)
     assert plain.notes == [(KeyError, "'in the gradient'")]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,14 +58,6 @@ def gradient(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def sample() -> Any:
     return tj.asarray(np.full(LENGTH, 0.5, np.float32))
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def peak(call: Callable[[Any], Any], x: Any) -> float:

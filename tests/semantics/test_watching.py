@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tapejit as tj
 
-
-class Pair(NamedTuple):
-    first: Any
-    second: Any
-
-
-@dataclasses.dataclass
-class Layer:
-    weight: Any
-    bias: Any
-
+from .test_gradient import Layer, Pair
 
 # 4: which variables are watched
 

@@ -5,15 +5,17 @@ Start reading at `dropout`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tapejit.api import random
 from tapejit.api.dispatch import alias, weak_scalar
 from tapejit.api.elementwise import multiply, where
 from tapejit.api.nn.precision import float_operand
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops.shapes import broadcast_shapes
+
+if TYPE_CHECKING:
+    from tapejit.api import random
 
 
 def dropout(
@@ -54,6 +56,8 @@ def dropout(
         raise ArgumentError(f"rate is a probability from 0 to 1, got {rate}", op=name)
     if not training or rate == 0:
         return alias(operand)
+    from tapejit.api import random  # 10 ms, which who asks for a relu need not wait
+
     shape = operand.shape if noise_shape is None else noise_shape
     if key is not None:
         is_kept = random.bernoulli(1 - rate, shape, key=key)

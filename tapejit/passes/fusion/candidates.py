@@ -55,11 +55,12 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
 
     `is_laned` says for an elementwise operation whether vectors of its dtypes can.
     """
-    types = [node.type, *[x.type for x in node.inputs]]
-    if not all(isinstance(kind, TensorType) and kind.is_static for kind in types):
+    given = [node.type, *[x.type for x in node.inputs]]
+    types = [x for x in given if isinstance(x, TensorType) and x.is_static]
+    if len(types) < len(given):
         return False
-    shapes = [kind.shape for kind in types]  # type: ignore[union-attr]  # tensors
-    if any(is_complex(kind.dtype) for kind in types):  # type: ignore[union-attr]
+    shapes = [kind.shape for kind in types]
+    if any(is_complex(kind.dtype) for kind in types):
         return False
     if any(0 in shape for shape in shapes):
         return False

@@ -131,6 +131,11 @@ class Step:
         """The axes it is reduced along."""
         return frozenset([axis.root for axis in self.reduced])
 
+    @property
+    def reduction(self) -> str:
+        """How a reduction combines elements: the name of its operation."""
+        return "sum" if self.op is None else self.op.name  # of products
+
     def needed(self) -> Iterator[Step]:
         """The Steps that come before it."""
         yield from self.inputs
