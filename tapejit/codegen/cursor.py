@@ -29,6 +29,8 @@ I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER = ir.PointerType()
 INT64: Final = np.dtype(np.int64)
 ON_STACK: Final = 1 << 15  # bytes; what is larger is in the arena
+STREAM: Final = 32  # bytes that are written past the caches at a time
+STREAMED: Final = 1 << 23  # bytes of an output from which on that is worth it
 MOST_ON_STACK: Final = 1 << 18  # of a kernel in all
 
 
@@ -90,6 +92,7 @@ class Cursor:
         self.vector, self.width = kernel.vector, kernel.width
         self.private: dict[Storage, Any] = {}
         self.on_stack = 0  # bytes
+        self.has_streamed = False  # whether some stores go past the caches
         self.places: dict[Place, Any] = {}  # in the order of the kernel's own table
 
     @contextlib.contextmanager
@@ -263,12 +266,12 @@ class Cursor:
         value = self.builder.load(where, align=dtype.itemsize, typ=kind)
         return lanes.from_memory(self.builder, value, dtype)
 
-    def store_at(self, pointer: Any, at: Any, value: Any, dtype: DType) -> None:
-        """Neighbouring elements to memory."""
+    def store_at(self, pointer: Any, at: Any, value: Any, dtype: DType) -> Any:
+        """Neighbouring elements to memory; the instruction that does it."""
         element = lanes.memory_type(dtype)
         where = self.builder.gep(pointer, [at], source_etype=element)
         plain = lanes.to_memory(self.builder, value, dtype)
-        self.builder.store(plain, where, align=dtype.itemsize)
+        return self.builder.store(plain, where, align=dtype.itemsize)
 
     def place_in(self, memory: Storage) -> Any:
         """The element of this iteration in a Step's memory."""
@@ -308,12 +311,35 @@ class Cursor:
         if stride == 0:
             self.store_at(pointer, at, self.lane(value, 0), memory.dtype)
         elif stride == 1:
-            self.store_at(pointer, at, self.widened(value, width), memory.dtype)
+            value = self.widened(value, width)
+            made = self.store_at(pointer, at, value, memory.dtype)
+            if self.streams(memory, width):
+                self.stream(made)
         else:
             value = self.widened(value, width)
             for lane in range(width):
                 here = self.builder.add(at, number(lane * stride))
                 self.store_at(pointer, here, self.lane(value, lane), memory.dtype)
+
+    def streams(self, memory: Storage, width: int) -> bool:
+        """Whether memory is so large that what is written to it is not kept in caches.
+
+        Every vector has to begin at a multiple of `STREAM`, also the last one, which is
+        done together with some elements before it.
+        """
+        itemsize, vector = memory.dtype.itemsize, self.vector
+        if memory.buffer is None or memory.size * itemsize < STREAMED or not vector:
+            return False
+        others = [x for axis, x in memory.strides.items() if axis is not vector]
+        places = [*others, width, vector.size - width]
+        return all(x * itemsize % STREAM == 0 for x in places)
+
+    def stream(self, store: Any) -> None:
+        """Let a store go past the caches."""
+        store.align = STREAM
+        one = self.function.module.add_metadata([ir.Constant(I32, 1)])
+        store.set_metadata("nontemporal", one)
+        self.has_streamed = True
 
     # Widths
 

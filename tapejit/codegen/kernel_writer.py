@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.codegen.lane_source import in_parentheses, source
-from tapejit.codegen.loops import identity, leaves_of
+from tapejit.codegen.loops import leaves_of
+from tapejit.codegen.reductions import identity
 from tapejit.codegen.source_text import (
     Names,
     attr_text,

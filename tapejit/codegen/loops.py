@@ -18,11 +18,12 @@ Start reading at `emit_kernel`.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from llvmlite import ir
 
 from tapejit.codegen import lanes
@@ -35,36 +36,23 @@ from tapejit.codegen.cursor import (
     number,
 )
 from tapejit.codegen.finite import fail_unless_finite
-from tapejit.codegen.step_values import StepValues
-from tapejit.ir.node import OPS
-from tapejit.passes.fusion.index import Axis, strides_of
+from tapejit.codegen.reductions import Accumulator, Reductions
+from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import (
     Kernel,
     Path,
     Plan,
-    Storage,
-    accumulator,
     bound,
     grain_of,
-    inner_axes,
 )
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
 from tapejit.passes.fusion.steps import Step
-from tapejit.types import DType
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
 UNROLLED: Final = 16  # loops of no more iterations are written out
 MOST_UNROLLED: Final = 24  # Steps that are written out so
 PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
 BLOCK: Final = 64  # iterations whose sum is a number of its own
-COMBINES: Final = {
-    "sum": "add",
-    "prod": "mul",
-    "max": "maximum",
-    "min": "minimum",
-    "all": "bitwise_and",
-    "any": "bitwise_or",
-}
 
 
 def emit_kernel(
@@ -86,68 +74,31 @@ def new_function(module: Any, name: str) -> Any:
     return function
 
 
-def identity(op: str, dtype: DType) -> Any:
-    """The number that changes nothing."""
-    if op in ("sum", "any"):
-        return 0
-    if op in ("prod", "all"):
-        return 1
-    lowest = op == "max"
-    if dtype.kind == "b":
-        return not lowest
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min if lowest else np.iinfo(dtype).max
-    return -math.inf if lowest else math.inf
+@dataclass
+class Copy:
+    """What is an iteration's own, while several go on together."""
+
+    indices: dict[Axis, Any]
+    values: dict[Step, Any]
+    accumulators: dict[Step, Accumulator]
 
 
-class Accumulator:
-    """Where a reduction adds up."""
-
-    def __init__(
-        self,
-        step: Step,
-        dtype: DType,
-        axes: list[Axis],
-        lanes: bool,
-        width: int,
-        tiles: dict[Axis, int],
-    ) -> None:
-        self.step = step
-        self.dtype = dtype
-        self.axes = axes
-        self.lanes = lanes
-        self.width = width
-        self.pointer: Any = None
-        self.block: Any = None  # of the current block, if sums are made in blocks
-        self.is_in_blocks = False
-        self.register: Any = None  # of one element of an array, while it is in use
-        self.vector: Axis | None = None
-        self.full = 1  # lanes of a vector along it
-        sizes = [tiles.get(axis, axis.size) for axis in axes]
-        self.strides = dict(zip(axes, strides_of(sizes), strict=True))
-        self.size = math.prod(sizes)
-        self.tiles = tiles
-
-    @property
-    def op(self) -> str:
-        """The name of the reduction."""
-        return self.step.reduction
-
-
-class KernelEmitter(StepValues):
+class KernelEmitter(Reductions):
     """Emits one kernel; `builder` is where it has got to."""
 
     def __init__(
         self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
     ) -> None:
         super().__init__(function, plan, kernel, layout)
-        self.valid: Any = None  # lanes that are here for the first time
         self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
-        self.accumulators: dict[Step, Accumulator] = {}
+        self.copies: list[Copy] = []  # the iterations that go on together
+        self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
 
     def emit(self) -> None:
         """The whole function."""
         self.block(self.kernel.items, ())
+        if self.has_streamed:  # other threads are to see it as they see other stores
+            self.builder.fence("seq_cst")
         self.builder.ret_void()
 
     # Blocks and loops
@@ -159,12 +110,16 @@ class KernelEmitter(StepValues):
             inside = set(item.steps()) if isinstance(item, Loop) else ()
             for leaf in leaves_of(item):
                 is_ready = leaf.labels <= around and leaf.source not in inside
-                if is_ready and leaf not in self.values:
-                    self.values[leaf] = self.step(leaf)
+                if is_ready:
+                    for _ in self.each_copy():
+                        self.value(leaf)
             if isinstance(item, Loop):
                 self.loop(item, path)
+                if len(path) == 1:
+                    self.read_before.update(leaves_of(item))
             else:
-                self.run(item)
+                for _ in self.each_copy():
+                    self.run(item)
 
     def loop(self, loop: Loop, path: Path) -> None:
         """A loop, with the reductions that begin and end with it."""
@@ -174,27 +129,26 @@ class KernelEmitter(StepValues):
             for step in loop.steps()
             if step.closed and plan.homes[step] == path and loop in plan.paths[step]
         ]
-        made = [self.accumulator(step) for step in closing]
-        saved, before = self.values, (self.vector, self.width)
+        made = [[self.accumulator(step) for step in closing] for _ in self.each_copy()]
+        before = (self.vector, self.width)
         if loop.lanes is not None:
             self.vector, self.width = loop.lanes
         with self.in_registers(loop, path):
             if any(outer.tile and outer.axis is loop.axis for outer in path):
                 self.tile_loop(loop, path)
             else:
-                self.whole_loop(loop, path, made)
+                self.whole_loop(loop, path, [x for row in made for x in row])
         self.vector, self.width = before
-        self.values = saved
-        for x in made:
-            self.finish(x)
+        for _, row in zip(self.each_copy(), made, strict=True):
+            for x in row:
+                self.finish(x)
 
     def iteration(self, loop: Loop, path: Path, at: Any, stride: int) -> None:
         """The body for `stride` iterations from `at` on, a number of Python or LLVM.
 
         The last ones of the axis are done together with some before them.
         """
-        axis, outer = loop.axis, self.values
-        self.values = dict(outer)
+        axis = loop.axis
         base, skip = at, None
         last = axis.size - stride
         if stride > 1 and isinstance(at, int):
@@ -208,14 +162,67 @@ class KernelEmitter(StepValues):
         if loop.tile:
             self.origins[axis] = base
             self.skips[axis] = skip
-        else:
-            self.indices[axis] = base
-        if stride > 1 and not loop.tile:
+            self.body(loop, path)
+            return
+        if stride > 1:
             self.valid = None if skip is None else self.lanes_from(skip, stride)
-        self.block(loop.body, (*path, loop))
-        if stride > 1 and not loop.tile:
+        self.body(loop, path, base)
+        if stride > 1:
             self.valid = None
-        self.values = outer
+
+    def body(self, loop: Loop, path: Path, at: Any = None) -> None:
+        """The body of a loop, at an iteration; its values are forgotten afterwards."""
+        outer = []
+        for _ in self.each_copy():
+            outer.append(self.values)
+            self.values = dict(self.values)
+            if at is not None:
+                self.indices[loop.axis] = at
+        self.block(loop.body, (*path, loop))
+        for _, values in zip(self.each_copy(), outer, strict=True):
+            self.values = values
+
+    def together_at(self, loop: Loop, path: Path, at: Any) -> None:
+        """The body of a loop for several iterations, which go on together."""
+        outer, made = self.copies, []
+        for _ in self.each_copy():
+            for place in range(loop.copies):
+                index = self.builder.add(at, number(place)) if place else at
+                made.append(
+                    Copy(
+                        {**self.indices, loop.axis: index},
+                        dict(self.values),
+                        {x: copy.copy(y) for x, y in self.accumulators.items()},
+                    )
+                )
+        self.copies = made
+        self.apart |= {loop.axis}
+        self.block(loop.body, (*path, loop))
+        self.apart -= {loop.axis}
+        self.copies = outer
+
+    def each_copy(self) -> Iterator[None]:
+        """Go through the iterations that go on together, one after the other."""
+        if not self.copies:
+            yield
+            return
+        for x in self.copies:
+            outside = self.indices, self.values, self.accumulators
+            self.indices, self.values = x.indices, x.values
+            self.accumulators = x.accumulators
+            yield
+            x.values = self.values
+            self.indices, self.values, self.accumulators = outside
+
+    def known(self, step: Step) -> Any:
+        """A value of this iteration that is in a register, or None.
+
+        What does not differ between iterations that go on together is there once.
+        """
+        found = self.values.get(step)
+        if found is None and self.copies and not step.labels & self.apart:
+            found = self.copies[0].values.get(step)
+        return found
 
     def lanes_from(self, skip: Any, width: int) -> Any:
         """The lanes from a number on."""
@@ -228,7 +235,7 @@ class KernelEmitter(StepValues):
         """All iterations of an axis, or those of this task."""
         kernel, axis = self.kernel, loop.axis
         is_vector = axis is self.vector
-        stride = loop.tile or (self.width if is_vector else 1)
+        stride = loop.tile or (self.width if is_vector else loop.copies)
         low, high, count = number(0), number(axis.size), axis.size
         is_cut = not path and kernel.tasks > 1
         if is_cut:
@@ -239,7 +246,10 @@ class KernelEmitter(StepValues):
             high = self.builder.select(is_last, end, number(axis.size))
 
         def body(at: Any) -> None:
-            self.iteration(loop, path, at, stride)
+            if loop.copies > 1:
+                self.together_at(loop, path, number(at) if isinstance(at, int) else at)
+            else:
+                self.iteration(loop, path, at, stride)
 
         trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
         sums = [x for x in made if x.block is not None]
@@ -303,19 +313,13 @@ class KernelEmitter(StepValues):
     def in_registers(self, loop: Loop, path: Path) -> Iterator[None]:
         """Keep what adds up in one place of an array in a register during a loop."""
         around, kept = bound(path), []
-        for step in loop.steps():
-            made = self.accumulators.get(step)
-            if made is None or not made.axes or made.register is not None:
-                continue
-            if set(made.axes) <= around:
-                width = made.full if made.vector in made.axes else made.width
-                kind = lanes.register_type(made.dtype, width)
-                with self.at_entry():
-                    made.register = self.builder.alloca(kind)
-                at = self.place_of(made)
-                value = self.load_at(made.pointer, at, made.dtype, width)
-                self.builder.store(value, made.register)
-                kept.append((made, at, kind))
+        for _ in self.each_copy():
+            for step in loop.steps():
+                made = self.accumulators.get(step)
+                if made is None or not made.axes or made.register is not None:
+                    continue
+                if set(made.axes) <= around:
+                    kept.append((made, *self.into_register(made)))
         yield
         for made, at, kind in kept:
             value = self.builder.load(made.register, typ=kind)
@@ -357,15 +361,12 @@ class KernelEmitter(StepValues):
         axis = loop.axis
         size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
         origin, skip = self.origins[axis], self.skips[axis]
-        inside, outer_values = (*path, loop), self.values
         is_vector = axis is self.vector
 
         def body(at: Any) -> None:
-            self.values = dict(outer_values)
-            self.indices[axis] = self.builder.add(origin, at)
             if is_vector and skip is not None:
                 self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
-            self.block(loop.body, inside)
+            self.body(loop, path, self.builder.add(origin, at))
             self.valid = None
 
         trips = size // self.width
@@ -378,7 +379,6 @@ class KernelEmitter(StepValues):
         else:
             first = number(0) if skip is None else skip
             self.for_range(first, number(size), 1, body)
-        self.values = outer_values
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
@@ -393,176 +393,7 @@ class KernelEmitter(StepValues):
         if memory is not None:
             self.write(memory, value)
 
-    # Reductions
-
-    def accumulator(self, step: Step) -> Accumulator:
-        """Set up before the loop."""
-        plan = self.plan
-        around = bound(plan.homes[step])
-        axes = inner_axes(plan, step)
-        vector, full = plan.lanes[step]
-        if vector in axes:
-            axes.remove(vector)
-            axes.append(vector)
-        has_lanes = vector in step.closed or (vector in around & step.labels)
-        width = full if has_lanes else 1
-        dtype = accumulator(step.dtype)
-        tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
-        made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
-        made.vector, made.full = vector, full
-        self.accumulators[step] = made
-        kind = lanes.register_type(dtype, width)
-        if not axes:
-            with self.at_entry():
-                made.pointer = self.builder.alloca(kind)
-                if made.op == "sum":
-                    made.block = self.builder.alloca(kind)
-            self.builder.store(self.neutral(made), made.pointer)
-            return made
-        made.pointer = self.private_memory(made.size * width, dtype)
-        whole = made.size * width
-        step_width = min(64, 1 << (whole.bit_length() - 1))
-        fill = lanes.constant(dtype, self.neutral_number(made), step_width)
-        last = number(whole - step_width)
-
-        def clear(at: Any) -> None:
-            is_inside = self.builder.icmp_signed("<", at, last)
-            base = self.builder.select(is_inside, at, last)
-            self.store_at(made.pointer, base, fill, dtype)
-
-        self.for_range(number(0), number(whole), step_width, clear)
-        return made
-
-    def neutral_number(self, made: Accumulator) -> Any:
-        return identity(made.op, made.dtype)
-
-    def neutral(self, made: Accumulator) -> Any:
-        return lanes.constant(made.dtype, self.neutral_number(made), made.width)
-
-    def combined(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
-        """Two parts of a reduction as one."""
-        op = OPS[COMBINES[made.op]]
-        dtype = made.dtype
-        return lanes.apply(self.builder, op, {}, [dtype, dtype], dtype, [x, y], width)
-
-    def accumulate(self, step: Step) -> None:
-        """Add the element of this iteration."""
-        made = self.accumulators[step]
-        vector = made.vector
-        is_row = vector in made.axes
-        width = made.full if is_row else made.width
-        values = [
-            self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
-            for x in step.inputs
-        ]
-        pointer, at = made.pointer, None
-        is_array = made.axes and made.register is None
-        if is_array:
-            at = self.place_of(made)
-            before = self.load_at(pointer, at, made.dtype, width)
-        else:
-            if made.register is not None:
-                pointer = made.register
-            elif made.is_in_blocks:
-                pointer = made.block
-            before = self.builder.load(
-                pointer, typ=lanes.register_type(made.dtype, width)
-            )
-        if step.kind == "contract":
-            after = self.multiplied(before, values, made.dtype, width)
-        else:
-            after = self.combined(made, before, values[0], width)
-        is_repeated = self.valid is not None and (vector in step.closed or is_row)
-        if is_repeated:
-            after = self.builder.select(self.valid, after, before)
-        if is_array:
-            self.store_at(pointer, at, after, made.dtype)
-        else:
-            self.builder.store(after, pointer)
-
-    def place_of(self, made: Accumulator) -> Any:
-        """The element of this iteration in an array that adds up."""
-        at = self.offset(made.strides)
-        for axis in made.tiles:
-            if axis in made.strides:
-                start = self.builder.mul(self.origins[axis], number(made.strides[axis]))
-                at = self.builder.sub(at, start)
-        return self.builder.mul(at, number(made.width)) if made.lanes else at
-
-    def finish(self, made: Accumulator) -> None:
-        """The value of a reduction, now that its loop is over."""
-        step = made.step
-        memory = self.plan.storage.get(step)
-        parts = self.kernel.partials.get(step)
-        if not made.axes:
-            total = self.builder.load(
-                made.pointer, typ=lanes.register_type(made.dtype, made.width)
-            )
-            total = self.folded(made, total)
-            if parts is not None:
-                base = self.pointer_to(parts)
-                self.store_at(base, self.task, total, made.dtype)
-                return
-            value = self.converted(total, made.dtype, step.dtype)
-            if self.plan.checks:
-                fail_unless_finite(self, value, step.dtype)
-            self.values[step] = value
-            if memory is not None:
-                self.write(memory, value)
-            return
-        assert memory is not None
-        vector, before = made.vector, (self.vector, self.width)
-        self.vector, self.width = made.vector, made.full
-
-        def nest(axes: list[Axis]) -> None:
-            if not axes:
-                self.finish_element(made, memory, parts)
-                return
-            axis, *rest = axes
-            stride = made.full if axis is vector else 1
-            size = made.tiles.get(axis, axis.size)
-
-            def body(at: Any) -> None:
-                if stride > 1 and size % stride:
-                    most = number(size - stride)
-                    is_inside = self.builder.icmp_signed("<", at, most)
-                    at = self.builder.select(is_inside, at, most)
-                if axis in made.tiles:
-                    at = self.builder.add(at, self.origins[axis])
-                self.indices[axis] = at
-                nest(rest)
-
-            self.for_range(number(0), number(size), stride, body)
-            del self.indices[axis]
-
-        nest(made.axes)
-        self.vector, self.width = before
-
-    def finish_element(
-        self, made: Accumulator, memory: Storage, parts: Storage | None
-    ) -> None:
-        vector = made.vector
-        width = made.full if vector in made.axes else made.width
-        at = self.place_of(made)
-        total = self.folded(made, self.load_at(made.pointer, at, made.dtype, width))
-        if parts is None:
-            value = self.converted(total, made.dtype, made.step.dtype)
-            if self.plan.checks:
-                fail_unless_finite(self, value, made.step.dtype)
-            self.write(memory, value)
-            return
-        place = self.builder.add(
-            self.offset(memory.strides),
-            self.builder.mul(self.task, number(memory.size)),
-        )
-        base = self.pointer_to(parts)
-        if vector in made.axes and memory.strides.get(vector) != 1:
-            stride = memory.strides[vector]
-            for lane in range(width):
-                here = self.builder.add(place, number(lane * stride))
-                self.store_at(base, here, self.lane(total, lane), made.dtype)
-        else:
-            self.store_at(base, place, total, made.dtype)
+    # What tasks leave
 
     def combine(self, step: Step) -> None:
         """The value of a reduction from the parts that the tasks left, in order."""
@@ -589,27 +420,6 @@ class KernelEmitter(StepValues):
             self.store_at(out, at, value, memory.dtype)
 
         self.for_range(number(0), number(memory.size), width, body)
-
-    def folded(self, made: Accumulator, total: Any) -> Any:
-        """The lanes of a reduction along the vector axis as one, as a tree."""
-        if made.vector not in made.step.closed:
-            return total
-        width = made.width
-        while width > 1:
-            width //= 2
-            halves = [
-                self.builder.shuffle_vector(
-                    total,
-                    ir.Constant(total.type, ir.Undefined),
-                    ir.Constant(
-                        ir.VectorType(I32, width),
-                        list(range(first, first + width)),
-                    ),
-                )
-                for first in (0, width)
-            ]
-            total = self.combined(made, halves[0], halves[1], width)
-        return total
 
 
 def known_full(at: Any) -> Any:

@@ -18,6 +18,7 @@ from tapejit.codegen import lanes
 from tapejit.codegen.cursor import (
     I32,
     INT64,
+    POINTER,
     Cursor,
     Layout,
     lane_numbers,
@@ -31,6 +32,8 @@ from tapejit.passes.fusion.schedule import TRANSCENDENTAL, cost, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
+LEAST_FETCHED: Final = 512  # bytes of a row that is worth asking for beforehand
+MOST_FETCHED: Final = 16384  # of one that the nearest cache has room for
 LARGE: Final = 150  # Steps from which on a kernel calls what would be long formulas
 
 
@@ -42,6 +45,7 @@ class StepValues(Cursor):
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.values: dict[Step, Any] = {}
+        self.read_before: set[Step] = set()  # by other loops of the outermost one
         self.is_large = sum(1 for _ in kernel.steps()) > LARGE
 
     def step(self, step: Step) -> Any:
@@ -50,7 +54,7 @@ class StepValues(Cursor):
 
     def value(self, step: Step) -> Any:
         """A value that was computed before, from a register or from memory."""
-        found = self.values.get(step)
+        found = self.known(step)
         if found is None:
             if is_leaf(step) or step.kind == "constant":
                 found = self.step(step)
@@ -58,6 +62,10 @@ class StepValues(Cursor):
                 found = self.read(self.plan.storage[step])
             self.values[step] = found
         return found
+
+    def known(self, step: Step) -> Any:
+        """A value of this iteration that is in a register, or None."""
+        return self.values.get(step)
 
     def _constant(self, step: Step) -> Any:
         return lanes.constant(step.dtype, step.attrs["value"], 1)
@@ -241,6 +249,8 @@ class StepValues(Cursor):
             for x in moving:
                 base = self.builder.add(base, self.lane_number(x, 0))
             base = self.builder.mul(base, number(times)) if times > 1 else base
+            if is_row and step in self.read_before:
+                self.fetch_next(step, pointer, base, total)
             return self.guarded(step, pointer, base, width if is_row else 1, holds)
         places = self.together([self.affine(total), *moving], width)
         place = places[0]
@@ -257,6 +267,29 @@ class StepValues(Cursor):
             fill = lanes.constant(step.dtype, step.fill, width)
             found = self.builder.select(holds, found, fill)
         return found
+
+    def fetch_next(self, step: Step, pointer: Any, base: Any, place: Affine) -> None:
+        """Ask for what the next iteration of the outermost loop will load here.
+
+        A row that is read for the second time is in the cache. Meanwhile the next one
+        can be on its way.
+        """
+        loop = self.kernel.loop
+        if loop is None or loop.axis is self.vector or loop.tile:
+            return
+        row = sum(f for axis, f in place.terms if axis.root is loop.axis)
+        if not LEAST_FETCHED <= row * step.dtype.itemsize <= MOST_FETCHED:
+            return
+        element = lanes.memory_type(step.dtype)
+        at = self.builder.add(base, number(row))
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        name, module = "llvm.prefetch.p0", self.function.module
+        known = module.globals.get(name)
+        if known is None:
+            signature = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
+            known = ir.Function(module, signature, name)
+        read, nearest, data = (ir.Constant(I32, x) for x in (0, 3, 1))
+        self.builder.call(known, [where, read, nearest, data])
 
     def condition(self, ranges: Sequence[Range]) -> Any:
         """Whether all Ranges hold."""

@@ -43,7 +43,7 @@ def fold(graph: Graph, sources: Sources | None = None) -> Graph:
         return graph
     try:
         values = Graph("constants", (), constants).program.run([])
-    except Exception:
+    except Exception:  # of any op
         # One of them fails. It has to do so when it is run, where the user's line is
         # known; which one it is, and what does not need it, is found one by one.
         return rewritten(graph, _folded_alone, sources)
@@ -71,7 +71,7 @@ def _folded_alone(node: Node) -> Node:
         return node
     try:
         (value,) = Graph("constant", (), (node,)).program.run([])
-    except Exception:
+    except Exception:  # it will fail when it is run, where the line is known
         return node
     return _literal(value, node)
 

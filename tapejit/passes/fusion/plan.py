@@ -30,7 +30,7 @@ from tapejit.passes.fusion.kernels import (
 from tapejit.passes.fusion.lower import Lowered
 from tapejit.passes.fusion.schedule import Loop, is_leaf
 from tapejit.passes.fusion.steps import Step
-from tapejit.passes.fusion.vectors import arrange
+from tapejit.passes.fusion.vectors import arrange, join
 
 
 def plan(lowered: Lowered, tree: Sequence[Step | Loop], lanes: int) -> Plan:
@@ -51,6 +51,10 @@ def plan(lowered: Lowered, tree: Sequence[Step | Loop], lanes: int) -> Plan:
             uses.setdefault(used, []).append((step, is_load or step.source is x))
     for step in list(made.paths):
         store(made, step, uses.get(step, []))
+    for kernel in made.kernels:
+        for item in kernel.items:
+            if isinstance(item, Loop):
+                join(made, item.body)
     place_in_arena(made)
     return made
 

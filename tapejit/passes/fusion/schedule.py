@@ -38,10 +38,10 @@ class Loop:
     `tile` is not 0 if it goes through the axis in tiles of that many iterations, which
     loops over the same axis in its body do one by one or all at once. `lanes` is the
     axis along which its body is done as vectors, if that is not the kernel's, with
-    their width.
+    their width. `copies` iterations go through the loops in its body together.
     """
 
-    __slots__ = ("axis", "body", "lanes", "tile")
+    __slots__ = ("axis", "body", "copies", "lanes", "tile")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Loop:
         self.body = body
         self.tile = tile
         self.lanes = lanes
+        self.copies = 1
 
     def __repr__(self) -> str:
         return f"Loop({self.axis}, {self.body})"

@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from tapejit.passes.fusion.index import Axis, strides_of
-from tapejit.passes.fusion.kernels import Kernel, Plan, grain_of, inner_axes
+from tapejit.passes.fusion.kernels import (
+    Kernel,
+    Plan,
+    accumulator,
+    grain_of,
+    inner_axes,
+)
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
 
@@ -24,7 +30,7 @@ def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
     choose_vector(kernel, lanes, plan)
     tile(kernel, lanes)
     block(plan, kernel)
-    choose_tasks(kernel)
+    choose_tasks(plan, kernel)
 
 
 def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
@@ -227,19 +233,90 @@ def keep_apart(kernel: Kernel, loop: Loop) -> None:
         loop.body.insert(0, Loop(axis, [kept]))
 
 
+JOINED: Final = 320  # bytes of sums of products that are made at a time
+
+
+def join(plan: Plan, items: Sequence[Step | Loop], above: Loop | None = None) -> None:
+    """Let rows of products go through their inner loop together: fewer loads for each.
+
+    A number of one operand meets several of the other one, or, where both are vectors,
+    two of each meet.
+    """
+    for outer in items:
+        if not isinstance(outer, Loop):
+            continue
+        for inner in outer.body:
+            if not isinstance(inner, Loop):
+                continue
+            products = [
+                x
+                for x in inner.body
+                if isinstance(x, Step) and is_product(x, inner.axis)
+            ]
+            if len(products) != len(inner.body):
+                continue
+            most = JOINED // sum(held(plan, x) for x in products)
+            are_vectors = all(
+                plan.lanes[x][0] in y.labels for x in products for y in x.inputs
+            )
+            if not are_vectors:
+                outer.copies = copies(plan, outer, products, most)
+            elif above is not None and most >= 4 and len(above.body) == 1:
+                both = [copies(plan, x, products, 2) for x in (outer, above)]
+                outer.copies, above.copies = both
+        join(plan, outer.body, outer)
+
+
+def is_product(step: Step, axis: Axis) -> bool:
+    """Whether this adds up products along an axis."""
+    return step.kind == "contract" and axis in step.closed
+
+
+def held(plan: Plan, step: Step) -> int:
+    """How many bytes of registers a sum takes."""
+    return plan.lanes[step][1] * accumulator(step.dtype).itemsize
+
+
+def copies(plan: Plan, loop: Loop, products: Sequence[Step], most: int) -> int:
+    """How many iterations of a loop go on together; each needs memory of its own."""
+    is_split = loop.tile or loop.lanes or loop.axis is plan.lanes[products[0]][0]
+    if is_split or any(loop.axis not in x.labels for x in products):
+        return 1
+    for step in loop.steps():
+        memory = plan.storage.get(step)
+        is_shared = memory is not None and loop.axis not in memory.strides
+        if is_shared and loop.axis in step.labels:
+            return 1
+    sizes = range(min(most, loop.axis.size), 0, -1)
+    return next(size for size in sizes if loop.axis.size % size == 0)
+
+
 POSITIONS: Final = ("index", "position", "verify", "moved")
 WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
 TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
 
 
-def choose_tasks(kernel: Kernel) -> None:
-    """Into how many parts the outermost loop is cut; always the same, for the bits."""
+SET_UP: Final = 10.0  # instructions for each vector of an array that adds up
+SHARE: Final = 12.0  # how much more than setting up a task does at least
+
+
+def choose_tasks(plan: Plan, kernel: Kernel) -> None:
+    """Into how many parts the outermost loop is cut; always the same, for the bits.
+
+    Each part has its own arrays that add up, to be set up and combined in the end.
+    """
     loop = kernel.loop
     if loop is None:
         return
     grain = grain_of(kernel)
     possible = loop.axis.size // grain
     work = kernel.work / max(kernel.width, 1)
+    sums = sum(
+        math.prod(axis.size for axis in inner_axes(plan, step))
+        for step in loop.steps()
+        if loop.axis in step.closed
+    )
+    least = max(TASK_WORK, SHARE * SET_UP * sums)
     if work >= WORTH_THREADS:
-        kernel.tasks = max(1, min(MAX_TASKS, int(work / TASK_WORK), possible))
+        kernel.tasks = max(1, min(MAX_TASKS, int(work / least), possible))

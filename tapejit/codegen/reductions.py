@@ -1,0 +1,303 @@
+"""Reductions: where they add up, and what becomes of that.
+
+An `Accumulator` is set up before the outermost loop that a reduction goes along and
+read after it. It is a register, or an array if its value has axes inside of that loop;
+an element of an array is in a register while a loop adds to that element only. Its
+lanes are folded as a tree in the end.
+
+Start reading at `Reductions.accumulator`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+
+from tapejit.codegen import lanes
+from tapejit.codegen.cursor import I32, Layout, number
+from tapejit.codegen.finite import fail_unless_finite
+from tapejit.codegen.step_values import StepValues
+from tapejit.ir.node import OPS
+from tapejit.passes.fusion.index import Axis, strides_of
+from tapejit.passes.fusion.kernels import (
+    Kernel,
+    Plan,
+    Storage,
+    accumulator,
+    bound,
+    inner_axes,
+)
+from tapejit.passes.fusion.steps import Step
+from tapejit.types import DType
+
+COMBINES: Final = {
+    "sum": "add",
+    "prod": "mul",
+    "max": "maximum",
+    "min": "minimum",
+    "all": "bitwise_and",
+    "any": "bitwise_or",
+}
+
+
+def identity(op: str, dtype: DType) -> Any:
+    """The number that changes nothing."""
+    if op in ("sum", "any"):
+        return 0
+    if op in ("prod", "all"):
+        return 1
+    lowest = op == "max"
+    if dtype.kind == "b":
+        return not lowest
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if lowest else np.iinfo(dtype).max
+    return -math.inf if lowest else math.inf
+
+
+class Accumulator:
+    """Where a reduction adds up."""
+
+    def __init__(
+        self,
+        step: Step,
+        dtype: DType,
+        axes: list[Axis],
+        lanes: bool,
+        width: int,
+        tiles: dict[Axis, int],
+    ) -> None:
+        self.step = step
+        self.dtype = dtype
+        self.axes = axes
+        self.lanes = lanes
+        self.width = width
+        self.pointer: Any = None
+        self.block: Any = None  # of the current block, if sums are made in blocks
+        self.is_in_blocks = False
+        self.register: Any = None  # of one element of an array, while it is in use
+        self.vector: Axis | None = None
+        self.full = 1  # lanes of a vector along it
+        sizes = [tiles.get(axis, axis.size) for axis in axes]
+        self.strides = dict(zip(axes, strides_of(sizes), strict=True))
+        self.size = math.prod(sizes)
+        self.tiles = tiles
+
+    @property
+    def op(self) -> str:
+        """The name of the reduction."""
+        return self.step.reduction
+
+
+class Reductions(StepValues):
+    """Emits the beginning, the steps and the end of reductions."""
+
+    def __init__(
+        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+    ) -> None:
+        super().__init__(function, plan, kernel, layout)
+        self.valid: Any = None  # lanes that are here for the first time
+        self.accumulators: dict[Step, Accumulator] = {}
+
+    def accumulator(self, step: Step) -> Accumulator:
+        """Set up before the loop."""
+        plan = self.plan
+        around = bound(plan.homes[step])
+        axes = inner_axes(plan, step)
+        vector, full = plan.lanes[step]
+        if vector in axes:
+            axes.remove(vector)
+            axes.append(vector)
+        has_lanes = vector in step.closed or (vector in around & step.labels)
+        width = full if has_lanes else 1
+        dtype = accumulator(step.dtype)
+        tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
+        made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
+        made.vector, made.full = vector, full
+        self.accumulators[step] = made
+        kind = lanes.register_type(dtype, width)
+        if not axes:
+            with self.at_entry():
+                made.pointer = self.builder.alloca(kind)
+                if made.op == "sum":
+                    made.block = self.builder.alloca(kind)
+            self.builder.store(self.neutral(made), made.pointer)
+            return made
+        made.pointer = self.private_memory(made.size * width, dtype)
+        whole = made.size * width
+        step_width = min(64, 1 << (whole.bit_length() - 1))
+        fill = lanes.constant(dtype, self.neutral_number(made), step_width)
+        last = number(whole - step_width)
+
+        def clear(at: Any) -> None:
+            is_inside = self.builder.icmp_signed("<", at, last)
+            base = self.builder.select(is_inside, at, last)
+            self.store_at(made.pointer, base, fill, dtype)
+
+        self.for_range(number(0), number(whole), step_width, clear)
+        return made
+
+    def neutral_number(self, made: Accumulator) -> Any:
+        return identity(made.op, made.dtype)
+
+    def neutral(self, made: Accumulator) -> Any:
+        return lanes.constant(made.dtype, self.neutral_number(made), made.width)
+
+    def combined(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
+        """Two parts of a reduction as one."""
+        op = OPS[COMBINES[made.op]]
+        dtype = made.dtype
+        return lanes.apply(self.builder, op, {}, [dtype, dtype], dtype, [x, y], width)
+
+    def accumulate(self, step: Step) -> None:
+        """Add the element of this iteration."""
+        made = self.accumulators[step]
+        vector = made.vector
+        is_row = vector in made.axes
+        width = made.full if is_row else made.width
+        values = [
+            self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
+            for x in step.inputs
+        ]
+        pointer, at = made.pointer, None
+        is_array = made.axes and made.register is None
+        if is_array:
+            at = self.place_of(made)
+            before = self.load_at(pointer, at, made.dtype, width)
+        else:
+            if made.register is not None:
+                pointer = made.register
+            elif made.is_in_blocks:
+                pointer = made.block
+            before = self.builder.load(
+                pointer, typ=lanes.register_type(made.dtype, width)
+            )
+        if step.kind == "contract":
+            after = self.multiplied(before, values, made.dtype, width)
+        else:
+            after = self.combined(made, before, values[0], width)
+        is_repeated = self.valid is not None and (vector in step.closed or is_row)
+        if is_repeated:
+            after = self.builder.select(self.valid, after, before)
+        if is_array:
+            self.store_at(pointer, at, after, made.dtype)
+        else:
+            self.builder.store(after, pointer)
+
+    def into_register(self, made: Accumulator) -> tuple[Any, Any]:
+        """Take the element of this iteration to a register; where it was, its type."""
+        width = made.full if made.vector in made.axes else made.width
+        kind = lanes.register_type(made.dtype, width)
+        with self.at_entry():
+            made.register = self.builder.alloca(kind)
+        at = self.place_of(made)
+        value = self.load_at(made.pointer, at, made.dtype, width)
+        self.builder.store(value, made.register)
+        return at, kind
+
+    def place_of(self, made: Accumulator) -> Any:
+        """The element of this iteration in an array that adds up."""
+        at = self.offset(made.strides)
+        for axis in made.tiles:
+            if axis in made.strides:
+                start = self.builder.mul(self.origins[axis], number(made.strides[axis]))
+                at = self.builder.sub(at, start)
+        return self.builder.mul(at, number(made.width)) if made.lanes else at
+
+    def finish(self, made: Accumulator) -> None:
+        """The value of a reduction, now that its loop is over."""
+        step = made.step
+        memory = self.plan.storage.get(step)
+        parts = self.kernel.partials.get(step)
+        if not made.axes:
+            total = self.builder.load(
+                made.pointer, typ=lanes.register_type(made.dtype, made.width)
+            )
+            total = self.folded(made, total)
+            if parts is not None:
+                base = self.pointer_to(parts)
+                self.store_at(base, self.task, total, made.dtype)
+                return
+            value = self.converted(total, made.dtype, step.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, step.dtype)
+            self.values[step] = value
+            if memory is not None:
+                self.write(memory, value)
+            return
+        assert memory is not None
+        vector, before = made.vector, (self.vector, self.width)
+        self.vector, self.width = made.vector, made.full
+
+        def nest(axes: list[Axis]) -> None:
+            if not axes:
+                self.finish_element(made, memory, parts)
+                return
+            axis, *rest = axes
+            stride = made.full if axis is vector else 1
+            size = made.tiles.get(axis, axis.size)
+
+            def body(at: Any) -> None:
+                if stride > 1 and size % stride:
+                    most = number(size - stride)
+                    is_inside = self.builder.icmp_signed("<", at, most)
+                    at = self.builder.select(is_inside, at, most)
+                if axis in made.tiles:
+                    at = self.builder.add(at, self.origins[axis])
+                self.indices[axis] = at
+                nest(rest)
+
+            self.for_range(number(0), number(size), stride, body)
+            del self.indices[axis]
+
+        nest(made.axes)
+        self.vector, self.width = before
+
+    def finish_element(
+        self, made: Accumulator, memory: Storage, parts: Storage | None
+    ) -> None:
+        vector = made.vector
+        width = made.full if vector in made.axes else made.width
+        at = self.place_of(made)
+        total = self.folded(made, self.load_at(made.pointer, at, made.dtype, width))
+        if parts is None:
+            value = self.converted(total, made.dtype, made.step.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, made.step.dtype)
+            self.write(memory, value)
+            return
+        place = self.builder.add(
+            self.offset(memory.strides),
+            self.builder.mul(self.task, number(memory.size)),
+        )
+        base = self.pointer_to(parts)
+        if vector in made.axes and memory.strides.get(vector) != 1:
+            stride = memory.strides[vector]
+            for lane in range(width):
+                here = self.builder.add(place, number(lane * stride))
+                self.store_at(base, here, self.lane(total, lane), made.dtype)
+        else:
+            self.store_at(base, place, total, made.dtype)
+
+    def folded(self, made: Accumulator, total: Any) -> Any:
+        """The lanes of a reduction along the vector axis as one, as a tree."""
+        if made.vector not in made.step.closed:
+            return total
+        width = made.width
+        while width > 1:
+            width //= 2
+            halves = [
+                self.builder.shuffle_vector(
+                    total,
+                    ir.Constant(total.type, ir.Undefined),
+                    ir.Constant(
+                        ir.VectorType(I32, width),
+                        list(range(first, first + width)),
+                    ),
+                )
+                for first in (0, width)
+            ]
+            total = self.combined(made, halves[0], halves[1], width)
+        return total
