@@ -327,7 +327,7 @@ class FunctionTrace(Trace):
             attrs = {name: bind_dims(x, sizes) for name, x in attrs.items()}
         try:
             return node.op.eval(*[self.values[x] for x in node.inputs], **attrs)
-        except Exception as error:
+        except Exception as error:  # of any op; raised again, explained
             raise described_node(error, node, self._sources()) from None
 
     def _sources(self) -> dict[Node, Made | None]:
@@ -344,6 +344,7 @@ class FunctionTrace(Trace):
             return self.answers[node, kind]
         question = self._question(node, kind)
         if question is None:
+            self.known = ()  # the next of them answered this question, as a guard
             return self.needs_value(x, f"{kind}()").reshape(())[()]
         if len(self.guards) < len(self.known):
             answer = self.known[len(self.guards)]
@@ -376,11 +377,14 @@ class FunctionTrace(Trace):
         return int(found)
 
     def _question(self, node: Node, kind: str) -> Node | None:
-        """The bool or int64 that decides, None if no such number does."""
+        """The bool or int64 that decides, None if no such number does.
+
+        The lowest int64 does not: NaN and all that is too large are cast to it.
+        """
         wanted = np.dtype(bool if kind == "bool" else np.int64)
         if kind != "bool" and node.dtype.kind not in "bi":
             value = np.asarray(self.value_of(node)).item()
-            if not -(2.0**63) <= value < 2.0**63:
+            if not -(2.0**63) < value < 2.0**63:
                 return None
         if node.shape:
             node = OPS["reshape"](node, shape=())
@@ -526,7 +530,7 @@ def run_traced(
     """Run `body` in a trace and gather its Graph."""
     try:
         structure, outputs, unread = _run_body(trace, body)
-    except BaseException:
+    except BaseException:  # an interrupt too must release what it holds
         try:
             trace.perform_effects()
         finally:

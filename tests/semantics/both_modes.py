@@ -122,7 +122,7 @@ def note_error(action: Callable[[], Any]) -> None:
     """Do what must raise, and note the class and text of the error."""
     try:
         action()
-    except Exception as error:
+    except Exception as error:  # every class is part of what is compared
         note((type(error), str(error)))
     else:
         raise AssertionError("this raises nothing")
@@ -242,13 +242,7 @@ class Runner:
     def decorated(self, setup: Setup, plain: Outcome) -> None:
         self._twice("decorated", self.function, arguments(setup), plain)
         for call in ("new arguments", "new arguments again"):
-            args = arguments(setup)
-            state = self.find(*args)
-            before = values_of(state)
-            traces = self.function.trace_count
-            got = run(self.function, args, state)
-            again = self.function.trace_count == traces
-            self.compare(f"decorated, {call}", got, plain, before, again=again)
+            args = self._once_more(f"decorated, {call}", setup, plain)
         if self.traces is not None and plain.error is None:
             # Another variable in the place of the first is traced once more, to learn
             # whether the body reaches it in another way too.
@@ -262,7 +256,10 @@ class Runner:
 
     def another(self, setup: Setup, name: str) -> None:
         """One more call of the decorated function, on other values."""
-        plain = self.plain(setup)
+        self._once_more(name, setup, self.plain(setup))
+
+    def _once_more(self, name: str, setup: Setup, plain: Outcome) -> Any:
+        """Compare a call of the decorated function on new arguments, and give them."""
         args = arguments(setup)
         state = self.find(*args)
         before = values_of(state)
@@ -270,6 +267,7 @@ class Runner:
         got = run(self.function, args, state)
         again = self.function.trace_count == traces
         self.compare(name, got, plain, before, again=again)
+        return args
 
     def captured(self, setup: Setup, plain: Outcome) -> None:
         args = arguments(setup)

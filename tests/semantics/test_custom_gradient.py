@@ -120,7 +120,7 @@ def test_s41_anything_but_a_pair_is_refused(returned: Any) -> None:
 
 def test_s41_something_that_is_no_function() -> None:
     with pytest.raises(TypeError, match="takes a function, got int"):
-        tj.custom_gradient(3)  # type: ignore[arg-type]
+        tj.custom_gradient(3)  # type: ignore[arg-type]  # what is tested
 
 
 def test_s41_structures_as_arguments(mode: Any) -> None:

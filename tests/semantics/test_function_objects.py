@@ -405,7 +405,7 @@ def test_s49_instances_that_are_equal_keep_their_own_traces() -> None:
         def __eq__(self, other: object) -> bool:
             return True
 
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None  # type: ignore[assignment]  # what is tested
 
     a, b = Same(2.0), Same(3.0)
     np.testing.assert_array_equal(a.apply(X), [3.0, 5.0])

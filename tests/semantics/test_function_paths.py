@@ -156,6 +156,35 @@ def test_s58_an_int_of_a_float_is_cut_as_python_cuts_it() -> None:
     assert_same(lambda x: int(x) + x * 0, 2.7, -2.7, 0.3, -0.3, 2.1, most=3)
 
 
+def test_s58_an_int_that_is_none_does_not_answer_the_next_question() -> None:
+    def body(x: Any, y: Any) -> Any:
+        try:
+            n = int(x) % 7
+        except (ValueError, OverflowError):
+            n = 0
+        if y > 0:
+            raise KeyError("y is positive")
+        return y - n
+
+    for x in (np.nan, np.inf, 1e30):
+        f = tj.function(body)
+        assert float(f(tj.asarray(2.0), tj.asarray(-1.0))) == -3.0
+        args = tj.asarray(x), tj.asarray(-1.0)
+        with pytest.warns(UserWarning, match=r"needs a value .*int\(\)"):
+            assert float(f(*args)) == float(body(*args))
+
+
+@pytest.mark.filterwarnings("ignore:.*needs a value:UserWarning")
+def test_s58_a_path_for_the_lowest_integer_is_not_taken_by_what_is_none() -> None:
+    def body(x: Any) -> Any:
+        try:
+            return x * 0 + int(x) % 7
+        except (ValueError, OverflowError):
+            return tj.zeros(())
+
+    assert_same(body, -(2.0**63), np.nan, 1e30, -np.inf)
+
+
 def test_s58_match() -> None:
     def body(n: Any, x: Any) -> Any:
         match int(n):

@@ -508,7 +508,7 @@ def test_s47_objects_without_equality_are_keyed_by_identity() -> None:
 )
 def test_s47_an_unhashable_argument_is_named(call: Any, name: str) -> None:
     class Bad:
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None  # type: ignore[assignment]  # what is tested
 
     f, runs = counted(scaled)
     for bad in (Bad(), {1, 2}, bytearray(b"a")):

@@ -186,22 +186,14 @@ def test_s05_an_integer_or_bool_warns_once_and_has_no_gradient(
 # 6: watching late, and in the middle
 
 
-def test_s06_a_late_watch_counts_from_there_on() -> None:
-    x = tj.asarray(3.0)
+@pytest.mark.parametrize("is_variable", [False, True], ids=["tensor", "variable"])
+def test_s06_a_late_watch_counts_from_there_on(is_variable: bool) -> None:
+    x = tj.Variable(3.0, trainable=False) if is_variable else tj.asarray(3.0)
     with tj.GradientTape() as tape:
         y = x * x
         tape.watch(x)
         z = y * x
     assert float(tape.gradient(z, x)) == 9.0
-
-
-def test_s06_a_late_watch_of_a_variable_counts_from_there_on() -> None:
-    v = tj.Variable(3.0, trainable=False)
-    with tj.GradientTape() as tape:
-        y = v * v
-        tape.watch(v)
-        z = y * v
-    assert float(tape.gradient(z, v)) == 9.0
 
 
 def test_s06_a_watched_intermediate_is_a_leaf() -> None:
