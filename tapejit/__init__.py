@@ -496,33 +496,64 @@ _MODULES = {
     "testing": "tapejit.testing",
 }
 
-# So are the modules of functions that a training step seldom needs.
-_FUNCTIONS = (
-    "tapejit.api.function",
-    "tapejit.runtime.threads",
-    "tapejit.api.functional",
-    "tapejit.api.accumulator",
-    "tapejit.api.arrangement",
-    "tapejit.api.clipping",
-    "tapejit.api.closeness",
-    "tapejit.api.contraction",
-    "tapejit.api.counting",
-    "tapejit.api.custom_gradient",
-    "tapejit.api.eager_mode",
-    "tapejit.api.effects",
-    "tapejit.api.exponentials",
-    "tapejit.api.float_bits",
-    "tapejit.api.recompute",
-    "tapejit.api.scans",
-    "tapejit.api.selection",
-    "tapejit.api.sequences",
-    "tapejit.api.sorting",
-    "tapejit.api.standard",
-    "tapejit.api.statistics",
-    "tapejit.api.trigonometry",
-    "tapejit.kits.checkpoint",
-    "tapejit.kits.fit",
-)
+# So are the modules of functions that a training step seldom needs, each with its
+# names, so that asking for one loads no other.
+_FUNCTIONS = {
+    "tapejit.api.function": "Function function",
+    "tapejit.runtime.threads": "get_num_threads set_num_threads",
+    "tapejit.api.functional": "grad hessian hvp jacobian jvp value_and_grad vjp vmap",
+    "tapejit.api.accumulator": "ForwardAccumulator",
+    "tapejit.api.arrangement": (
+        "append array_split atleast_1d atleast_2d atleast_3d broadcast_arrays "
+        "broadcast_shapes column_stack dsplit dstack hsplit hstack meshgrid moveaxis "
+        "ravel repeat roll rot90 split swapaxes tile unstack vsplit vstack"
+    ),
+    "tapejit.api.clipping": (
+        "clip_by_global_norm clip_by_norm clip_by_value global_norm"
+    ),
+    "tapejit.api.closeness": "allclose array_equal isclose",
+    "tapejit.api.contraction": (
+        "cross einsum inner matvec outer tensordot trace vdot vecdot vecmat"
+    ),
+    "tapejit.api.counting": "bincount digitize histogram",
+    "tapejit.api.custom_gradient": "custom_gradient grad_pass_through",
+    "tapejit.api.eager_mode": "functions_run_eagerly run_functions_eagerly",
+    "tapejit.api.effects": "print",
+    "tapejit.api.exponentials": (
+        "cbrt exp2 log2 log10 logaddexp logaddexp2 reciprocal rsqrt xlogy"
+    ),
+    "tapejit.api.float_bits": (
+        "copysign divmod fmod frexp heaviside ldexp modf nan_to_num nextafter signbit"
+    ),
+    "tapejit.api.recompute": "recompute_grad",
+    "tapejit.api.scans": "cumulative_prod cumulative_sum logcumsumexp",
+    "tapejit.api.selection": (
+        "compress delete diag diagflat diagonal insert one_hot put_along_axis select "
+        "take_along_axis tril triu"
+    ),
+    "tapejit.api.sequences": "convolve correlate diff ediff1d interp kron trapezoid",
+    "tapejit.api.sorting": (
+        "argpartition argsort argwhere isin nonzero partition searchsorted sort top_k "
+        "unique_all unique_counts unique_inverse unique_values"
+    ),
+    "tapejit.api.standard": (
+        "__array_api_version__ __array_namespace_info__ can_cast finfo iinfo isdtype "
+        "result_type"
+    ),
+    "tapejit.api.statistics": (
+        "average count_nonzero median nanmax nanmean nanmin nansum percentile ptp "
+        "quantile std var"
+    ),
+    "tapejit.api.trigonometry": (
+        "acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh "
+        "tan"
+    ),
+    "tapejit.kits.checkpoint": "load save",
+    "tapejit.kits.fit": "History fit",
+}
+_MODULE_OF = {
+    name: path for path, names in _FUNCTIONS.items() for name in names.split()
+}
 
 if _TYPE_CHECKING:
     from tapejit import debug as debug
@@ -570,14 +601,16 @@ def __getattr__(name: str) -> _Any:
         from tapejit.types import dtype_named
 
         return dtype_named("bfloat16")
-    if name in __all__:
-        for path in _FUNCTIONS:
-            found = _import_module(path)
-            if name in found.__all__:
-                globals().update({each: getattr(found, each) for each in found.__all__})
-                return globals()[name]
+    if name in _MODULE_OF:
+        found = _import_module(_MODULE_OF[name])
+        globals().update({each: getattr(found, each) for each in found.__all__})
+        return globals()[name]
     from tapejit.api.foreign_names import hint
 
     suggestion = hint(name)
     tail = f"; {suggestion}" if suggestion else ""
     raise AttributeError(f"tapejit has no attribute {name!r}{tail}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -160,6 +160,10 @@ _WHEN = _Choice({name: name for name in ("now", "background")})
 _POOLS = _Choice({name: name for name in ("own", "tbb", "omp", "serial")})
 
 
+# Called when settings may have changed, where they have: what is kept by a setting is
+# then kept by its new value. Whoever keeps something adds a function.
+ON_CHANGE: list[Callable[[], None]] = []
+
 # Not empty once any snapshot has asked for checked numerics: until then each operation
 # is spared the look at its settings, which would cost it a tenth.
 NUMERICS: list[bool] = []
@@ -248,6 +252,14 @@ class Config:
         _POOLS,
         "where the threads come from: our own, TBB's or OpenMP's through Numba; the "
         "next one if it is missing; read when the first threads are needed",
+    )
+    kept_memory: int = _setting(
+        256,
+        "TAPEJIT_KEPT_MEMORY",
+        _Amount(0),
+        "megabytes of memory that large results leave to later ones, which is faster "
+        "than new memory; the process keeps it until a lower value, or 0 for none, is "
+        "set",
     )
     cache: bool = _setting(
         True, "TAPEJIT_CACHE", _SWITCH, "keep native code on disk for later processes"
@@ -382,6 +394,7 @@ class Settings(_Readable):
         _check_names(changes)
         with _process_lock:  # two updates at once must both count
             _process = dataclasses.replace(_process, **changes)
+        _tell_change()
 
     def override(self, **changes: Any) -> AbstractContextManager[Config]:
         """Change settings inside a `with` block.
@@ -426,9 +439,16 @@ def _overriding(changes: Mapping[str, Any]) -> Iterator[Config]:
     override = _make_override(changes)
     token = _context.set(override)
     try:
+        _tell_change()
         yield override.merged
     finally:
         _context.reset(token)
+        _tell_change()
+
+
+def _tell_change() -> None:
+    for react in ON_CHANGE:
+        react()
 
 
 def _names() -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 import tapejit as tj
 from tapejit.types import is_differentiable
@@ -110,3 +111,13 @@ def stacked(x: Array, rng: np.random.Generator) -> Array:
     flat = x.reshape(-1)
     rows = [x, *(flat[rng.permutation(flat.size)].reshape(x.shape) for _ in range(2))]
     return np.stack(rows)
+
+
+def assert_refused(
+    call: Callable[[], Any], message: str, *kinds: type[Exception]
+) -> None:
+    """It raises an error of ours, of one of these kinds, that begins with `message`."""
+    with pytest.raises(kinds) as caught:
+        call()
+    assert isinstance(caught.value, tj.TapejitError)
+    assert str(caught.value).startswith(message)

@@ -9,6 +9,7 @@ not concerned: they run as users run them.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import tapejit as tj
 from tapejit import ops
 from tapejit.config import config
 
@@ -58,3 +60,23 @@ def performed_by_numpy() -> Iterator[None]:
 def _performed_by_numpy_again() -> None:
     """Whatever the test before has left behind."""
     config.update(native=False)
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """What dies in such a test dies by reference counting."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.fixture
+def same_default_generator() -> Iterator[None]:
+    """The default generator of random numbers is left as it was found."""
+    generator = tj.random.default_generator()
+    before = generator.state
+    yield
+    generator.state = before

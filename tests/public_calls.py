@@ -26,6 +26,7 @@ M = rng.uniform(0.2, 0.8, (3, 4)).astype(np.float32)
 N = rng.uniform(0.2, 0.8, (3, 4)).astype(np.float32)
 SIGNED = rng.uniform(-2, 2, (3, 4)).astype(np.float32)
 CUBE = rng.uniform(-2, 2, (2, 3, 4)).astype(np.float32)
+IMAGES = CUBE[..., None]
 LARGE = M + 1
 SQUARE = rng.normal(size=(3, 3)).astype(np.float32) + 3 * np.eye(3, dtype=np.float32)
 SPD = (SQUARE @ SQUARE.T).astype(np.float32)
@@ -243,6 +244,30 @@ each("nn.hinge nn.squared_hinge", call(SIGNED, np.sign(N - 0.5)))
 each("nn.sparse_softmax_cross_entropy", call(SIGNED, LABELS))
 each("nn.embedding", call(M, np.int32([0, 2, 0])))
 each("nn.one_hot", call(LABELS, 4))
+each(
+    "nn.conv1d",
+    call(CUBE, IMAGES[0]),
+    call(CUBE, IMAGES[0, :2], strides=2, padding="VALID", dilations=2),
+    call(CUBE, IMAGES[0, :, :2].repeat(2, axis=-1), groups=2, data_format="NWC"),
+)
+each(
+    "nn.conv2d",
+    call(IMAGES, CUBE[:, :, None]),
+    call(IMAGES, CUBE[:, :2, None, :1], 2, [(0, 1), 1]),
+    call(IMAGES, IMAGES[:, :, :3], data_format="NCHW", dilations=2),
+)
+each(
+    "nn.conv2d_transpose",
+    call(IMAGES, CUBE[:, :, :, None]),
+    call(IMAGES, CUBE[:, :2, :1, None], 2, "VALID"),
+    call(IMAGES, CUBE[:, :2, None, :3], (1, 2), [(0, 1), 0], data_format="NCHW"),
+)
+each(
+    "nn.max_pool nn.avg_pool",
+    call(CUBE, 2),
+    call(CUBE, 2, 1, "SAME"),
+    call(IMAGES, (3, 2), (1, 2), padding=((1, 1), (0, 1))),
+)
 each("nn.dropout", call(M, 0.3), call(M, training=False))
 
 each(

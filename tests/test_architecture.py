@@ -10,8 +10,6 @@ import ast
 import importlib
 import inspect
 import json
-import os
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -20,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import ROOT, run_interpreter
 
 import tapejit
 from tapejit import numpy_adapter, ops
 from tapejit.errors import ArgumentError
 from tapejit.ir import OPS, Op, register
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tapejit"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = ("tapejit", "tests", "examples", "benchmarks")  # in docs, layout is meant
@@ -187,21 +185,9 @@ def test_a_module_of_no_layer_is_refused() -> None:
 def modules_loaded_by(statement: str) -> set[str]:
     """The top-level modules of a fresh interpreter after one statement."""
     code = f"import sys\n{statement}\nimport json\nprint(json.dumps(list(sys.modules)))"
-    out = run_python("-c", code)
+    out = run_interpreter("-c", code)
     assert out.returncode == 0, out.stderr
     return {name.split(".")[0] for name in json.loads(out.stdout)}
-
-
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
-        timeout=300,
-    )
 
 
 def test_importing_tapejit_loads_numpy_and_nothing_else() -> None:
@@ -508,7 +494,7 @@ def test_without_numpys_private_parts_the_public_switch_takes_over(part: str) ->
         "    print(float(y), tape.gradient(y, x).numpy().tolist())\n"
         "    assert np.geterr()['divide'] == 'raise'\n"
     )
-    out = run_python("-W", "error", "-c", code)
+    out = run_interpreter("-W", "error", "-c", code)
     assert out.returncode == 0, out.stderr
     assert out.stdout.split("\n")[0] == "-inf [inf, 1.0]"
 
@@ -517,7 +503,7 @@ def test_without_numpys_private_parts_the_public_switch_takes_over(part: str) ->
 
 
 def assert_clean(*command: str) -> None:
-    out = run_python("-m", *command)
+    out = run_interpreter("-m", *command, timeout=300)
     assert out.returncode == 0, out.stdout + out.stderr
 
 

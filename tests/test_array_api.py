@@ -42,7 +42,7 @@ KEYWORDS = (
 )
 
 
-def check_signature(function: Callable[..., Any], standard: inspect.Signature) -> None:
+def assert_signature(function: Callable[..., Any], standard: inspect.Signature) -> None:
     """Every call that the standard allows is one that the function allows.
 
     A parameter that the standard gives by position only may have any name.
@@ -84,7 +84,7 @@ def test_every_name_of_the_standard_is_there() -> None:
 
 @pytest.mark.parametrize("name", [name for name in SIGNATURES if name not in MISSING])
 def test_the_parameters_are_the_standards(name: str) -> None:
-    check_signature(attrgetter(name)(tj), SIGNATURES[name])
+    assert_signature(attrgetter(name)(tj), SIGNATURES[name])
 
 
 @pytest.mark.parametrize("name", METHOD_SIGNATURES)
@@ -107,7 +107,9 @@ def test_the_array_object_has_the_standards_attributes(name: str) -> None:
 
 @pytest.mark.parametrize("name", INFO_SIGNATURES)
 def test_the_description_has_the_standards_methods(name: str) -> None:
-    check_signature(getattr(tj.__array_namespace_info__(), name), INFO_SIGNATURES[name])
+    assert_signature(
+        getattr(tj.__array_namespace_info__(), name), INFO_SIGNATURES[name]
+    )
 
 
 def test_constants() -> None:

@@ -26,7 +26,7 @@ from benchmarks.report import Result, document, goals_table, table
 from benchmarks.run import interpreter
 from benchmarks.worker import Session
 
-SMALL = {"rosenbrock", "hessian", "call_overhead", "gmm", "digits_mlp", "mlp"}
+SMALL = {"rosenbrock", "hessian", "call_overhead", "gmm", "mlp_gradients"}
 IN_PROCESS = [
     case
     for cases in select(["native"]).values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import SUM, Truth, assert_agrees
+from elsewhere import run_interpreter
 from llvmlite import ir
 
 from tapejit.codegen import blas as codegen
@@ -446,7 +446,7 @@ def test_finding_it_loads_nothing() -> None:
     )
     if sys.platform != "linux":
         pytest.skip("the list of loaded libraries is read as Linux writes it")
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    out = run_interpreter("-c", code)
     assert out.returncode == 0, out.stderr
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elsewhere import run_interpreter
 
 import tapejit
 from tapejit.__main__ import CACHE_COMMANDS, main
@@ -16,7 +16,6 @@ from tapejit.config import Config, config
 from tapejit.runtime import information, store_folder
 from tapejit.runtime.store import Store
 
-ROOT = Path(__file__).resolve().parent.parent
 KEYS = [f"{number:064x}" for number in range(3)]
 
 
@@ -32,16 +31,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     store_folder._warned.clear()
     with config.override(cache=True, cache_dir=str(folder), cache_size=64):
         yield folder
-
-
-def run_python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), **environ},
-        timeout=120,
-    )
 
 
 def test_ls_is_a_table_with_the_last_used_first(
@@ -149,7 +138,7 @@ def test_help_tells_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_runs_as_a_module(folder: Path) -> None:
     setting = {"TAPEJIT_CACHE_DIR": str(folder)}
     (folder / f"{KEYS[2]}.object").write_bytes(b"damage")
-    out = run_python("-W", "error", "-m", "tapejit", "cache", "verify", **setting)
+    out = run_interpreter("-W", "error", "-m", "tapejit", "cache", "verify", **setting)
     assert (out.returncode, out.stderr) == (1, "")
     assert out.stdout.endswith("2 entries in order, 1 damaged\n")
 
@@ -182,7 +171,7 @@ def test_info_imports_no_compiler_but_llvm() -> None:
         "main(['info'])\n"
         "print(sorted({'numba', 'scipy', 'ml_dtypes'} & set(sys.modules)))\n"
     )
-    out = run_python("-c", code, TAPEJIT_CACHE="0")
+    out = run_interpreter("-c", code, TAPEJIT_CACHE="0")
     assert out.stdout.splitlines()[-1] == "[]", out.stderr
 
 

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from elsewhere import needs_fork, run_interpreter
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "tests" / "programs" / "cache_stress.py"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@needs_fork
 def test_kills_damage_and_races_give_no_wrong_answer_and_no_crash(full: bool) -> None:
     rounds = 500 if full else 25
-    out = subprocess.run(
-        [sys.executable, "-W", "error", str(PROGRAM), f"--rounds={rounds}"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=1800,
-    )
+    arguments = ("-W", "error", str(PROGRAM), f"--rounds={rounds}")
+    out = run_interpreter(*arguments, timeout=1800)
     assert out.returncode == 0, out.stderr
     told = json.loads(out.stdout)
     assert (told["rounds"], told["failed"]) == (rounds, 0)

@@ -6,9 +6,6 @@ that calls a function runs in all three ways.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -16,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import run_interpreter
 
 import tapejit as tj
 from tapejit.runtime import checked
@@ -301,11 +299,6 @@ def test_the_environment_sets_it_for_the_process(native: str) -> None:
         "TAPEJIT_NATIVE": native,
         "TAPEJIT_CACHE": "0",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_interpreter("-c", textwrap.dedent(program), **settings)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["fine"] * 4 + ["log"] * 2

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from elsewhere import load_module
 
 import tapejit as tj
 
@@ -42,12 +43,7 @@ NAMESPACES = [
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(DOCS / "reference.py")
 
 
 @pytest.fixture

@@ -6,11 +6,7 @@ Each example has a short form, which is run as a program. All but the quickstart
 from __future__ import annotations
 
 import functools
-import importlib.util
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import load_module, run_interpreter
 
 import tapejit as tj
 
@@ -44,13 +41,7 @@ EXPECTED_ACCURACY = 0.94
 
 def load(name: str) -> ModuleType:
     """An example as a module; its main part does not run."""
-    path = ROOT / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(ROOT / "examples" / f"{name}.py")
 
 
 @functools.cache
@@ -226,20 +217,18 @@ def test_every_example_has_a_short_form() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(SHORT_FORMS)
 
 
-@pytest.mark.parametrize("name", SHORT_FORMS)
-def test_an_example_runs_as_a_program(name: str) -> None:
+def assert_runs(name: str, **environment: str) -> None:
+    """The short form of an example runs as a program and begins as expected."""
     arguments, beginning = SHORT_FORMS[name]
-    out = subprocess.run(
-        [sys.executable, "-W", "error", f"examples/{name}", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=300,
-        check=False,
-    )
+    command = ("-W", "error", f"examples/{name}", *arguments)
+    out = run_interpreter(*command, timeout=300, **environment)
     assert out.returncode == 0, out.stderr
     assert out.stdout.startswith(beginning)
+
+
+@pytest.mark.parametrize("name", SHORT_FORMS)
+def test_an_example_runs_as_a_program(name: str) -> None:
+    assert_runs(name)
 
 
 # The commands of the README

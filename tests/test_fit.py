@@ -25,7 +25,9 @@ from tapejit.kits.fit import scalars
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(step: Any, data: Any, epochs: int = 1, callbacks: Any = (), **options: Any):  # type: ignore[no-untyped-def]
+def run(
+    step: Any, data: Any, epochs: int = 1, callbacks: Any = (), **options: Any
+) -> Any:
     return tj.fit(step, data, epochs, callbacks, verbose=0, **options)
 
 

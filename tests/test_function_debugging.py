@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elsewhere import run_interpreter
+from source_lines import line_of
 
 import tapejit as tj
 
 Capture = pytest.CaptureFixture[str]
 
-ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).name
 X = tj.asarray([1.0, 2.0, 3.0])
-
-
-def line_of(function: Callable[..., Any], text: str) -> int:
-    """The line of this file on which the body of `function` says `text`."""
-    code = function.python_function.__code__  # type: ignore[attr-defined]
-    lines = Path(__file__).read_text().splitlines()
-    start = code.co_firstlineno
-    return next(at for at in range(start, start + 40) if text in lines[at - 1])
 
 
 # config.debug
@@ -100,15 +91,9 @@ def test_nothing_is_reported_by_default(capsys: Capture) -> None:
 
 
 def run_program(program: str, *, given: str = "", **environment: str) -> Any:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        input=given,
-        env=os.environ | {"PYTHONPATH": str(ROOT), **environment},
-        timeout=60,
-        check=True,
-    )
+    done = run_interpreter("-c", program, given=given, **environment)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 PROGRAM = """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import in_threads
 from open_sizes import (
     LINE,
     ROWS,
@@ -415,22 +415,13 @@ def test_prints_show_actual_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_threads_with_other_sizes_share_a_trace() -> None:
     function = for_any_size(inner_gradient)
-    failed: list[BaseException] = []
 
-    def work(size: int) -> None:
-        try:
-            for seed in range(10):
-                x = sample(size, 3, seed=seed)
-                assert_same(function(x), inner_gradient(x), exact=False)
-        except BaseException as error:
-            failed.append(error)
+    def work(at: int) -> None:
+        for seed in range(10):
+            x = sample(at + 2, 3, seed=seed)
+            assert_same(function(x), inner_gradient(x), exact=False)
 
-    threads = [threading.Thread(target=work, args=(size,)) for size in range(2, 9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    in_threads(7, work)
     assert function.trace_count == 1
 
 

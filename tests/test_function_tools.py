@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from op_cases import CASES
+from source_lines import line_of
 
 import tapejit as tj
 from tapejit.agreement import EXACT, ROUNDED
@@ -21,14 +22,6 @@ Capture = pytest.CaptureFixture[str]
 
 FILE = Path(__file__).name
 X = tj.asarray([1.0, 2.0, 3.0])
-
-
-def line_of(function: Callable[..., Any], text: str) -> int:
-    """The line of this file on which the body of `function` says `text`."""
-    code = function.python_function.__code__  # type: ignore[attr-defined]
-    lines = Path(__file__).read_text().splitlines()
-    start = code.co_firstlineno
-    return next(at for at in range(start, start + 40) if text in lines[at - 1])
 
 
 # fn.graph

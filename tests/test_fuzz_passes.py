@@ -45,7 +45,9 @@ from tapejit.types import TensorType, is_differentiable
 # Batching
 
 
-def check_batching(case: Case, graph: Graph, arrays: Arrays, size: int) -> None:
+def assert_batched_is_a_loop(
+    case: Case, graph: Graph, arrays: Arrays, size: int
+) -> None:
     """A batched run of `graph` equals a run per row."""
     rng = case.rng
     flags = [bool(rng.random() < 0.6) for _ in graph.inputs]
@@ -76,7 +78,7 @@ def test_a_batched_graph_is_a_loop_over_rows(full: bool) -> None:
     @for_all(st.tuples(cases(DOUBLES), st.sampled_from([3, 1, 2, 0])), full, 50)
     def holds(given: tuple[Case, int]) -> None:
         case, size = given
-        check_batching(case, case.graph, case.arrays, size)
+        assert_batched_is_a_loop(case, case.graph, case.arrays, size)
 
 
 def test_a_batched_graph_of_many_dtypes_is_a_loop_over_rows(full: bool) -> None:
@@ -90,7 +92,7 @@ def test_a_batched_graph_of_many_dtypes_is_a_loop_over_rows(full: bool) -> None:
 
     @for_all(cases(style).filter(is_wide), full, examples=15)
     def holds(case: Case) -> None:
-        check_batching(case, case.graph, case.arrays, 2)
+        assert_batched_is_a_loop(case, case.graph, case.arrays, 2)
 
 
 def test_a_batched_adjoint_is_a_loop_over_rows(full: bool) -> None:
@@ -100,7 +102,7 @@ def test_a_batched_adjoint_is_a_loop_over_rows(full: bool) -> None:
     def holds(case: Case) -> None:
         adjoint, _, targets = gradient_graph(case.graph)
         cotangents = random_like(case.rng, targets, case)
-        check_batching(case, adjoint, [*case.arrays, *cotangents], 2)
+        assert_batched_is_a_loop(case, adjoint, [*case.arrays, *cotangents], 2)
 
 
 def test_a_graph_with_nothing_batched_stays_as_it_is(full: bool) -> None:
@@ -137,7 +139,7 @@ def depends_on_nothing(nodes: Sequence[Node]) -> set[Node]:
     return constant & set(nodes)
 
 
-def check_partition(case: Case) -> None:
+def assert_parts_make_the_whole(case: Case) -> None:
     graph = case.graph
     joint, _, targets = gradient_graph(graph)
     counts = {"inputs": len(graph.inputs), "outputs": len(graph.outputs)}
@@ -168,13 +170,13 @@ def test_the_two_halves_of_a_partition_make_the_whole(full: bool) -> None:
 
     @for_all(cases(style), full, examples=50)
     def holds(case: Case) -> None:
-        check_partition(case)
+        assert_parts_make_the_whole(case)
 
 
 def test_they_do_so_with_symbolic_sizes(full: bool) -> None:
     @for_all(cases(Style(has_dims=True)), full, examples=40)
     def holds(case: Case) -> None:
-        check_partition(case)
+        assert_parts_make_the_whole(case)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_they_do_so_with_symbolic_sizes(full: bool) -> None:
 def test_the_backward_part_can_find_its_sizes(compute: Callable[[Node], Node]) -> None:
     x = param("x", TensorType.parse("f64[n]"))
     graph = Graph("sizes", (x,), (compute(x),))
-    check_partition(case_of(graph, 3))
+    assert_parts_make_the_whole(case_of(graph, 3))
 
 
 def test_what_is_cheap_is_computed_again() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from elsewhere import load_module
 
 import tapejit as tj
 from tapejit.ir import OPS
@@ -19,13 +19,9 @@ SCRIPT = Path(__file__).resolve().parent.parent / "docs" / "generate.py"
 @pytest.fixture(scope="module")
 def generate(full: bool) -> ModuleType:
     """The program; without the measured page, of which `test_vecmath.py` has rows."""
-    spec = importlib.util.spec_from_file_location("generate", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     before = list(sys.path)
     try:
-        spec.loader.exec_module(module)
+        module = load_module(SCRIPT)
     finally:
         sys.path[:] = before
     if not full:

@@ -673,7 +673,8 @@ def test_graphs_that_are_well_formed(build: Callable[[], Graph]) -> None:
 def test_a_graph_need_not_look_behind_its_inputs() -> None:
     x = given_param("x")
     kept = x * x
-    check_graph(Graph("adjoint", (kept,), (kept + kept,)))
+    graph = Graph("adjoint", (kept,), (kept + kept,))
+    assert check_graph(graph) is graph
 
 
 def test_an_effect_may_have_results_of_its_own(emit: Op) -> None:

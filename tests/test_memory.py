@@ -19,24 +19,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chains import chain, chain_gradient, expected_chain_gradient
 
 import tapejit as tj
 from tapejit.api import recording
 from tapejit.api.recording import TRIE
 
+pytestmark = pytest.mark.usefixtures("without_collector")
+
 MEGABYTE = 1 << 20
 ELEMENTS = MEGABYTE // 8
-
-
-@pytest.fixture(autouse=True)
-def no_collector() -> Iterator[None]:
-    """Nothing here may need the collector of cycles."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def megabyte(value: float = 0.5) -> tj.Tensor:
@@ -475,27 +467,6 @@ def test_inside_stop_recording_nothing_is_kept() -> None:
 
 
 # The trie
-
-
-def chain(x: Any, length: int) -> Any:
-    for _ in range(length):
-        x = tj.sin(x)
-    return tj.sum(x)
-
-
-def chain_gradient(length: int, at: float) -> float:
-    x = tj.Variable([at], dtype="float64")
-    with tj.GradientTape() as tape:
-        y = chain(x, length)
-    return float(tape.gradient(y, x)[0])
-
-
-def expected_chain_gradient(length: int, at: float) -> float:
-    slope = 1.0
-    for _ in range(length):
-        slope *= np.cos(at)
-        at = np.sin(at)
-    return slope
 
 
 def test_the_trie_starts_anew_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from agreement import TRANSCENDENTAL, assert_agrees
 
 import tapejit as tj
 from tapejit.types import dtype_named
+
+pytestmark = pytest.mark.usefixtures("same_default_generator")
 
 nn = tj.nn
 Array = np.ndarray[Any, Any]
@@ -247,15 +249,6 @@ def test_operands_of_every_kind(name: str) -> None:
 
 
 # Dropout
-
-
-@pytest.fixture(autouse=True)
-def default_state() -> Iterator[None]:
-    """The default generator is left as it was found."""
-    generator = tj.random.default_generator()
-    before = generator.state
-    yield
-    generator.state = before
 
 
 def test_dropout_drops_at_its_rate_and_keeps_the_mean() -> None:

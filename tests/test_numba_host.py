@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+from elsewhere import run_interpreter
 from llvmlite import ir
 
 from tapejit import config
@@ -247,9 +246,7 @@ def test_llvm_alone_does_not_load_numba() -> None:
         "assert library.function('one', ctypes.c_int64)() == 1\n"
         "assert 'numba' not in sys.modules\n"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    out = run_interpreter("-c", code)
     assert out.returncode == 0, out.stderr
 
 

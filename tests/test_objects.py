@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from elsewhere import run_interpreter
 
 from tapejit.codegen.host import F32, F64, aligned, loop_module
 from tapejit.codegen.objects import (
@@ -21,7 +18,6 @@ from tapejit.codegen.objects import (
     symbols_of,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
 ONE = "define i64 @one() { ret i64 1 }"
 CALLS_NOBODY = """
 declare void @nobody_has_this()
@@ -146,11 +142,5 @@ def test_loading_needs_neither_numba_nor_scipy() -> None:
         "load_object(made.code, made.header)\n"
         "print(sorted({'numba', 'scipy'} & set(sys.modules)))\n"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=120,
-    )
+    out = run_interpreter("-c", code)
     assert (out.stdout.strip(), out.stderr) == ("[]", "")

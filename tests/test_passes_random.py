@@ -41,7 +41,7 @@ def bits(arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[Any, ...]]:
     return [(x.dtype, x.shape, np.ascontiguousarray(x).tobytes()) for x in arrays]
 
 
-def check_optimised(graph: Graph, arrays: Arrays) -> None:
+def assert_optimised_alike(graph: Graph, arrays: Arrays) -> None:
     sources: Sources = {}
     fewer = check_graph(optimise(graph, sources=sources))
     assert optimise(fewer) is fewer
@@ -56,7 +56,7 @@ def check_optimised(graph: Graph, arrays: Arrays) -> None:
 def test_an_optimised_graph_computes_the_same_bits(full: bool) -> None:
     @for_all(cases(ANYTHING), full, examples=80)
     def holds(case: Case) -> None:
-        check_optimised(case.graph, case.arrays)
+        assert_optimised_alike(case.graph, case.arrays)
 
 
 def test_so_does_an_optimised_adjoint(full: bool) -> None:
@@ -64,7 +64,7 @@ def test_so_does_an_optimised_adjoint(full: bool) -> None:
     def holds(case: Case) -> None:
         adjoint, _, targets = gradient_graph(case.graph)
         seeds = random_like(case.rng, targets, case)
-        check_optimised(adjoint, [*case.arrays, *seeds])
+        assert_optimised_alike(adjoint, [*case.arrays, *seeds])
 
 
 def test_so_do_the_parts_of_a_partition(full: bool) -> None:
@@ -76,7 +76,7 @@ def test_so_do_the_parts_of_a_partition(full: bool) -> None:
         joint, _, targets = gradient_graph(graph)
         counts = {"inputs": len(graph.inputs), "outputs": len(graph.outputs)}
         forward, backward = partition(joint, **counts)
-        check_optimised(forward, case.arrays)
+        assert_optimised_alike(forward, case.arrays)
         residuals = interpret(forward, *case.arrays)[len(graph.outputs) :]
         seeds = random_like(case.rng, targets, case)
         fewer = check_graph(optimise(backward))

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chains import chain, chain_gradient, expected_chain_gradient
+from elsewhere import in_threads, needs_fork
 
 import tapejit as tj
 from tapejit.api import recording
@@ -27,27 +29,6 @@ def gradient_of(x: tj.Variable) -> Any:
     with tj.GradientTape() as tape:
         y = tj.sum(tj.tanh(x) * x)
     return tape.gradient(y, x)
-
-
-def chain(x: Any, length: int) -> Any:
-    for _ in range(length):
-        x = tj.sin(x)
-    return tj.sum(x)
-
-
-def chain_gradient(length: int, at: float) -> float:
-    x = tj.Variable([at], dtype="float64")
-    with tj.GradientTape() as tape:
-        y = chain(x, length)
-    return float(tape.gradient(y, x)[0])
-
-
-def expected_chain_gradient(length: int, at: float) -> float:
-    slope = 1.0
-    for _ in range(length):
-        slope *= np.cos(at)
-        at = np.sin(at)
-    return slope
 
 
 # Pickle, copy and fork
@@ -157,9 +138,6 @@ def in_child(program: Callable[[], bool]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-
-
 @needs_fork
 def test_a_forked_child_goes_on_with_variables_caches_and_open_tapes() -> None:
     x = tj.Variable([1.0, 2.0])
@@ -232,27 +210,6 @@ def eager_switching() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-def in_threads(count: int, program: Callable[[int], None]) -> None:
-    """Run `program(i)` in threads that start together; the first error is raised."""
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(count)
-
-    def run(at: int) -> None:
-        try:
-            barrier.wait(60)
-            program(at)
-        except BaseException as error:  # raised below, in the thread of the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def test_threads_with_their_own_tapes_get_their_own_gradients(

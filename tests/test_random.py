@@ -14,17 +14,20 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import needs_fork
 
 import tapejit as tj
 from tapejit import ops
 from tapejit.dims import Dim
 from tapejit.ops import philox
 from tapejit.types import dtype_named
+
+pytestmark = pytest.mark.usefixtures("same_default_generator")
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 
@@ -45,15 +48,6 @@ DRAWS: dict[str, tuple[Draw, int]] = {
     "no number": (lambda g: g.uniform((3, 0)), 0),
 }
 every_draw = pytest.mark.parametrize("draw", [d for d, _ in DRAWS.values()], ids=DRAWS)
-
-
-@pytest.fixture(autouse=True)
-def default_state() -> Iterator[None]:
-    """The default generator is left as it was found."""
-    generator = tj.random.default_generator()
-    before = generator.state
-    yield
-    generator.state = before
 
 
 def place(generator: Generator) -> list[int]:
@@ -223,7 +217,7 @@ def in_child(run: Callable[[], bytes]) -> bytes:
     return answer
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@needs_fork
 def test_a_forked_child_goes_on_from_the_same_place() -> None:
     generator = tj.random.default_generator()
     generator.uniform(3)
@@ -231,7 +225,7 @@ def test_a_forked_child_goes_on_from_the_same_place() -> None:
     assert answer == generator.normal(3).numpy().tobytes()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@needs_fork
 def test_a_fork_while_another_thread_draws_leaves_the_child_able_to_draw() -> None:
     generator, is_held, is_done = Generator(5), threading.Event(), threading.Event()
 

@@ -10,14 +10,11 @@ Start reading at `CALLS`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy
+from elsewhere import run_interpreter
 
 VERSION = tuple(map(int, scipy.__version__.split(".")[:2]))
 pytestmark = pytest.mark.skipif(
@@ -112,13 +109,7 @@ for call in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, object]]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(CALLS)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).resolve().parent.parent,
-        env={**os.environ, "SCIPY_ARRAY_API": "1"},
-    )
+    done = run_interpreter("-c", PROGRAM, json.dumps(CALLS), SCIPY_ARRAY_API="1")
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return {line["call"]: line for line in lines}

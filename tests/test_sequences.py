@@ -11,6 +11,7 @@ from composed import (
     Composed,
     assert_derivatives,
     assert_mapped_is_a_loop,
+    assert_refused,
     assert_same,
     assert_values_are_numpys,
 )
@@ -318,10 +319,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("message", "call"), REFUSED.items(), ids=REFUSED)
 def test_what_is_refused_names_the_function(message: str, call: Any) -> None:
-    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
-        call(tj.asarray(V))
-    assert isinstance(caught.value, tj.TapejitError)
-    assert str(caught.value).startswith(message)
+    assert_refused(
+        lambda: call(tj.asarray(V)), message, ValueError, TypeError, IndexError
+    )
 
 
 def test_no_warning_escapes() -> None:

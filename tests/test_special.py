@@ -6,8 +6,6 @@ modes of differentiation; here the functions are called as users call them.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.special
 from agreement import SUM, TRANSCENDENTAL, Truth, assert_agrees
+from elsewhere import run_interpreter
 from special_golden import GOLDEN
 
 import tapejit as tj
@@ -62,7 +61,8 @@ ELEMENTWISE = pytest.mark.parametrize(
 
 
 def function(name: str) -> Callable[..., Any]:
-    return getattr(tj.special, name)  # type: ignore[no-any-return]
+    found: Callable[..., Any] = getattr(tj.special, name)
+    return found
 
 
 def test_every_function_has_a_point() -> None:
@@ -383,5 +383,5 @@ def test_scipy_is_imported_by_those_who_need_it() -> None:
         "tj.special.erfc(1.0)\n"
         "assert 'scipy.special' in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_interpreter("-c", code)
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elsewhere import run_interpreter
 
 from tapejit.config import Config, config
 from tapejit.runtime import store_key
@@ -169,13 +170,7 @@ def test_the_start_of_a_process_is_before_its_imports() -> None:
         "from tapejit.runtime.store_key import process_start\n"
         "print(process_start() - first)\n"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=120,
-    )
+    out = run_interpreter("-c", code)
     assert float(out.stdout) < 0.02, out.stderr
 
 

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from elsewhere import needs_fork
 from stored import (
     CODE,
     HEADER,
@@ -56,7 +57,7 @@ for number in range(8):
         os.read(signal_in, 1)  # returns when the parent closes its end: all at once
         try:
             write(number)
-        except BaseException as error:
+        except BaseException as error:  # told by the exit code; a child ends here
             print(number, repr(error), file=sys.stderr, flush=True)
             os._exit(1)
         os._exit(0)
@@ -66,7 +67,7 @@ print([os.waitpid(child, 0)[1] for child in children])
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@needs_fork
 @pytest.mark.parametrize("keys", ["same", "different"])
 def test_eight_writers_at_once_leave_whole_entries(store: Store, keys: str) -> None:
     out = finish(start(WRITERS, store.directory, keys))
@@ -109,7 +110,7 @@ def test_a_writer_interrupted_leaves_nothing(
     assert leftovers(store) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@needs_fork
 def test_a_child_uses_the_store_of_its_parent(store: Store) -> None:
     store.put(KEY, HEADER, CODE)
     with warnings.catch_warnings():

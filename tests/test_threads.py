@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import needs_fork
 from llvmlite import ir
 
 import tapejit as tj
@@ -388,7 +389,7 @@ print(right)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@needs_fork
 @pytest.mark.parametrize("name", pool.POOLS)
 def test_a_child_of_fork_runs_every_task(name: str) -> None:
     code = "BUSY = False" + FORK
@@ -396,7 +397,7 @@ def test_a_child_of_fork_runs_every_task(name: str) -> None:
     assert in_fresh_process(code, **environ) == "True"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@needs_fork
 def test_a_fork_beside_a_running_region_leaves_the_child_a_free_pool() -> None:
     code = "BUSY = True" + FORK
     assert in_fresh_process(code, TAPEJIT_NUM_THREADS="3") == "True"

@@ -20,6 +20,7 @@ from vecmath_accuracy import (
     Case,
     any_bits,
     compiled,
+    error_in_ulps,
     inside,
     measured,
     points,
@@ -104,6 +105,25 @@ def test_the_normal_distribution_keeps_its_precision_far_to_the_left(
         truth = precise_truth(CASES[name], [arguments])
         got = compiled(name, dtype, 4)(arguments)
         assert_agrees(CASES[name].op_class, got, truth, where=name)
+
+
+# name -> exponents of the binades that hold its largest errors in single precision
+WORST = {"ndtr": (-1, 3), "erfc": (1, 2), "erf": (-4, -2), "tanh": (-1,),
+         "sigmoid": (1, 2), "exp": (1, 5), "log": (-1, 0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_no_float_of_the_worst_binades_is_off_by_2_ulp(name: str, full: bool) -> None:
+    """All of them with --full, else every 31st: short formulas have little to spare."""
+    function = compiled(name, "float32", 8)
+    for exponent in WORST[name]:
+        start, end = (
+            np.float32(2.0**e).view(np.int32) for e in (exponent, exponent + 1)
+        )
+        x = np.arange(start, end, 1 if full else 31, dtype=np.int32).view(np.float32)
+        for signed in (x,) if name == "log" else (x, -x):
+            truth = truth_in(np.float64, CASES[name], [signed])
+            assert error_in_ulps(function(signed), truth).max() < 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

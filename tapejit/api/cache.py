@@ -216,7 +216,7 @@ class Entry:
             return None
         try:
             return self.add_trace(function, cache, call, known, place)
-        except BaseException:
+        except BaseException:  # an interrupt too ends the trace
             if place is not None:  # a body that raises is no way through it
                 self.opened[short_location(place)] -= 1
             raise

@@ -94,7 +94,7 @@ def _graphs(rule: PythonRule, arguments: Sequence[Node], trace: Trace) -> Graphs
             outputs = [trace.node_of(g) for g in gradients if g is not None]
         if state is not None:
             _refuse_writes(rule, held, state.written())
-    except Exception as error:
+    except Exception as error:  # the rule is the user's; raised where it is needed
         return _failing(name, rule, seeds, note_error(error))
     finally:
         if state is not None:

@@ -78,7 +78,7 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
     token = silence()
     try:
         out = op.eval(*values, **attrs)
-    except Exception as error:
+    except Exception as error:  # NumPy's own too; raised again, explained
         raise explained(error, op, inputs, attrs) from None
     finally:
         restore(token)
@@ -160,7 +160,7 @@ def binary(op: Op, x: Operand, y: Operand) -> Tensor:
     token = silence()
     try:
         out = op.eval(left, right)
-    except Exception as error:
+    except Exception as error:  # NumPy's own too; raised again, explained
         raise explained(error, op, (x, y), NO_ATTRS) from None
     finally:
         restore(token)
@@ -191,7 +191,7 @@ def unary(op: Op, x: Operand, to_float: bool = False) -> Tensor:
     token = silence()
     try:
         out = op.eval(x._value)
-    except Exception as error:
+    except Exception as error:  # NumPy's own too; raised again, explained
         raise explained(error, op, (x,), NO_ATTRS) from None
     finally:
         restore(token)
@@ -210,7 +210,7 @@ def unary(op: Op, x: Operand, to_float: bool = False) -> Tensor:
 
 def apply_many(op: Op, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
     """Perform an op with several results."""
-    return apply(op, *inputs, **attrs)  # type: ignore[return-value]
+    return apply(op, *inputs, **attrs)  # type: ignore[return-value]  # for such an op
 
 
 MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)

@@ -305,7 +305,7 @@ class Function(Inspected[P], Generic[P, R]):
                 found, spec = tree.flatten(result)
                 own = {id(x) for x in given}
                 return tree.unflatten(spec, [self._result(x, own) for x in found])
-        except BaseException:
+        except BaseException:  # an interrupt too changes nothing
             if state is not None:
                 state.put_back(written)
             raise
@@ -342,7 +342,7 @@ class Function(Inspected[P], Generic[P, R]):
                     stack.enter_context(lock)
                 try:
                     return self.run_inside(args, kwargs)
-                except BaseException:
+                except BaseException:  # an interrupt too changes nothing
                     for variable, before in journal.values():
                         variable._tensor = before
                     journal.clear()

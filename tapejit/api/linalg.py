@@ -14,7 +14,7 @@ Start reading at `solve`; factorisations are in `factorisations.py`, norms in
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,7 +129,7 @@ def solve_triangular(
     return _solved(a, b, lambda right: apply(ops.solve_triangular, a, right, **attrs))
 
 
-def _solved(a: Tensor, b: Tensor, solve_columns: Any) -> Tensor:
+def _solved(a: Tensor, b: Tensor, solve_columns: Callable[[Tensor], Tensor]) -> Tensor:
     """Solve for columns; a vector is one, and comes back as a vector."""
     if not b.ndim:
         raise ShapeError(
@@ -137,7 +137,7 @@ def _solved(a: Tensor, b: Tensor, solve_columns: Any) -> Tensor:
             help="for one equation write b / a",
         )
     if b.ndim > 1:
-        return solve_columns(b)  # type: ignore[no-any-return]
+        return solve_columns(b)
     out = solve_columns(reshape(b, (*b.shape, 1)))
     return reshape(out, out.shape[:-1])
 

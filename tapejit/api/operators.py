@@ -490,15 +490,15 @@ class Operators:
 
     def assign(self, value: Any) -> Tensor:
         """Write a part of a variable: `v[1:].assign(x)`."""
-        return variable.assign_part(self, value, "assign")  # type: ignore[arg-type]
+        return variable.assign_part(self, value, "assign")  # type: ignore[arg-type]  # a Tensor: variables have their own
 
     def assign_add(self, value: Any) -> Tensor:
         """Add to a part of a variable: `v[1:].assign_add(x)`."""
-        return variable.assign_part(self, value, "assign_add", np.add.at)  # type: ignore[arg-type]
+        return variable.assign_part(self, value, "assign_add", np.add.at)  # type: ignore[arg-type]  # as above
 
     def assign_sub(self, value: Any) -> Tensor:
         """Subtract from a part of a variable: `v[1:].assign_sub(x)`."""
-        return variable.assign_part(self, value, "assign_sub", np.subtract.at)  # type: ignore[arg-type]
+        return variable.assign_part(self, value, "assign_sub", np.subtract.at)  # type: ignore[arg-type]  # as above
 
     # Protocols
 

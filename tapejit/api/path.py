@@ -246,7 +246,7 @@ class Path:
         values = [variable._tensor._value for variable in variables]
         try:
             executable.run([*arrays, *values, *self._captured_values])
-        except Exception as error:
+        except Exception as error:  # of any op; raised again, explained
             raise self._explained(error, guards, executable, leaves) from None
 
     def run(self, arrays: list[Any], leaves: Sequence[Any], foreign: list[Any]) -> Any:
@@ -259,7 +259,7 @@ class Path:
             written = self._written
         else:
             variables = [
-                leaves[b.position] if b.variable is None else b.variable  # type: ignore[index]
+                leaves[b.position] if b.position is not None else b.variable
                 for b in self.bindings
             ]
             written = in_order([variables[at] for at in self._writes])
@@ -292,7 +292,7 @@ class Path:
             found: Any = MISS if entry is None else entry(*leaves)
             if found is MISS:
                 found = executable.run(values)
-        except Exception as error:
+        except Exception as error:  # of any op; raised again, explained
             raise self._explained(error, self.graph, executable, leaves) from None
         if foreign and self._may_share():
             self._separate(found, foreign)
@@ -464,7 +464,7 @@ class Path:
             warn_tracked(assigned)
         try:
             found = executable.run([x._value for x in tensors])
-        except Exception as error:
+        except Exception as error:  # of any op; raised again, explained
             explained = self._explained(error, graph, executable, leaves)
             if isinstance(explained, WrongPath):
                 for recording, state, count in marks:  # another path reads its own

@@ -454,7 +454,7 @@ class GradientTape:
         self._before_running()
         try:
             found = adjoint.run_calling(self._recording, build, run)
-        except BaseException:
+        except BaseException:  # an interrupt too leaves the tape as it was
             if was_recording and not self._is_recording:
                 self._start()
             raise

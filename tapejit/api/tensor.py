@@ -59,12 +59,12 @@ class Tensor(Operators):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""
-        return self._value.shape  # type: ignore[no-any-return]
+        return self._value.shape  # type: ignore[no-any-return]  # an array's, a Node's
 
     @property
     def dtype(self) -> DType:
         """The NumPy dtype."""
-        return self._value.dtype  # type: ignore[no-any-return]
+        return self._value.dtype  # type: ignore[no-any-return]  # an array's, a Node's
 
     @property
     def _type(self) -> TensorType:

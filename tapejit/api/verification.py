@@ -96,7 +96,7 @@ def _observed(run: Callable[[], Any]) -> Run:
     token = JOURNAL.set(journal)
     try:
         found.leaves, found.structure = tree.flatten(run())
-    except Exception as error:
+    except Exception as error:  # the body's; what it raises is compared as well
         found.error = error
     finally:
         JOURNAL.reset(token)

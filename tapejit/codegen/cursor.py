@@ -75,13 +75,18 @@ class Cursor:
     """Emits at one place; `builder` is where."""
 
     def __init__(
-        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+        self,
+        function: Any,
+        plan: Plan,
+        kernel: Kernel,
+        layout: Layout,
+        places: dict[Place, int] | None = None,
     ) -> None:
         self.plan = plan
         self.kernel = kernel
         self.layout = layout
         self.function = function
-        self.table, self.task = function.args
+        self.table, self.task = function.args[:2]
         self.entry = function.append_basic_block("entry")
         self.builder: Any = ir.IRBuilder(self.entry)
         start = function.append_basic_block("start")
@@ -93,7 +98,14 @@ class Cursor:
         self.private: dict[Storage, Any] = {}
         self.on_stack = 0  # bytes
         self.has_streamed = False  # whether some stores go past the caches
-        self.places: dict[Place, Any] = {}  # in the order of the kernel's own table
+        # Entries of the kernel's own table; its functions have the same one.
+        self.places: dict[Place, int] = {} if places is None else places
+        self.pointers: dict[Place, Any] = {}
+
+    @property
+    def own(self) -> list[Any]:
+        """The functions of the kernel that no other kernel uses."""
+        return [self.function]
 
     @contextlib.contextmanager
     def at_entry(self) -> Iterator[None]:
@@ -212,12 +224,12 @@ class Cursor:
 
         What a kernel does not say itself, several can have in common.
         """
-        found = self.places.get(place)
+        found = self.pointers.get(place)
         if found is None:
+            at = number(self.places.setdefault(place, len(self.places)))
             with self.at_entry():
-                at = number(len(self.places))
                 where = self.builder.gep(self.table, [at], source_etype=POINTER)
-                found = self.places[place] = self.builder.load(where, typ=POINTER)
+                found = self.pointers[place] = self.builder.load(where, typ=POINTER)
         return found
 
     def buffer(self, buffer: Buffer) -> Any:

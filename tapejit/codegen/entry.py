@@ -55,6 +55,7 @@ _SIGNATURES: Final[dict[Services, tuple[Any, tuple[Any, ...]]]] = {
     Services.PyContextVar_Get: (I32, (POINTER, POINTER, POINTER)),
     Services.PyDict_GetItem: (POINTER, (POINTER, POINTER)),
     Services.PyObject_CallNoArgs: (POINTER, (POINTER,)),
+    Services.PyObject_CallOneArg: (POINTER, (POINTER, POINTER)),
     Services.PyType_GenericAlloc: (POINTER, (POINTER, I64)),
     Services.PyEval_SaveThread: (POINTER, ()),
     Services.PyEval_RestoreThread: (ir.VoidType(), (POINTER,)),
@@ -98,6 +99,7 @@ class _Emitter:
         self.leave = function.append_basic_block("leave")
         self.result = self.b.alloca(POINTER)
         self.found = self.b.alloca(POINTER)
+        self.place = self.b.alloca(POINTER)
         self.frame_found = self.b.alloca(POINTER)
         self.number = self.b.alloca(I64)
         self.record = self.load(self.owner, HEADER)
@@ -255,19 +257,41 @@ class _Emitter:
                     array = self.new_array(descr, ndim, shape, _NULL, 0)
                     b.store(array, self.found)
                 with large:
-                    bytes_ = self.service(Services.byte_descr, POINTER)
-                    one = ir.Constant(I32, 1)
-                    room = self.new_array(bytes_, one, padded, _NULL, 0)
-                    start = self.load(room, self.service(Services.array_data))
-                    end = b.add(self.as_word(start), _word(ALIGNMENT - 1))
-                    aligned = b.and_(end, _word(-ALIGNMENT))
-                    place = b.inttoptr(aligned, POINTER)
+                    size = self.word(row, Output.lent, POINTER)
+                    with b.if_else(self.is_null(size)) as (new, lent):
+                        with new:
+                            self.find_new_room(padded)
+                        with lent:
+                            self.find_lent_room(size)
+                    room = b.load(self.found, typ=POINTER)
+                    place = b.load(self.place, typ=POINTER)
                     array = self.new_array(descr, ndim, shape, place, CARRAY, room)
                     b.store(array, self.found)
             array = b.load(self.found, typ=POINTER)
             b.store(array, self.at(self.results, at))
             data = self.load(array, self.service(Services.array_data))
             b.store(data, self.at(self.table, self.word(row, Output.place)))
+
+    def find_new_room(self, padded: Any) -> None:
+        """An array of bytes as the room for an output, which starts inside of it."""
+        b = self.b
+        bytes_ = self.service(Services.byte_descr, POINTER)
+        room = self.new_array(bytes_, ir.Constant(I32, 1), padded, _NULL, 0)
+        start = self.load(room, self.service(Services.array_data))
+        end = b.add(self.as_word(start), _word(ALIGNMENT - 1))
+        aligned = b.and_(end, _word(-ALIGNMENT))
+        b.store(room, self.found)
+        b.store(b.inttoptr(aligned, POINTER), self.place)
+
+    def find_lent_room(self, size: Any) -> None:
+        """A Loan as the room for an output; its memory was probably used before."""
+        b = self.b
+        lend = self.service(Services.lend, POINTER)
+        loan = self.call(Services.PyObject_CallOneArg, lend, size)
+        self.go_if(self.is_null(loan), self.failed)
+        block = self.load(loan, self.service(Services.loan_block))
+        b.store(loan, self.found)
+        b.store(self.load(block, self.service(Services.array_data)), self.place)
 
     def new_array(
         self,
@@ -278,7 +302,7 @@ class _Emitter:
         flags: int,
         base: Any = None,
     ) -> Any:
-        """An ndarray; `base` is the array that owns `data`, which it takes over."""
+        """An ndarray; `base` is the object that owns `data`, which it takes over."""
         b = self.b
         self.call(Services.Py_IncRef, descr)  # the next call takes a reference
         array = self.call(

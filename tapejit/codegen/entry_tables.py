@@ -40,7 +40,8 @@ class Services(Words):
     """What the code needs of the process.
 
     Functions are called by their C names, `array_*` and `descr_*` are offsets of
-    fields, `tensor_*` and `kept` are offsets of slots.
+    fields, `tensor_*`, `loan_block` and `kept` are offsets of slots; `lend` is the
+    Python function that gives a Loan for a size.
     """
 
     Py_IncRef = auto()
@@ -48,6 +49,7 @@ class Services(Words):
     PyContextVar_Get = auto()
     PyDict_GetItem = auto()
     PyObject_CallNoArgs = auto()
+    PyObject_CallOneArg = auto()
     PyType_GenericAlloc = auto()
     PyEval_SaveThread = auto()
     PyEval_RestoreThread = auto()
@@ -60,6 +62,7 @@ class Services(Words):
     array_class = auto()
     tensor_class = auto()
     byte_descr = auto()
+    lend = auto()
     object_class = auto()
     array_data = auto()
     array_ndim = auto()
@@ -71,6 +74,7 @@ class Services(Words):
     tensor_value = auto()
     tensor_id = auto()
     tensor_made = auto()
+    loan_block = auto()
     kept = auto()
 
 
@@ -142,7 +146,8 @@ class Output(Words):
     """What to make, for word `place` of the table.
 
     `padded` is the address of the number of bytes to allocate, 0 for a small array,
-    which NumPy places itself.
+    which NumPy places itself; `lent` is for a large one whose memory is lent: the
+    number of bytes, as a Python object, else 0.
     """
 
     is_scalar = auto()
@@ -150,6 +155,7 @@ class Output(Words):
     ndim = auto()
     shape = auto()
     padded = auto()
+    lent = auto()
     place = auto()
 
 

@@ -121,6 +121,7 @@ class KernelWriter:
             self.uses.update(x for x in step.index if isinstance(x, Step))
         self.axis_names: dict[Axis, str] = {}
         self.private: dict[Any, Array] = {}
+        self.in_registers: dict[Step, Array] = {}  # products that are not stored
         for step in kernel.steps():
             memory = self.plan.storage.get(step)
             if memory is not None and memory.kernel is not None:
@@ -270,8 +271,12 @@ class KernelWriter:
             attrs = [f"{key}={attr_text(x)}" for key, x in step.node.attrs.items()]
             name = step.node.op.name
             text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
-        out = self.array(step)
-        self.write(f"{out.name}[...] = {text}", step.node)
+        if step in self.plan.storage:
+            self.write(f"{self.array(step).name}[...] = {text}", step.node)
+            return
+        name = self.names(wish_of(step))
+        self.in_registers[step] = whole_array(step, name)
+        self.write(f"{name} = {text}", step.node)
 
     def view(self, view: tuple[Any, int, tuple[int, ...]], node: Node) -> str:
         """A whole array as it lies in memory."""
@@ -475,6 +480,8 @@ class KernelWriter:
 
     def array(self, step: Step) -> Array:
         """The memory of a Step."""
+        if step in self.in_registers:
+            return self.in_registers[step]
         memory = self.plan.storage[step]
         found = self.private.get(memory) or self.writer.shared.get(memory)
         if found is None:

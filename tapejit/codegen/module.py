@@ -27,11 +27,13 @@ from tapejit.codegen.loops import (
 )
 from tapejit.codegen.polling import INTERRUPTED, LOOKED, POLL_TYPE, POLL_WORK
 from tapejit.codegen.polling import SYMBOL as POLL
+from tapejit.codegen.products import ProductKernel
 from tapejit.codegen.whole import EMITTERS, Whole, emit_product
 from tapejit.ir.graph import Graph
 from tapejit.passes.fusion.kernels import Kernel, Plan
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
+from tapejit.passes.fusion.products import is_product
 from tapejit.passes.fusion.schedule import schedule
 from tapejit.passes.fusion.steps import Step
 
@@ -72,13 +74,16 @@ def build(
     functions: list[tuple[Kernel, Part, Part | None]] = []
     for kernel in made.kernels:
         label = f"{name}_k{kernel.number}"
-        first = kernel.items[0]
-        if isinstance(first, Step) and first.kind == "library":
+        emitted: Cursor | ProductKernel
+        if kernel.library is None:
+            emitted = emit_kernel(module, made, kernel, layout, label)
+        elif is_product(kernel.library):
+            emitted = ProductKernel(module, made, kernel, layout, label)
+            kernel.tasks = emitted.tasks
+        else:
             emitted = emit_library(
                 module, made, kernel, layout, label, imports, integer_bits
             )
-        else:
-            emitted = emit_kernel(module, made, kernel, layout, label)
         part, combination = parts.add(emitted), None
         if kernel.partials:
             combination = parts.add(
@@ -107,8 +112,9 @@ def build(
             leave_if_raised(builder, flag)
             since_poll = 0.0
         if kernel.tasks > 1:
-            assert kernel.loop is not None
-            tasks = -(-kernel.loop.axis.size // chunk(kernel))
+            tasks = kernel.tasks
+            if kernel.loop is not None:
+                tasks = -(-kernel.loop.axis.size // chunk(kernel))
             driver = imported(builder, table, layout, imports, DRIVER)
             signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
             fill(builder, table, local, layout, part)
@@ -142,13 +148,14 @@ class Parts:
         self.by_text: dict[str, Any] = {}
         self.all: list[Part] = []
 
-    def add(self, emitted: Cursor) -> Part:
+    def add(self, emitted: Cursor | ProductKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
-        text = str(function).replace(function.name, "")
+        text = "".join(map(str, emitted.own)).replace(function.name, "")
         known = self.by_text.setdefault(text, function)
         if known is not function:
-            del self.module.globals[function.name]
+            for x in emitted.own:
+                del self.module.globals[x.name]
         part = Part(known, tuple(emitted.places))
         self.all.append(part)
         return part

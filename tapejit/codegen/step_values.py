@@ -21,6 +21,7 @@ from tapejit.codegen.cursor import (
     POINTER,
     Cursor,
     Layout,
+    Place,
     lane_numbers,
     number,
     steps,
@@ -41,9 +42,14 @@ class StepValues(Cursor):
     """Emits the values of Steps."""
 
     def __init__(
-        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+        self,
+        function: Any,
+        plan: Plan,
+        kernel: Kernel,
+        layout: Layout,
+        places: dict[Place, int] | None = None,
     ) -> None:
-        super().__init__(function, plan, kernel, layout)
+        super().__init__(function, plan, kernel, layout, places)
         self.values: dict[Step, Any] = {}
         self.read_before: set[Step] = set()  # by other loops of the outermost one
         self.is_large = sum(1 for _ in kernel.steps()) > LARGE

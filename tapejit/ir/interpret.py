@@ -286,7 +286,8 @@ class Source:
             names[name] = steps[at][0]
         exec(self.code, names)
         # Taken out of its own globals, or the two would keep each other alive.
-        return names.pop("program")  # type: ignore[no-any-return]
+        program: Callable[[list[Any]], list[Any]] = names.pop("program")
+        return program
 
 
 def source_of(

@@ -133,7 +133,8 @@ class Op:
     def infer_type(self, types: Sequence[Type], attrs: Attrs) -> Type:
         """The type of a result; the rule's errors get this op's name."""
         try:
-            return self.type_rule(*types, **attrs)  # type: ignore[no-any-return]
+            found: Type = self.type_rule(*types, **attrs)
+            return found
         except TapejitError as error:
             error.op = error.op or self.name
             raise
@@ -292,7 +293,8 @@ class Node:
         """The number a literal of one element stands for, None for any other Node."""
         if self.op is not LITERAL or self.attrs["value"].size != 1:
             return None
-        return self.attrs["value"].item()  # type: ignore[no-any-return]
+        number: bool | int | float | complex = self.attrs["value"].item()
+        return number
 
     @property
     def name(self) -> str | None:

@@ -107,8 +107,12 @@ class _Reader:
         type = self.type()
         self.expect("=")
         op_start = self.skip()
-        op = OPS.get(op_name := self.take(NAME, "an op"))
-        if op is None or op is PARAM:  # parameters are inputs
+        op_name = self.take(NAME, "an op")
+        try:
+            op = OPS[op_name]  # not `get`, which loads no family
+        except KeyError:
+            op = PARAM
+        if op is PARAM:  # parameters are inputs
             self.fail(f"unknown op {op_name!r}", op_start)
         if op is LITERAL:
             node = self.literal(type, type_start)

@@ -540,7 +540,7 @@ def _make(changes: list[Change]) -> None:
     for at, change in enumerate(changes):
         try:
             change.make()
-        except BaseException:
+        except BaseException:  # an interrupt too changes nothing
             for done in reversed(changes[: at + 1]):
                 done.undo()
             raise

@@ -252,6 +252,7 @@ if TYPE_CHECKING:
         sinh,
         tan,
     )
+    from tapejit.ops.windows import conv, window_max
 
 # Families that most programs do without are imported when one of their ops is asked
 # for: they would cost a tenth of `import tapejit`.
@@ -305,6 +306,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "softsign",
     ),
     "convolution": ("convolve",),
+    "windows": ("conv", "window_max"),
     "decompositions": (
         "cholesky",
         "complement",
@@ -441,6 +443,7 @@ __all__ = [
     "complement",
     "concat",
     "conj",
+    "conv",
     "convolve",
     "copysign",
     "cos",
@@ -569,6 +572,7 @@ __all__ = [
     "trunc",
     "unsort_by",
     "where",
+    "window_max",
     "with_shape",
     "written_from",
     "xlog1py",

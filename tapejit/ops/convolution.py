@@ -82,7 +82,7 @@ def by_row(x: Any, y: Any, front: tuple[int, ...], mode: str) -> Any:
     x, y = np.broadcast_to(x, (*front, n)), np.broadcast_to(y, (*front, m))
     out = np.empty((*front, length), x.dtype)
     for at in np.ndindex(front):
-        out[at] = np.convolve(x[at], y[at], mode)  # type: ignore[call-overload]
+        out[at] = np.convolve(x[at], y[at], mode)  # type: ignore[call-overload]  # as above
     return out
 
 

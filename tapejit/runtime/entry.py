@@ -39,11 +39,11 @@ from tapejit.codegen.entry_tables import (
 )
 from tapejit.errors import ArgumentError
 from tapejit.runtime.handles import MISS
+from tapejit.runtime.kept_memory import KEPT_FROM, address_of, empty
 from tapejit.runtime.layout import (
     Array,
     Native,
     Tables,
-    address_of,
     native_for,
 )
 from tapejit.types import TensorType
@@ -279,12 +279,14 @@ def output_row(kept: Kept, kind: TensorType) -> dict[Any, int]:
     """How an output of this type is made."""
     size = nbytes(kind)
     padded = kept.words([size + ALIGNMENT]) if size >= ALIGNED_FROM else 0
+    lent = kept.object(size) if size >= KEPT_FROM else 0
     return {
         Output.is_scalar: int(not kind.shape),
         Output.descr: kept.object(kind.dtype),
         Output.ndim: len(kind.shape),
         Output.shape: kept.words(sizes_of(kind)),
         Output.padded: padded,
+        Output.lent: lent,
         Output.place: 0,
     }
 
@@ -338,8 +340,10 @@ class Frames:
     def new(self) -> Array:
         """A new frame; it is given back where it does not stay."""
         size = self.arena + self.arena_bytes
+        stays = len(self.made) < max(2, POOL_BYTES // size)
+        make = np.empty if stays else empty
         try:
-            room = np.empty(size + ALIGNMENT, np.uint8)
+            room = make((size + ALIGNMENT,), np.dtype(np.uint8))
         except MemoryError:
             raise MemoryError(
                 f"unable to allocate {size / 2**20:,.0f} MiB of working memory for a "
@@ -353,7 +357,7 @@ class Frames:
         words[self.arena_place] = where + self.arena
         for at, offset in self.scalars:
             words[at] = where + offset
-        if len(self.made) < max(2, POOL_BYTES // size):
+        if stays:
             self.made.append(frame)
         else:
             words[OWNER] = id(frame)

@@ -76,7 +76,7 @@ class Executable:
 
     def _passed(self) -> tuple[Graph, Sources]:
         if self._optimised is None:
-            # Here: code that is on disk needs no pass, and starts 2 ms sooner without.
+            # Here: code that is on disk needs no pass, and starts 1 ms sooner without.
             from tapejit.passes.pipeline import optimise
 
             sources: Sources = {}

@@ -24,6 +24,7 @@ import numpy as np
 
 from tapejit.codegen.entry_tables import HEADER, SYMBOL, WORD, Services
 from tapejit.runtime.handles import MISS
+from tapejit.runtime.kept_memory import KEPT_FROM, address_of, lend
 from tapejit.types import DType
 
 Array = np.ndarray[Any, Any]
@@ -104,9 +105,11 @@ class Native:
             (Services.array_class, np.ndarray),
             (Services.tensor_class, tensor_class),
             (Services.byte_descr, np.dtype(np.uint8)),
+            (Services.lend, lend),
         ):
             words[column] = id(keep_for_ever(thing))
         words.update(tensor_slots(tensor_class))
+        words[Services.loan_block] = block_slot()
         words[Services.kept] = kept_slot()
         table = np.array([words[column] for column in Services], np.int64)
         self.services = address_of(keep_for_ever(table))
@@ -239,6 +242,12 @@ def tensor_slots(tensor_class: Any) -> dict[Services, int]:
     }
 
 
+def block_slot() -> int:
+    """Where a Loan refers to its block."""
+    loan = lend(KEPT_FROM)
+    return slot_of(loan, loan._block)
+
+
 def kept_slot() -> int:
     """Where `Tables` refer to what they keep."""
     sample = np.zeros(1, np.int64).view(Tables)
@@ -300,11 +309,6 @@ def keep_for_ever(thing: Any) -> Any:
     """Add a reference that nobody drops: native code may run until the very end."""
     ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))(thing)
     return thing
-
-
-def address_of(array: Array) -> int:
-    # Not `array.ctypes`, which imports: that fails when Python is about to end.
-    return int(array.__array_interface__["data"][0])
 
 
 def pointer_at(address: int) -> int:

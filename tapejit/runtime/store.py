@@ -302,7 +302,7 @@ class Store:
                 os.close(file)
             if path is not None:
                 os.replace(temporary, path)
-        except BaseException:
+        except BaseException:  # an interrupt too leaves no file behind
             _remove(temporary)
             raise
         if path is None:

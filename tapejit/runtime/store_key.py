@@ -35,7 +35,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.config import config
-from tapejit.passes.pipeline import VERSION
+from tapejit.passes.rewriting import VERSION
 
 # Settings that leave native code as it is. Any other is part of the key, so a new
 # setting is until it is named here.
@@ -48,6 +48,7 @@ HARMLESS: Final = frozenset(
         "compile",
         "debug",
         "eager",
+        "kept_memory",
         "native",
         "num_threads",  # results are the same bits for any number of threads
         "pool",  # reached by address

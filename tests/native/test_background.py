@@ -182,7 +182,7 @@ def test_the_setting_is_the_default_and_the_argument_wins() -> None:
         at_once(x)
         assert executable_for(at_once.graph(x), None, "now").code is not None
     with pytest.raises(ArgumentError, match="'now' or in the 'background'"):
-        tj.function(compile="later")  # type: ignore[call-overload]
+        tj.function(compile="later")  # type: ignore[call-overload]  # what is tested
 
 
 def test_settings_of_the_call_hold_for_the_thread() -> None:

@@ -20,6 +20,7 @@ from op_cases import (
     special,
     structural,
     tensors,
+    windows,
 )
 from op_cases.case import OpCase, Row
 from tapejit import ops
@@ -40,6 +41,7 @@ FAMILIES = (
     decompositions,
     sampling,
     special,
+    windows,
 )
 CASES: dict[str, tuple[OpCase, ...]] = {}
 for _case in (case for family in FAMILIES for case in family.CASES):

@@ -112,7 +112,7 @@ def start_worker(folder: Path, seed: int, report: int) -> int:
     code = 1
     try:
         code = work(folder, seed, report)
-    except BaseException as error:
+    except BaseException as error:  # told by the exit code; a child ends here
         print(f"a worker failed: {error!r}", file=sys.stderr)
     finally:
         sys.stderr.flush()

@@ -1,13 +1,15 @@
-"""Functions of neural networks: activations, normalization, losses.
+"""Functions of neural networks: activations, convolution, normalization, losses.
 
 They are functions, not layers: parameters are arguments, and a model is whatever holds
-them. Apart from two records (`tapejit/ops/activations.py`) they are compositions of
-tapejit's own functions, and differentiate, batch and trace like these.
+them. Apart from a few records (`tapejit/ops/activations.py`, `windows.py`) they are
+compositions of tapejit's own functions, and differentiate, batch and trace like these.
 
 `activations.py` has the nonlinearities, `normalization.py` means, variances and what
-is scaled by them, `losses.py` the cross-entropies and errors, `categories.py` lookups
-by integers, `dropout.py` dropout, and `precision.py` what all of them do with
-half-precision operands. Names that other libraries use lead to the ones here.
+is scaled by them, `convolution.py` and `pooling.py` what slides a window over images
+(arguments they share are in `windows.py`), `losses.py` the cross-entropies and errors,
+`categories.py` lookups by integers, `dropout.py` dropout, and `precision.py` what all
+of them do with half-precision operands. Names that other libraries use lead to the ones
+here.
 
 Start reading at `activations.py`.
 """
@@ -39,6 +41,7 @@ from tapejit.api.nn.activations import (
     swish,
 )
 from tapejit.api.nn.categories import embedding
+from tapejit.api.nn.convolution import conv1d, conv2d, conv2d_transpose
 from tapejit.api.nn.dropout import dropout
 from tapejit.api.nn.losses import (
     absolute_error,
@@ -60,12 +63,15 @@ from tapejit.api.nn.normalization import (
     rms_norm,
     standardize,
 )
+from tapejit.api.nn.pooling import avg_pool, max_pool
 from tapejit.api.reductions import logsumexp
 from tapejit.api.selection import one_hot
 
 # From the name in another library to a line of Python. The tests run every line, with
 # `x` a matrix, `v` a variable of its last size and `i` as many integers as it has rows.
 SPELLINGS: Final[dict[str, str]] = {
+    "avg_pool1d": "tj.nn.avg_pool(x[None], 2)",
+    "avg_pool2d": "tj.nn.avg_pool(x[None, :, :, None], 2)",
     "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",
     "bce_with_logits": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
     "BCEWithLogitsLoss": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
@@ -77,8 +83,14 @@ SPELLINGS: Final[dict[str, str]] = {
     "BinaryCrossentropy": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
     "categorical_crossentropy": "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))",
     "CategoricalCrossentropy": "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))",
+    "conv_transpose2d": (
+        "tj.nn.conv2d_transpose(x[None, :, :, None], tj.ones((2, 2, 1, 1)))"
+    ),
     "cross_entropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
     "CrossEntropyLoss": "tj.nn.sparse_softmax_cross_entropy(x, i)",
+    "depthwise_conv2d": (
+        "tj.nn.conv2d(x[None, None], tj.ones((1, 1, 1, 2)), groups=2)"
+    ),
     "embedding_lookup": "tj.nn.embedding(x, i)",
     "hard_silu": "tj.nn.hard_swish(x)",
     "hardsigmoid": "tj.nn.hard_sigmoid(x)",
@@ -99,6 +111,8 @@ SPELLINGS: Final[dict[str, str]] = {
     "linear": "x @ x + v",
     "logsigmoid": "tj.nn.log_sigmoid(x)",
     "mae": "tj.nn.absolute_error(x, x + 1)",
+    "max_pool1d": "tj.nn.max_pool(x[None], 2)",
+    "max_pool2d": "tj.nn.max_pool(x[None, :, :, None], 2)",
     "mean_absolute_error": "tj.nn.absolute_error(x, x + 1)",
     "mean_squared_error": "tj.nn.squared_error(x, x + 1)",
     "MeanAbsoluteError": "tj.nn.absolute_error(x, x + 1)",
@@ -134,9 +148,13 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "absolute_error",
+    "avg_pool",
     "batch_norm",
     "categorical_hinge",
     "celu",
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
     "dropout",
     "elu",
     "embedding",
@@ -153,6 +171,7 @@ __all__ = [
     "log_sigmoid",
     "log_softmax",
     "logsumexp",
+    "max_pool",
     "mish",
     "moments",
     "normalize",

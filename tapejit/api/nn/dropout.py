@@ -56,7 +56,7 @@ def dropout(
         raise ArgumentError(f"rate is a probability from 0 to 1, got {rate}", op=name)
     if not training or rate == 0:
         return alias(operand)
-    from tapejit.api import random  # 10 ms, which who asks for a relu need not wait
+    from tapejit.api import random  # 8 ms, which a relu need not cost
 
     shape = operand.shape if noise_shape is None else noise_shape
     if key is not None:

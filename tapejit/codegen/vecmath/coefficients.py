@@ -1,9 +1,10 @@
 """The numbers of vecmath: polynomials, and constants in several words.
 
 Made by tests/programs/make_coefficients.py: change that, not this file. A polynomial's
-comment says what it approximates and where; the fits are our own, by interpolation at
-Chebyshev nodes in 50 digits. A constant in several words is the sum of them, each word
-the rest rounded to the format.
+comment says what it approximates and where; the fits are our own, in 50 digits, by
+interpolation at Chebyshev nodes or by Remez's exchange. One that only the other format
+needs is empty. A constant in several words is the sum of them, each word the rest
+rounded to the format.
 
 Start reading at `F32` and `F64`, which hold the same names.
 """
@@ -15,20 +16,14 @@ from tapejit.codegen.vecmath.table import Table
 F32 = Table(
     # (exp(r) - 1 - r) / r², |r| <= ln(2)/2
     exp=(
-        0.5,
-        0.1666666716337204,
-        0.041666463017463684,
-        0.00833331048488617,
-        0.0013933731243014336,
-        0.000198910798644647,
+        0.4999999403953552,
+        0.1666651964187622,
+        0.04166823625564575,
+        0.008368822745978832,
+        0.001382354530505836,
     ),
     # (atanh(√z)/√z - 1) / z, z <= (√2 - 1)²/(√2 + 1)²
-    log=(
-        0.3333333432674408,
-        0.2000006139278412,
-        0.14275389909744263,
-        0.11665806919336319,
-    ),
+    log=(0.3333338797092438, 0.19988787174224854, 0.14935612678527832),
     # (atanh(√z)/√z - 1 - z/3) / z², z <= (√2 - 1)²/(√2 + 1)²
     log_pair=(
         0.20000000298023224,
@@ -88,28 +83,34 @@ F32 = Table(
         0.00019838102161884308,
         2.806280235745362e-06,
     ),
-    # erf(√z)/√z - 1, z <= 1
-    erf=(
+    erf=(),
+    log_erfc=(),
+    # -log(erfc(x)) / x - 1, x <= 4.0
+    erfc_rate=(
         0.12837916612625122,
-        -0.37612637877464294,
-        0.11283782124519348,
-        -0.026865430176258087,
-        0.005221031606197357,
-        -0.0008484080317430198,
-        0.00011265958892181516,
-        -9.667044650996104e-06,
+        0.6366195678710938,
+        0.10277625173330307,
+        -0.019147463142871857,
+        -0.00017041058163158596,
+        0.0016767742345109582,
+        -0.0006380488630384207,
+        0.00011907301814062521,
+        -9.413457519258372e-06,
     ),
-    # log(erfc(x)) / x, x in [1, 4.0]
-    log_erfc=(
-        -1.1287927627563477,
-        -0.634617269039154,
-        -0.10702251642942429,
-        0.024332305416464806,
-        -0.0038355113938450813,
-        0.00033168544177897274,
-        1.5843884284549858e-06,
-        -3.2367545372835593e-06,
-        2.1661804794348427e-07,
+    # (x + c) exp(x²/2) Φ(-x) / start in t = 1 - d / (x + c), x <= 14.4
+    normal=(
+        1.0,
+        -0.2984730303287506,
+        -0.054609473794698715,
+        0.029269292950630188,
+        0.015892228111624718,
+        -4.215190710965544e-05,
+        -0.003458132967352867,
+        -0.001666008261963725,
+        1.5717871519882465e-06,
+        0.0003990957629866898,
+        0.00019619824888650328,
+        3.313039997010492e-05,
     ),
     # (x + 1.75) exp(x²) erfc(x) in (x - 1.75) / (x + 1.75), x >= 0
     erfcx=(
@@ -225,6 +226,7 @@ F32 = Table(
     ndtri_map=(5.728106498718262, -1.5616869926452637),
     ndtri_middle=5.0,
     erf_last=4.0,
+    normal_map=(1.4879226684570312, 3.6109695434570312, 0.5802571177482605),
 )
 
 F64 = Table(
@@ -399,6 +401,8 @@ F64 = Table(
         -1.1487816115754871e-17,
         1.3851849342430538e-19,
     ),
+    erfc_rate=(),
+    normal=(),
     # (x + 3.0) exp(x²) erfc(x) in (x - 3.0) / (x + 3.0), x >= 0
     erfcx=(
         1.0740069070883398,
@@ -571,4 +575,5 @@ F64 = Table(
     ndtri_map=(2.5644840158747306, -1.0938924308055218),
     ndtri_middle=1.5,
     erf_last=6.0,
+    normal_map=(1.4879226684570312, 3.6109695434570312, 0.5802571174659434),
 )

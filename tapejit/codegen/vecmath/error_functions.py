@@ -1,11 +1,13 @@
 """The error function, its complement, and the normal distribution's functions.
 
 Below 1, erf x = x P(x²) with the first coefficient in two words; beyond, 1 - erfc x
-with erfc x = exp(x Q(x)), whose errors count little.
+with erfc x = exp(x Q(x)), whose errors count little. Single precision has one formula
+for all x, -(exp(-w) - 1) with w = x + x Q(x), as exp(-w) - 1 is right near 0 as well.
 
 The others come from erfcx x = exp(x²) erfc x, which falls like 1/x: x + c times it is a
 polynomial in t = (x - c) / (x + c), one for all x from 0 to infinity (Shepherd and
 Laframboise's idea), and one division gives both. Exponentials take x² in two words.
+In single precision `erfc` and `ndtr` need half the time for it, in `tail_single`.
 
 Start reading at `erf`, then `erfcx_pair`.
 """
@@ -15,16 +17,21 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from tapejit.codegen.vecmath.exponentials import (
+    LIFT,
     LN2,
     exp_parts,
     expm1_parts,
     exponent_bounds,
+    grown_by,
     lowered,
     lowest,
+    nearest_power,
     scaled,
+    with_sign_of,
 )
 from tapejit.codegen.vecmath.logarithms import log_reduced, split
 from tapejit.codegen.vecmath.numbers import numbers_of, table_of
@@ -41,6 +48,8 @@ from tapejit.codegen.vecmath.pairs import (
 from tapejit.codegen.vector import Builder, Format, Vector
 
 ROOT_PI = math.sqrt(math.pi)
+NORMAL_LAST = 14.4  # Φ(-x) is 0 in single precision
+NORMAL_SLOPE = 1.1  # of the logarithm of its factor by that of 1 / (x + c), about
 
 
 def erf(b: Builder, x: Vector) -> Vector:
@@ -53,11 +62,71 @@ def erf(b: Builder, x: Vector) -> Vector:
     table = table_of(b)
     magnitude = b.abs(x)
     bounded = bounded_by(b, magnitude, table.erf_last)
+    if b.format.bits == 32:
+        return with_sign_of(b, erf_single(b, bounded), x)
     k, p = exp_parts(b, bounded * b.polynomial(bounded, table.log_erfc))
     far = 1 - p * b.power_of_two(k)
     z = bounded * bounded
     near = b.fma(bounded, b.polynomial(z, table.erf), bounded)
     return b.copysign(b.select(magnitude < 1, near, far), x)
+
+
+def erf_single(b: Builder, x: Vector) -> Vector:
+    """1 - exp(-w) with w = -log(erfc x), for x >= 0."""
+    table = table_of(b)
+    w = b.fma(x, from_even_and_odd(b, x, table.erfc_rate, 2), x)
+    n, power = nearest_power(b, w, -table.log2_e[0], 0)
+    r = b.fma(n, -table.ln2[0], -w)  # the second word of ln 2 is below 0.1 ULP
+    return b.fma(-power, grown_by(b, r, table.exp), 1 - power)
+
+
+def from_even_and_odd(
+    b: Builder, x: Vector, numbers: Sequence[float], first: int
+) -> Vector:
+    """A polynomial: Horner's rule for the first terms, as those count in the error.
+
+    The others are summed as even and odd powers, which wait less for each other.
+    """
+    square = x * x
+    even, odd = numbers[first::2], numbers[first + 1 :: 2]
+    rest = b.fma(x, b.polynomial(square, odd), b.polynomial(square, even))
+    for number in reversed(numbers[:first]):
+        rest = b.fma(rest, x, number)
+    return rest
+
+
+def tail_single(b: Builder, x: Vector, *, is_normal: bool) -> Vector:
+    """Φ(-x), or erfc x unless `is_normal`, in single precision, for x >= 0.
+
+    e^(-x²/2) = 2^k (1 + q), the factor is start / (x + c) (1 + d), d a polynomial in t
+    = 1 - m / (x + c). With start as the numerator the quotient's error is known; it
+    goes into d by the factor's relative slope in the quotient, 1 to 1.3. The product
+    is u + u v with v = d + (1 + d) q, where q stays a sum of two: one rounding alone is
+    of the size of the result.
+    """
+    table = table_of(b)
+    c, middle, start = table.normal_map
+    last, half = NORMAL_LAST, -0.5
+    if not is_normal:  # x times √2 is the normal distribution's
+        c, middle, start = c * 0.5**0.5, middle * 0.5**0.5, start * 2**0.5
+        last, half = NORMAL_LAST * 0.5**0.5, -1.0
+    x = bounded_by(b, x, last)
+    top = b.format.round(start * 2.0**-LIFT)
+    bottom = fast_two_sum(c, x)  # exact for all x: c has few bits
+    u = top / bottom.high
+    lost = b.fma(-u, bottom.low, b.fma(-u, bottom.high, top))
+    t = b.fma(u, -middle / top, 1.0)
+
+    square = two_product(b, x, x * half)
+    n, power = nearest_power(b, square.high, table.log2_e[0], LIFT)
+    high = b.fma(n, -table.ln2[0], square.high)
+    low = b.fma(n, -table.ln2[1], square.low)
+    r = high + low
+    rest = b.fma(r * r, b.polynomial(r, table.exp), low)
+    slope = from_even_and_odd(b, t, table.normal[1:], 1)
+    d = b.fma(t, slope, lost * (NORMAL_SLOPE / top))
+    v = b.fma(1 + d, high, b.fma(1 + d, rest, d))
+    return b.fma(u, v, u) * power
 
 
 def erfc(b: Builder, x: Vector) -> Vector:
@@ -67,6 +136,9 @@ def erfc(b: Builder, x: Vector) -> Vector:
     >>> value_of(erfc, 25.0)
     8.300172571196523e-274
     """
+    if b.format.bits == 32:
+        far = tail_single(b, b.abs(x), is_normal=False)
+        return b.select(b.is_negative(x), 2 - far, far)
     magnitude = bounded_by(b, b.abs(x), (-lowest(b)) ** 0.5)
     square = two_product(b, magnitude, -magnitude)
     far = tail(b, square, erfcx_pair(b, magnitude))
@@ -80,6 +152,9 @@ def ndtr(b: Builder, x: Vector) -> Vector:
     >>> value_of(ndtr, -38.0)
     2.88542835e-316
     """
+    if b.format.bits == 32:
+        far = tail_single(b, b.abs(x), is_normal=True)
+        return b.select(b.is_negative(x), far, 1 - far)
     magnitude = bounded_by(b, b.abs(x), (-2 * lowest(b)) ** 0.5)
     high, low = erfcx_pair(b, magnitude, is_normal=True)
     far = normal_tail(b, magnitude, Pair(0.5 * high, 0.5 * low))

@@ -10,14 +10,19 @@ step rounds, when the result is subnormal.
 Where a difference would cancel (expm1), exp(r) - 1 is kept as a Pair. `exp_parts` and
 what is made of it keep one word: right to 1 ULP, in two thirds of the time.
 
+In single precision `exp`, `tanh` and `sigmoid` have shorter formulas, which double has
+no use for: they take 2^k from the bits of the sum that rounds (`nearest_power`), and
+their errors, up to 2 ULP, are known for each of the 2^32 arguments.
+
 Start reading at `exp`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from tapejit.codegen.vecmath.numbers import table_of
+from tapejit.codegen.vecmath.numbers import INFINITY, table_of
 from tapejit.codegen.vecmath.pairs import (
     Pair,
     choose,
@@ -27,6 +32,7 @@ from tapejit.codegen.vecmath.pairs import (
 from tapejit.codegen.vector import Builder, Vector
 
 LN2 = math.log(2)
+LIFT = 48  # single: 2^(k + LIFT) is a normal number for every k of a result
 
 
 def exp(b: Builder, x: Vector) -> Vector:
@@ -37,13 +43,53 @@ def exp(b: Builder, x: Vector) -> Vector:
     2.718281828459045
     """
     if b.format.bits == 32:
-        k, p = exp_parts(b, clamped(b, x))
-        return scaled(b, p, k)
+        return exp_single(b, x)
     # What 1 + r and k ln 2 lose is added last: a tenth of the time for e^1 = e.
     k, (r, low) = reduced_pair(b, clamped(b, x))
     start = fast_two_sum(1.0, r)
     rest = b.fma(r * r, b.polynomial(r, table_of(b).exp), start.low + low)
     return scaled(b, start.high + rest, k)
+
+
+def exp_single(b: Builder, x: Vector) -> Vector:
+    """e^x by one polynomial, 1 and r included, in 0.7 of the time of the parts below.
+
+    The sum that rounds holds k + 2 bias; its halves are the exponents of two factors.
+    """
+    form = b.format
+    rounder = form.rounder + 2 * form.max_exponent
+    shifted = b.fma(clamped(b, x), table_of(b).log2_e[0], rounder)
+    r = without_multiple(b, clamped(b, x), shifted - rounder)
+    bits = b.as_bits(shifted)
+    mask = form.bits_of(INFINITY)
+    first = (bits << (form.stored - 1)) & mask
+    second = (bits << form.stored) - first
+    p = b.polynomial(r, (1.0, 1.0, *table_of(b).exp))
+    return p * b.as_float(first) * b.as_float(second)
+
+
+def nearest_power(
+    b: Builder, x: Vector, factor: float, lift: int
+) -> tuple[Vector, Vector]:
+    """The integer n next to x times the factor, and 2^(n + lift).
+
+    The rounder is larger by the bias, so that the sum's last bits are an exponent.
+    """
+    rounder = b.format.rounder + b.format.max_exponent + lift
+    shifted = b.fma(x, factor, rounder)
+    power = b.as_float(b.as_bits(shifted) << b.format.stored)
+    return shifted - rounder, power
+
+
+def without_multiple(b: Builder, x: Vector, n: Vector) -> Vector:
+    """x - n ln 2."""
+    first, second = table_of(b).ln2
+    return b.fma(n, -second, b.fma(n, -first, x))
+
+
+def grown_by(b: Builder, r: Vector, numbers: Sequence[float]) -> Vector:
+    """r + r² P(r), which is e^r - 1 with the polynomial of exp."""
+    return b.fma(r * r, b.polynomial(r, numbers), r)
 
 
 def exp_parts(
@@ -180,6 +226,8 @@ def tanh(b: Builder, x: Vector) -> Vector:
     0.4621171572600098
     """
     magnitude = b.abs(x)
+    if b.format.bits == 32:
+        return with_sign_of(b, tanh_single(b, magnitude), x)
     z = magnitude * magnitude
     small = b.fma(magnitude * z, b.polynomial(z, table_of(b).tanh), magnitude)
     last = (b.format.precision + 4) * LN2 / 2
@@ -187,6 +235,29 @@ def tanh(b: Builder, x: Vector) -> Vector:
     k, p = exp_parts(b, bounded + bounded)
     large = 1 - 2 / b.fma(p, b.power_of_two(k), 1.0)
     return b.copysign(b.select(magnitude < 0.55, small, large), x)
+
+
+def tanh_single(b: Builder, x: Vector) -> Vector:
+    """`tanh` of x >= 0; what e^2x lacks hardly counts, since 1 is larger than the rest.
+
+    So n ln 2 has one word, and 2 is in the constants.
+    """
+    table = table_of(b)
+    z = x * x
+    small = b.fma(x * z, b.polynomial(z, table.tanh), x)
+    last = (b.format.precision + 4) * LN2 / 2
+    bounded = b.select(x > last, last, x)
+    n, power = nearest_power(b, bounded, 2 * table.log2_e[0], 0)
+    r = b.fma(n, -0.5 * table.ln2[0], bounded)
+    numbers = [c * 2.0**i for i, c in enumerate((1.0, 1.0, *table.exp))]
+    large = 1 - 2 / b.fma(b.polynomial(r, numbers), power, 1.0)
+    return b.select(x < 0.55, small, large)
+
+
+def with_sign_of(b: Builder, magnitude: Vector, x: Vector) -> Vector:
+    """A number that is not negative, with the sign of x: shorter than copysign."""
+    sign = b.as_bits(x) & b.format.bits_of(-0.0)
+    return b.as_float(b.as_bits(magnitude) | sign)
 
 
 def half_exp(b: Builder, magnitude: Vector) -> Vector:
@@ -228,6 +299,8 @@ def sigmoid(b: Builder, x: Vector) -> Vector:
     >>> value_of(sigmoid, -700.0)
     9.85967654375977e-305
     """
+    if b.format.bits == 32:
+        return sigmoid_single(b, x)
     small = exp_of_negative(b, -b.abs(x))
     bottom = fast_two_sum(1.0, small)
     near = small / bottom.high
@@ -235,3 +308,17 @@ def sigmoid(b: Builder, x: Vector) -> Vector:
     rest = b.fma(-near, bottom.low, b.fma(-near, bottom.high, small))
     found = b.fma(rest, 1 - near, near)
     return b.select(x < 0, found, 1 - found)
+
+
+def sigmoid_single(b: Builder, x: Vector) -> Vector:
+    """1 or e^-|x|, by 1 + e^-|x|, with what that sum has lost."""
+    magnitude = b.abs(x)
+    magnitude = b.select(magnitude > -lowest(b), -lowest(b), magnitude)
+    # 2^lift keeps the power a normal number where the result is none.
+    n, power = nearest_power(b, magnitude, -table_of(b).log2_e[0], LIFT)
+    r = without_multiple(b, -magnitude, n)
+    p = b.polynomial(r, (1.0, 1.0, *table_of(b).exp))
+    small = p * power * 2.0**-LIFT
+    bottom = fast_two_sum(1.0, small)
+    near = b.select(b.is_negative(x), small, 1.0) / bottom.high
+    return b.fma(-near, bottom.low, near)

@@ -26,7 +26,7 @@ from tapejit.codegen.vecmath.pairs import (
     two_product,
     two_sum,
 )
-from tapejit.codegen.vector import Builder, Vector
+from tapejit.codegen.vector import FLOAT, Builder, Vector
 
 SQRT_HALF = 0.7071067811865476
 
@@ -75,8 +75,32 @@ def log(b: Builder, x: Vector) -> Vector:
     >>> value_of(log, 10.0)
     2.302585092994046
     """
+    if b.format.bits == 32:
+        return with_limits(b, x, log_single(b, x), 0.0)
     k, m = split_any(b, x)
     return with_limits(b, x, log_reduced(b, k, m - 1, None), 0.0)
+
+
+def log_single(b: Builder, x: Vector) -> Vector:
+    """The logarithm of a positive number.
+
+    The exponent stays where it is in the bits: as an integer it is 2^23 k, which single
+    precision has exactly, and the constants are smaller by as much.
+    """
+    form, table = b.format, table_of(b)
+    unit, up = 1 << form.stored, form.precision + 1
+    is_subnormal = x < form.tiny
+    bits = b.as_bits(b.select(is_subnormal, x * 2.0**up, x))
+    exponent = (bits - form.bits_of(SQRT_HALF)) & -unit
+    f = b.as_float(bits - exponent) - 1
+    exponent = exponent - b.select(is_subnormal, b.integer(up * unit), b.integer(0))
+    k = Vector(b, b.ir.sitofp(exponent.value, b.float_type), FLOAT)
+
+    s = f / (2 + f)
+    z = s * s
+    rest = b.fma(z, b.polynomial(z, [-2 * number for number in table.log]), f)
+    low = b.fma(-s, rest, k * (table.ln2[1] / unit))
+    return b.fma(k, table.ln2[0] / unit, f + low)
 
 
 def log1p(b: Builder, x: Vector) -> Vector:

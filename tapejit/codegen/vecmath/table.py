@@ -26,6 +26,8 @@ class Table:
     sinh: Numbers
     erf: Numbers
     log_erfc: Numbers
+    erfc_rate: Numbers
+    normal: Numbers
     erfcx: Numbers
     erfcx_low: Numbers
     ndtri: Numbers
@@ -54,3 +56,4 @@ class Table:
     ndtri_map: Numbers
     ndtri_middle: float
     erf_last: float
+    normal_map: Numbers

@@ -14,7 +14,6 @@ Start reading at `Initializer`, then `_variance_scaling`.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -22,9 +21,7 @@ from typing import Any, Final
 from tapejit.api.creation import asarray, eye, full
 from tapejit.api.dispatch import cast
 from tapejit.api.elementwise import where
-from tapejit.api.factorisations import qr
 from tapejit.api.generator import DEFAULT, Generator
-from tapejit.api.linalg import diagonal
 from tapejit.api.manipulation import broadcast_to, matrix_transpose, reshape
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -346,6 +343,8 @@ def get(
     """
     if isinstance(initializer, str):
         if initializer not in RULES:
+            import difflib
+
             near = difflib.get_close_matches(initializer, RULES, n=1)
             tail = f"; did you mean {near[0]!r}?" if near else ""
             raise ArgumentError(
@@ -414,6 +413,9 @@ def _orthogonal(
     rows, columns = math.prod(shape[:-1]), shape[-1]
     wide = as_dtype("float32") if dtype.itemsize == 2 else dtype
     tall = (rows, columns) if rows >= columns else (columns, rows)
+    from tapejit.api.factorisations import qr  # the others need no decompositions
+    from tapejit.api.linalg import diagonal
+
     q, r = qr(source.normal(tall, dtype=wide))
     q = where(diagonal(r) < 0, -q, q)
     if rows < columns:

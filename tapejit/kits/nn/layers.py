@@ -11,7 +11,6 @@ Start reading at `Layer`, then `Dense`.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -161,7 +160,7 @@ class Dense(Layer):
         return described(
             self,
             size or str(self.units),
-            activation=_name_of(self.activation),
+            activation=name_of(self.activation),
             use_bias=None if self.use_bias else False,
         )
 
@@ -285,7 +284,7 @@ class Activation(Module):
         return self.function(x)
 
     def __repr__(self) -> str:
-        return f"Activation({_name_of(self.function)})"
+        return f"Activation({name_of(self.function)})"
 
 
 def activation_of(activation: Any) -> Function | None:
@@ -299,6 +298,8 @@ def activation_of(activation: Any) -> Function | None:
     if isinstance(activation, str):
         known = [*ACTIVATIONS, "sigmoid", "tanh"]
         if activation not in known:
+            import difflib
+
             near = difflib.get_close_matches(activation, known, n=1)
             tail = f"; did you mean {near[0]!r}?" if near else ""
             raise ArgumentError(
@@ -334,5 +335,5 @@ def described(layer: Module, sizes: str, **options: Any) -> str:
     return f"{type(layer).__name__}({', '.join(texts)})"
 
 
-def _name_of(function: Function | None) -> str | None:
+def name_of(function: Function | None) -> str | None:
     return None if function is None else getattr(function, "__name__", repr(function))

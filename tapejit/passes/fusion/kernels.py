@@ -10,7 +10,7 @@ Start reading at `Kernel`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -74,6 +74,18 @@ class Kernel:
         first = self.items[0]
         return first if isinstance(first, Loop) else None
 
+    @property
+    def library(self) -> Step | None:
+        """The operation on whole arrays that it is, if so.
+
+        That of a product may have an epilogue: loops over its elements, which are done
+        while these are in registers.
+        """
+        first = self.items[0]
+        if isinstance(first, Step) and first.kind == "library":
+            return first
+        return None
+
     def steps(self) -> Iterator[Step]:
         """Every Step, leaves excluded."""
         for item in self.items:
@@ -116,7 +128,9 @@ class Plan:
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
 
 
-def kernels_of(tree: Sequence[Step | Loop]) -> list[Kernel]:
+def kernels_of(
+    tree: Sequence[Step | Loop], epilogues: Mapping[Step, Loop]
+) -> list[Kernel]:
     """Each loop at the top, each library call, and each run of single Steps."""
     kernels: list[Kernel] = []
     single: list[Step | Loop] = []
@@ -127,7 +141,10 @@ def kernels_of(tree: Sequence[Step | Loop]) -> list[Kernel]:
         if single:
             kernels.append(Kernel(len(kernels), single))
             single = []
-        kernels.append(Kernel(len(kernels), [item]))
+        items = [item]
+        if isinstance(item, Step) and item in epilogues:
+            items.append(epilogues[item])
+        kernels.append(Kernel(len(kernels), items))
     if single:
         kernels.append(Kernel(len(kernels), single))
     return kernels

@@ -28,6 +28,7 @@ from tapejit.passes.fusion.kernels import (
     ordered,
 )
 from tapejit.passes.fusion.lower import Lowered
+from tapejit.passes.fusion.products import absorb
 from tapejit.passes.fusion.schedule import Loop, is_leaf
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.vectors import arrange, join
@@ -35,7 +36,7 @@ from tapejit.passes.fusion.vectors import arrange, join
 
 def plan(lowered: Lowered, tree: Sequence[Step | Loop], lanes: int) -> Plan:
     """The kernels of a tree of loops, for vectors of `lanes` bytes."""
-    made = Plan(lowered, kernels_of(tree))
+    made = Plan(lowered, kernels_of(*absorb(tree)))
     for kernel in made.kernels:
         for item in kernel.items:
             note_paths(made, kernel, item, ())
@@ -66,7 +67,9 @@ def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
     """
     kernel, home = plan.kernel_of[step], plan.homes[step]
     if step.kind == "library":
-        plan.storage[step] = whole_storage(step)
+        is_here = all(plan.kernel_of[user] is kernel for user, _ in users)
+        if step.output is not None or not users or not is_here:
+            plan.storage[step] = whole_storage(step)
         return
     is_array = bool(step.closed) and bool(inner_axes(plan, step))
     is_cut = kernel.tasks > 1 and bool(step.closed) and not home

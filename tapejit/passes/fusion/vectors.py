@@ -27,6 +27,8 @@ from tapejit.passes.fusion.steps import Buffer, Step
 
 def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
     """Decide how a kernel's loops are run, with vectors of `lanes` bytes."""
+    if kernel.library is not None:
+        return
     choose_vector(kernel, lanes, plan)
     tile(kernel, lanes)
     block(plan, kernel)

@@ -1,0 +1,549 @@
+"""The code of generated products of matrices: tasks, packing and register tiles.
+
+A `TileEmitter` makes, for one `Tiling`, the function of a task and the functions it
+calls: a `RegisterTile` keeps the sums of a tile in registers for a block of k,
+`pack_panel` lays the columns of a panel side by side, `pack_tile` does so with the rows
+of a tile. Each is one function per height of tile or width of panel; those that do the
+same in one module are one. `DotEmitter` is for few rows whose operands lie along k.
+
+A is read where it is if its strides allow: they are constants, so the rows of a tile
+are displacements from one pointer. B's panels are packed if they are used often, with
+shuffles if k is the axis along which B lies. What is packed is on the thread's stack.
+
+The loops are emitted with their values in registers (phis): no pass has to find them.
+
+Start reading at `emit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llvmlite import ir
+
+from tapejit.codegen.gemm import (
+    Gemm,
+    Hooks,
+    Registers,
+    Strides,
+    Tiling,
+    host_registers,
+    tiling_of,
+)
+from tapejit.codegen.gemm_site import (
+    I1,
+    I32,
+    I64,
+    POINTER,
+    ProductEmitter,
+    Reader,
+    Site,
+    number,
+)
+
+LINE: Final = 64  # bytes
+PACKED_AT_ONCE: Final = 8  # steps of k of rows that lie side by side
+UNROLLED: Final = 2  # steps of k in the loop of a tile
+TALL: Final = 6  # rows
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The function of a product's tasks, how many there are, and the tiling."""
+
+    function: Any
+    tasks: int
+    tiling: Tiling
+
+
+def emit(
+    module: Any,
+    gemm: Gemm,
+    name: str,
+    hooks: Hooks | None = None,
+    registers: Registers | None = None,
+) -> Emitted:
+    """Add the function `name(table, task)` of a product to a module.
+
+    >>> import numpy as np
+    >>> rows = Strides(8, 1)
+    >>> gemm = Gemm(8, 8, 8, np.dtype("f4"), rows, rows, rows)
+    >>> emit(ir.Module(), gemm, "product").tasks
+    1
+    """
+    hooks = hooks or Hooks()
+    tiling = tiling_of(gemm, registers or host_registers(), hooks)
+    kind = DotEmitter if tiling.is_dots else TileEmitter
+    function = kind(module, tiling, name, hooks).task()
+    return Emitted(function, tiling.tasks, tiling)
+
+
+class TileEmitter(ProductEmitter):
+    """Products by register tiles."""
+
+    def product(
+        self, site: Site, tiles: tuple[Any, Any], panels: tuple[Any, Any]
+    ) -> Callable[[tuple[Any, ...]], None]:
+        tiling, gemm, b = self.tiling, self.gemm, site.builder
+        rows, depth = tiling.rows, tiling.depth
+        room = tiling.tiles_of_task
+        tile_size = rows.most * tiling.columns
+        is_blocked = tiling.blocks > 1
+        nothing = ir.Constant(POINTER, None)
+        panel_scratch = tile_scratch = sums = nothing
+        if tiling.packs_b:
+            panel_scratch = site.scratch(depth * tiling.columns)
+        if tiling.packs_a:
+            tile_scratch = site.scratch(room * rows.most * depth)
+        if tiling.keeps_sums:
+            sums = site.scratch(room * tiling.panels_of_task * tile_size)
+
+        def block(batch: tuple[Any, ...], at: Any) -> None:
+            start, end = site.share(at, gemm.k, tiling.blocks)
+            count = b.sub(end, start)
+            # Bit 0: the first block of k, bit 1: the last one.
+            is_first = b.icmp_signed("==", at, number(0))
+            is_last = b.icmp_signed("==", at, number(tiling.blocks - 1))
+            state = b.or_(b.zext(is_first, I64), b.shl(b.zext(is_last, I64), number(1)))
+
+            def packed(tile: Any) -> Any:
+                place = site.times(b.sub(tile, tiles[0]), rows.most * depth)
+                return site.at(tile_scratch, place)
+
+            if tiling.packs_a:
+                self.pack_tiles(site, batch, tiles, start, count, packed)
+
+            def panel(at: Any, columns: int) -> None:
+                column = site.times(at, tiling.columns)
+                if tiling.packs_b:
+                    function = self.pack_panel(columns)
+                    own = [site.pointers["b"], panel_scratch, start, column, count]
+                    b.call(function, [site.table, site.task, *own, *batch])
+                    right = panel_scratch
+                else:
+                    right = Reader(site, "b", batch, start, column).origin
+
+                def tile(tile: Any, row: Any, height: int) -> None:
+                    if tiling.packs_a:
+                        left = packed(tile)
+                    else:
+                        left = Reader(site, "a", batch, row, start).origin
+                    kept = sums
+                    if tiling.keeps_sums:
+                        place = site.times(b.sub(at, panels[0]), room)
+                        place = b.add(place, b.sub(tile, tiles[0]))
+                        kept = site.at(sums, site.times(place, tile_size))
+                    own = [left, right, site.pointers["c"], row, column, count]
+                    own += [kept, state]
+                    function = self.micro(height, columns)
+                    b.call(function, [site.table, site.task, *own, *batch])
+
+                self.each_kind_of_tile(site, tiles, tile)
+
+            self.each_kind_of_panel(site, panels, panel)
+
+        def run(batch: tuple[Any, ...]) -> None:
+            if is_blocked:
+                site.loop(
+                    number(0), number(tiling.blocks), 1, lambda at: block(batch, at)
+                )
+            else:
+                block(batch, number(0))
+
+        return run
+
+    def pack_tiles(
+        self,
+        site: Site,
+        batch: tuple[Any, ...],
+        tiles: tuple[Any, Any],
+        start: Any,
+        count: Any,
+        packed: Callable[[Any], Any],
+    ) -> None:
+        """Pack all tiles of a block for a block of k.
+
+        Where rows lie side by side, some steps of k at a time for all of them: they
+        are on the same pages, and the caches cannot hold many of those.
+        """
+        b = site.builder
+
+        def steps(at: Any, amount: Any) -> None:
+            def pack(tile: Any, row: Any, height: int) -> None:
+                place = site.times(at, self.tile_steps(height).column)
+                out = site.at(packed(tile), place)
+                own = [site.pointers["a"], out, row, b.add(start, at), amount]
+                function = self.pack_tile(height)
+                b.call(function, [site.table, site.task, *own, *batch])
+
+            self.each_kind_of_tile(site, tiles, pack)
+
+        def some(at: Any) -> None:
+            steps(at, site.smaller(b.sub(count, at), number(PACKED_AT_ONCE)))
+
+        if self.packs_along_k:
+            steps(number(0), count)
+        else:
+            site.loop(number(0), count, PACKED_AT_ONCE, some)
+
+    def lanes(self, columns: int) -> list[int]:
+        """Of the vectors of a panel."""
+        width = self.tiling.width
+        return [min(width, columns - at) for at in range(0, columns, width)]
+
+    def micro(self, height: int, columns: int) -> Any:
+        """The function of a register tile."""
+        tile = RegisterTile(self, height, columns)
+        kinds = [POINTER, POINTER, POINTER, I64, I64, I64, POINTER, I64]
+        packs = f"{self.tiling.packs_a:d}{self.tiling.packs_b:d}"
+        depth = self.tiling.depth if self.tiling.packs_a else 0
+        details = [height, columns, packs, tile.remainder, depth]
+        return self.function("tile", details, self.hooks.epilogue, kinds, tile.emit)
+
+    def tile_steps(self, height: int) -> Strides:
+        """Strides of a packed tile of A: as it lies, so that vectors can be copied."""
+        return (
+            Strides(self.tiling.depth, 1) if self.packs_along_k else Strides(1, height)
+        )
+
+    @property
+    def packs_along_k(self) -> bool:
+        return self.gemm.a.column == 1 or self.gemm.a.row != 1
+
+    def hook_of(self, operand: str) -> Any:
+        hooks = self.hooks.flipped() if self.tiling.is_flipped else self.hooks
+        return hooks.load_a if operand == "a" else hooks.load_b
+
+    def pack_tile(self, height: int) -> Any:
+        """Copy the rows of a tile for a block of k."""
+        width, steps = self.tiling.width, self.tile_steps(height)
+
+        def body(
+            site: Site,
+            batch: tuple[Any, ...],
+            a: Any,
+            out: Any,
+            row: Any,
+            start: Any,
+            count: Any,
+        ) -> None:
+            b = site.builder
+            site.pointers["a"] = a
+
+            def chunk(at: Any, lanes: int) -> None:
+                near = Reader(site, "a", batch, row, b.add(start, at))
+                place = site.at(out, site.times(at, steps.column))
+                if not self.packs_along_k:
+                    value = near.load(0, 0, "row", height)
+                    b.store(value, place, align=site.nbytes)
+                    return
+                for i in range(height):
+                    value = near.load(i, 0, "column", lanes)
+                    b.store(value, site.at(place, i * steps.row), align=site.nbytes)
+
+            self.along_k(site, count, width if self.packs_along_k else 1, chunk)
+
+        kinds = [POINTER, POINTER, I64, I64, I64]
+        details = [height, self.tiling.depth, min(self.gemm.k, width)]
+        return self.function("left", details, self.hook_of("a"), kinds, body)
+
+    def along_k(
+        self, site: Site, count: Any, width: int, chunk: Callable[[Any, int], None]
+    ) -> None:
+        """chunk(k, lanes) until all is done; the last ones may be done twice."""
+        if self.gemm.k < width:
+            chunk(number(0), self.gemm.k)
+            return
+        last = site.builder.sub(count, number(width))
+
+        def one(at: Any) -> None:
+            chunk(site.smaller(at, last) if width > 1 else at, width)
+
+        site.loop(number(0), count, width, one)
+
+    def pack_panel(self, columns: int) -> Any:
+        """Copy the columns of a panel for a block of k, a row of vectors for each k."""
+        width, lanes = self.tiling.width, self.lanes(columns)
+        row_size = len(lanes) * width
+        # Shuffled if columns lie apart and k does not.
+        is_shuffled = self.gemm.b.row == 1 and self.gemm.b.column != 1
+
+        def body(
+            site: Site,
+            batch: tuple[Any, ...],
+            right: Any,
+            out: Any,
+            start: Any,
+            column: Any,
+            count: Any,
+        ) -> None:
+            b = site.builder
+            site.pointers["b"] = right
+            align = width * site.nbytes
+
+            def rows(at: Any, _: int) -> None:
+                near = Reader(site, "b", batch, b.add(start, at), column)
+                place = site.at(out, site.times(at, row_size))
+                if self.tiling.panels > 1 and self.hook_of("b") is None:
+                    # The next panel's part of the row, as far away as this one's.
+                    for ahead in range(row_size, 2 * row_size, LINE // site.nbytes):
+                        site.prefetch(near.place(0, ahead))
+                for j, count in enumerate(lanes):
+                    value = near.load(0, j * width, "column", count)
+                    value = site.widened(value, width)
+                    b.store(value, site.at(place, j * width), align=align)
+
+            def squares(at: Any, depth: int) -> None:
+                near = Reader(site, "b", batch, b.add(start, at), column)
+                place = site.at(out, site.times(at, row_size))
+                for j, count in enumerate(lanes):
+                    found = [
+                        site.widened(
+                            near.load(0, j * width + lane, "row", depth), width
+                        )
+                        for lane in range(count)
+                    ]
+                    found += [site.zeros(width)] * (width - count)
+                    for k, value in enumerate(site.transposed(found)[:depth]):
+                        here = site.at(place, k * row_size + j * width)
+                        b.store(value, here, align=align)
+
+            if is_shuffled:
+                self.along_k(site, count, width, squares)
+            else:
+                self.along_k(site, count, 1, rows)
+
+        kinds = [POINTER, POINTER, I64, I64, I64]
+        details = [columns, min(self.gemm.k, width)]
+        return self.function("panel", details, self.hook_of("b"), kinds, body)
+
+
+class RegisterTile:
+    """c[height, columns] = a b for a block of k, the sums in registers."""
+
+    def __init__(self, of: TileEmitter, height: int, columns: int) -> None:
+        tiling, gemm = of.tiling, of.gemm
+        self.tiling = tiling
+        self.height, self.width = height, tiling.width
+        self.lanes = of.lanes(columns)
+        self.vectors = len(self.lanes)
+        self.b_step = self.vectors * self.width if tiling.packs_b else gemm.b.row
+        self.a_steps = of.tile_steps(height) if tiling.packs_a else gemm.a
+        self.is_blocked = tiling.blocks > 1
+        # LLVM would want the elements of both steps at once, which are too many.
+        is_tall = self.vectors == 1 and height > TALL
+        self.unrolled = 1 if is_tall else UNROLLED
+        # Steps of k after the loop; None if they depend on the block.
+        self.remainder = None if self.is_blocked else gemm.k % self.unrolled
+
+    def emit(
+        self,
+        site: Site,
+        batch: tuple[Any, ...],
+        a: Any,
+        right: Any,
+        c: Any,
+        row: Any,
+        column: Any,
+        count: Any,
+        sums: Any,
+        state: Any,
+    ) -> None:
+        """The body of the function: `count` steps of k, from A's tile and B's panel.
+
+        `sums` is where they are between blocks of k. Bit 0 of `state` says that this
+        is the first block, bit 1 that it is the last one.
+        """
+        b = site.builder
+        site.pointers["c"] = c
+        out = Reader(site, "c", batch, row, column)
+        totals = [site.zeros(self.width)] * (self.height * self.vectors)
+        if self.is_blocked:
+            is_first = b.trunc(state, I1)
+            totals = [
+                b.select(is_first, zero, self.before(site, out, sums, at))
+                for at, zero in enumerate(totals)
+            ]
+        totals = self.summed(site, a, right, count, totals)
+        if not self.tiling.keeps_sums:
+            self.finish(out, totals)
+            return
+        is_last = b.icmp_signed(">=", state, number(2))
+        with b.if_else(is_last) as (then, otherwise):
+            with then:
+                self.finish(out, totals)
+            with otherwise:
+                align = self.width * site.nbytes
+                for at, total in enumerate(totals):
+                    b.store(total, site.at(sums, at * self.width), align=align)
+
+    def before(self, site: Site, out: Reader, sums: Any, at: int) -> Any:
+        """A vector of sums of the blocks of k before this one."""
+        if not self.tiling.sums_in_result:
+            place = site.at(sums, at * self.width)
+            return site.load(place, self.width, self.width * site.nbytes)
+        i, j = divmod(at, self.vectors)
+        value = out.plain(i, j * self.width, "column", self.lanes[j])
+        return site.widened(value, self.width)
+
+    def finish(self, out: Reader, totals: Sequence[Any]) -> None:
+        """Hand the vectors of the result over, without lanes beyond it."""
+        for at, total in enumerate(totals):
+            i, j = divmod(at, self.vectors)
+            value = out.site.first_lanes(total, self.lanes[j])
+            out.finish(i, j * self.width, "column", value)
+
+    def summed(
+        self, site: Site, left: Any, right: Any, count: Any, totals: Sequence[Any]
+    ) -> list[Any]:
+        """The sums after all steps of k."""
+
+        def several(number_of_steps: int) -> Callable[..., list[Any]]:
+            def body(_: Any, left: Any, right: Any, *totals: Any) -> list[Any]:
+                made = list(totals)
+                for _ in range(number_of_steps):
+                    made = self.step(site, left, right, made)
+                    left = site.at(left, self.a_steps.column)
+                    right = site.at(right, self.b_step)
+                return [left, right, *made]
+
+            return body
+
+        whole = site.builder.and_(count, number(-self.unrolled))
+        values = site.loop(
+            number(0),
+            whole,
+            self.unrolled,
+            several(self.unrolled),
+            [left, right, *totals],
+        )
+        if self.remainder is None:
+            values = site.loop(whole, count, 1, several(1), values)
+        elif self.remainder:
+            values = several(self.remainder)(None, *values)
+        return values[2:]
+
+    def step(
+        self, site: Site, left: Any, right: Any, totals: Sequence[Any]
+    ) -> list[Any]:
+        """The sums after one step of k.
+
+        What many sums use waits in registers, the other operand comes one by one.
+        """
+        made = list(totals)
+        if self.vectors <= self.height:
+            vectors = [self.vector(site, right, at) for at in range(self.vectors)]
+            for i in range(self.height):
+                x = self.element(site, left, i)
+                for j, y in enumerate(vectors):
+                    at = i * self.vectors + j
+                    made[at] = site.fma(x, y, made[at])
+        else:
+            elements = [self.element(site, left, at) for at in range(self.height)]
+            for j in range(self.vectors):
+                y = self.vector(site, right, j)
+                for i, x in enumerate(elements):
+                    at = i * self.vectors + j
+                    made[at] = site.fma(x, y, made[at])
+        return made
+
+    def vector(self, site: Site, right: Any, at: int) -> Any:
+        """A vector of B's row."""
+        place = site.at(right, at * self.width)
+        if self.tiling.packs_b:
+            return site.load(place, self.width, self.width * site.nbytes)
+        return site.widened(site.load(place, self.lanes[at]), self.width)
+
+    def element(self, site: Site, left: Any, at: int) -> Any:
+        """An element of A's column in every lane."""
+        place = site.at(left, at * self.a_steps.row)
+        one = site.builder.load(place, align=site.nbytes, typ=site.element)
+        return site.spread(one, self.width)
+
+
+class DotEmitter(ProductEmitter):
+    """Products of few rows with columns that lie along k: lanes are parts of a sum."""
+
+    def product(
+        self, site: Site, tiles: tuple[Any, Any], panels: tuple[Any, Any]
+    ) -> Callable[[tuple[Any, ...]], None]:
+        tiling = self.tiling
+
+        def run(batch: tuple[Any, ...]) -> None:
+            def panel(at: Any, columns: int) -> None:
+                own = [*(site.pointers[x] for x in "abc")]
+                column = site.times(at, tiling.columns)
+                function = self.dots(columns)
+                arguments = [site.table, site.task, *own, column, *batch]
+                site.builder.call(function, arguments)
+
+            self.each_kind_of_panel(site, panels, panel)
+
+        return run
+
+    def dots(self, columns: int) -> Any:
+        """All rows times some columns."""
+        gemm, width = self.gemm, self.tiling.width
+        whole, rest = gemm.k // width * width, gemm.k % width
+
+        def body(
+            site: Site, batch: tuple[Any, ...], a: Any, right: Any, c: Any, column: Any
+        ) -> None:
+            site.pointers = {"a": a, "b": right, "c": c}
+
+            def step(k: Any, totals: Sequence[Any], lanes: int) -> list[Any]:
+                left = Reader(site, "a", batch, number(0), k)
+                near = Reader(site, "b", batch, k, column)
+                xs = [
+                    site.widened(left.load(i, 0, "column", lanes), width)
+                    for i in range(gemm.m)
+                ]
+                made = list(totals)
+                for j in range(columns):
+                    y = site.widened(near.load(0, j, "row", lanes), width)
+                    for i, x in enumerate(xs):
+                        at = i * columns + j
+                        made[at] = site.fma(x, y, made[at])
+                return made
+
+            totals = [site.zeros(width)] * (gemm.m * columns)
+            if whole:
+                totals = site.loop(
+                    number(0),
+                    number(whole),
+                    width,
+                    lambda k, *totals: step(k, totals, width),
+                    totals,
+                )
+            if rest:
+                totals = step(number(whole), totals, rest)
+            out = Reader(site, "c", batch, number(0), column)
+            for i in range(gemm.m):
+                value = self.added(site, totals[i * columns : (i + 1) * columns])
+                out.finish(i, 0, "column", value)
+
+        kinds = [POINTER, POINTER, POINTER, I64]
+        hooks = self.hooks
+        has_hooks = (hooks.load_a, hooks.load_b, hooks.epilogue) != (None,) * 3
+        details = [gemm.m, gemm.k, columns]
+        return self.function("dots", details, has_hooks or None, kinds, body)
+
+    def added(self, site: Site, totals: Sequence[Any]) -> Any:
+        """The sum of the lanes of each vector: always the same tree."""
+        b, parts = site.builder, list(totals)
+        width = self.tiling.width
+        while width > 1:
+            width //= 2
+            low, high = range(width), range(width, 2 * width)
+            parts = [
+                b.fadd(site.shuffled(x, x, low), site.shuffled(x, x, high))
+                for x in parts
+            ]
+        kind = ir.VectorType(site.element, len(parts))
+        found: Any = ir.Constant(kind, ir.Undefined)
+        for lane, x in enumerate(parts):
+            one = b.extract_element(x, ir.Constant(I32, 0))
+            found = b.insert_element(found, one, ir.Constant(I32, lane))
+        return found

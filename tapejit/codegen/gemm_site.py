@@ -1,0 +1,445 @@
+"""Where the code of a product is being emitted, and the elements near a place.
+
+A `Site` is a place in a function: its builder, the pointers it knows, and instructions
+on vectors of the product's lanes. It is what hooks get; for them it can load and store
+elements in the matrices as their caller knows them. A `Reader` has a place in one
+operand; elements at constant distances from it are displacements of one pointer. A
+`ProductEmitter` cuts the work of a task; what a block of the result is computed by, its
+subclasses know.
+
+Start reading at `Site`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from tapejit.codegen import lane_storage
+from tapejit.codegen.gemm import Gemm, Hooks, Spot, Tiling
+from tapejit.codegen.lane_storage import Floats, is_small
+from tapejit.codegen.vector import Splat
+
+I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
+POINTER, VOID = ir.PointerType(), ir.VoidType()
+
+
+def number(value: int) -> Any:
+    """A position."""
+    return ir.Constant(I64, value)
+
+
+class Site:
+    """Where code is being emitted: what hooks get."""
+
+    def __init__(self, function: Any, tiling: Tiling, hooks: Hooks) -> None:
+        self.function = function
+        self.builder = hooks.enter(function)
+        self.table, self.task = function.args[:2]
+        self.tiling = tiling
+        self.hooks = hooks
+        self.pointers: dict[str, Any] = {}  # of those of a, b and c that it needs
+
+    # For hooks: in the matrices as the caller knows them
+
+    def load_a(self, spot: Spot) -> Any:
+        """Elements of A as they are in memory, widened; for `Hooks.load_a` only."""
+        return self.loaded("a", spot)
+
+    def load_b(self, spot: Spot) -> Any:
+        """Elements of B as they are in memory, widened; for `Hooks.load_b` only."""
+        return self.loaded("b", spot)
+
+    def loaded(self, operand: str, spot: Spot) -> Any:
+        if self.tiling.is_flipped:
+            operand, spot = "ba"["ab".index(operand)], spot.flipped()
+        near = Reader(self, operand, spot.batch, spot.row, spot.column)
+        return near.plain(0, 0, spot.along, spot.lanes)
+
+    def store(self, spot: Spot, value: Any) -> None:
+        """Store elements of C, rounded to its dtype; for `Hooks.epilogue` only."""
+        if self.tiling.is_flipped:
+            spot = spot.flipped()
+        near = Reader(self, "c", spot.batch, spot.row, spot.column)
+        near.store(0, 0, spot.along, value)
+
+    # Instructions
+
+    def at(self, pointer: Any, offset: Any, element: Any = None) -> Any:
+        """A pointer so many elements further."""
+        if isinstance(offset, int):
+            if not offset:
+                return pointer
+            offset = number(offset)
+        element = element or self.element
+        return self.builder.gep(pointer, [offset], source_etype=element)
+
+    @property
+    def element(self) -> Any:
+        """What sums are made of."""
+        return lane_storage.register_element(self.tiling.gemm.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return self.tiling.gemm.lane
+
+    def times(self, value: Any, factor: int) -> Any:
+        return value if factor == 1 else self.builder.mul(value, number(factor))
+
+    def plus(self, value: Any, more: int) -> Any:
+        return self.builder.add(value, number(more)) if more else value
+
+    def smaller(self, x: Any, y: Any) -> Any:
+        return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
+
+    def zeros(self, lanes: int) -> Any:
+        kind = ir.VectorType(self.element, lanes)
+        return Splat(kind, ir.Constant(self.element, 0.0))
+
+    def shuffled(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
+        kind = ir.VectorType(I32, len(lanes))
+        mask = ir.Constant(kind, [ir.Constant(I32, lane) for lane in lanes])
+        return self.builder.shuffle_vector(x, y, mask)
+
+    def widened(self, value: Any, lanes: int) -> Any:
+        """The same lanes and zeros after them."""
+        count = value.type.count
+        if count == lanes:
+            return value
+        # Any lane of the second operand is a zero.
+        wanted = [min(lane, count) for lane in range(lanes)]
+        return self.shuffled(value, self.zeros(count), wanted)
+
+    def first_lanes(self, value: Any, lanes: int) -> Any:
+        if value.type.count == lanes:
+            return value
+        nothing = ir.Constant(value.type, ir.Undefined)
+        return self.shuffled(value, nothing, range(lanes))
+
+    def spread(self, value: Any, lanes: int) -> Any:
+        """A number in every lane."""
+        kind = ir.VectorType(value.type, lanes)
+        nothing = ir.Constant(kind, ir.Undefined)
+        one = self.builder.insert_element(nothing, value, ir.Constant(I32, 0))
+        return self.shuffled(one, nothing, [0] * lanes)
+
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        name = f"llvm.fma.v{x.type.count}f{8 * self.nbytes}"
+        module = self.function.module
+        known = module.globals.get(name)
+        if known is None:
+            signature = ir.FunctionType(x.type, [x.type] * 3)
+            known = ir.Function(module, signature, name)
+        return self.builder.call(known, [x, y, z])
+
+    def load(self, pointer: Any, lanes: int, align: int = 0) -> Any:
+        """Lanes of a sum's format."""
+        kind = ir.VectorType(self.element, lanes)
+        return self.builder.load(pointer, align=align or self.nbytes, typ=kind)
+
+    def prefetch(self, place: Any) -> None:
+        """Ask for the line of an element; any address will do."""
+        module = self.function.module
+        known = module.globals.get("llvm.prefetch.p0")
+        if known is None:
+            signature = ir.FunctionType(VOID, [POINTER, I32, I32, I32])
+            known = ir.Function(module, signature, "llvm.prefetch.p0")
+        how = [ir.Constant(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
+        self.builder.call(known, [place, *how])
+
+    def scratch(self, count: int) -> Any:
+        """Memory of this call for so many lanes."""
+        with self.builder.goto_entry_block():
+            found = self.builder.alloca(ir.ArrayType(self.element, count))
+            found.align = 64
+            found.type = POINTER  # whose elements are told at each use
+        return found
+
+    def share(self, index: Any, total: int, parts: int) -> tuple[Any, Any]:
+        """Where one of equal parts begins and ends."""
+        if parts == 1:
+            return number(0), number(total)
+        ends = [
+            self.builder.udiv(self.times(x, total), number(parts))
+            for x in (index, self.plus(index, 1))
+        ]
+        return ends[0], ends[1]
+
+    def indices(self, flat: Any, sizes: Sequence[int]) -> tuple[Any, ...]:
+        """The place of an element in an array of these sizes, from its number."""
+        found: list[Any] = []
+        for at in range(len(sizes) - 1, -1, -1):
+            if at == 0:
+                found.append(flat)
+            elif sizes[at] == 1:
+                found.append(number(0))
+            else:
+                found.append(self.builder.urem(flat, number(sizes[at])))
+                flat = self.builder.udiv(flat, number(sizes[at]))
+        return tuple(reversed(found))
+
+    def loop(
+        self,
+        low: Any,
+        high: Any,
+        stride: int,
+        body: Callable[..., Sequence[Any] | None],
+        carried: Sequence[Any] = (),
+    ) -> list[Any]:
+        """for (i = low; i < high; i += stride): body(i, *values) gives the next values.
+
+        `carried` are the first ones; those after the last iteration are returned.
+        """
+        b = self.builder
+        before = b.block
+        head = self.function.append_basic_block("loop")
+        after = self.function.append_basic_block("after")
+        b.cbranch(b.icmp_signed("<", low, high), head, after)
+        b.position_at_end(head)
+        index = b.phi(I64)
+        index.add_incoming(low, before)
+        values = [b.phi(x.type) for x in carried]
+        for phi, x in zip(values, carried, strict=True):
+            phi.add_incoming(x, before)
+        made = list(body(index, *values) or ())
+        following = b.add(index, number(stride))
+        index.add_incoming(following, b.block)
+        for phi, x in zip(values, made, strict=True):
+            phi.add_incoming(x, b.block)
+        last = b.block
+        b.cbranch(b.icmp_signed("<", following, high), head, after)
+        b.position_at_end(after)
+        results = [b.phi(x.type) for x in carried]
+        for phi, x, y in zip(results, carried, made, strict=True):
+            phi.add_incoming(x, before)
+            phi.add_incoming(y, last)
+        return results
+
+    def transposed(self, rows: list[Any]) -> list[Any]:
+        """As many vectors as each has lanes, the other way round.
+
+        Each stage interleaves a vector with the one half of them away.
+        """
+        width = len(rows)
+        low = [lane // 2 + width * (lane % 2) for lane in range(width)]
+        high = [lane + width // 2 for lane in low]
+        for _ in range(width.bit_length() - 1):
+            rows = [
+                self.shuffled(
+                    rows[at // 2], rows[at // 2 + width // 2], high if at % 2 else low
+                )
+                for at in range(width)
+            ]
+        return rows
+
+
+class Reader:
+    """Elements of an operand near a place; distances from it are constants."""
+
+    def __init__(
+        self, site: Site, operand: str, batch: tuple[Any, ...], row: Any, column: Any
+    ) -> None:
+        self.site, self.operand = site, operand
+        self.batch, self.row, self.column = batch, row, column
+        gemm = site.tiling.gemm
+        self.strides = getattr(gemm, operand)
+        self.memory = lane_storage.memory_type(gemm.dtype)
+        self.origin = site.pointers[operand]
+        steps = [getattr(axis, operand) for axis in gemm.batch]
+        for index, step in zip(
+            (*batch, row, column), (*steps, *self.strides), strict=True
+        ):
+            if step:
+                offset = site.times(index, step)
+                self.origin = site.at(self.origin, offset, self.memory)
+
+    def place(self, row: int, column: int) -> Any:
+        """A pointer to an element."""
+        offset = row * self.strides.row + column * self.strides.column
+        return self.site.at(self.origin, offset, self.memory)
+
+    def load(self, row: int, column: int, along: str, lanes: int) -> Any:
+        """Elements, or what a hook makes of them."""
+        site = self.site
+        hooks = site.hooks.flipped() if site.tiling.is_flipped else site.hooks
+        hook = hooks.load_a if self.operand == "a" else hooks.load_b
+        if hook is None:
+            return self.plain(row, column, along, lanes)
+        return hook(site, self.spot(row, column, along, lanes))
+
+    def spot(self, row: int, column: int, along: str, lanes: int) -> Spot:
+        """A place near this one as hooks know it."""
+        site = self.site
+        here = site.plus(self.row, row), site.plus(self.column, column)
+        spot = Spot(self.batch, *here, along, lanes)
+        return spot.flipped() if site.tiling.is_flipped else spot
+
+    def plain(self, row: int, column: int, along: str, lanes: int) -> Any:
+        """Elements from memory, widened."""
+        b, dtype = self.site.builder, self.site.tiling.gemm.dtype
+        stride = getattr(self.strides, along)
+        kind = ir.VectorType(self.memory, lanes)
+        if stride == 1 or lanes == 1:
+            place = self.place(row, column)
+            found = b.load(place, align=dtype.itemsize, typ=kind)
+        elif stride == 0:
+            place = self.place(row, column)
+            one = b.load(place, align=dtype.itemsize, typ=self.memory)
+            found = self.site.spread(one, lanes)
+        else:
+            found = ir.Constant(kind, ir.Undefined)
+            for lane in range(lanes):
+                step = (lane, 0) if along == "row" else (0, lane)
+                place = self.place(row + step[0], column + step[1])
+                one = b.load(place, align=dtype.itemsize, typ=self.memory)
+                found = b.insert_element(found, one, ir.Constant(I32, lane))
+        return lane_storage.from_memory(b, found, dtype)
+
+    def store(self, row: int, column: int, along: str, value: Any) -> None:
+        """Elements to memory, rounded."""
+        b, dtype = self.site.builder, self.site.tiling.gemm.dtype
+        lanes = value.type.count
+        if is_small(dtype):
+            floats = Floats(b, dtype, lanes)
+            value = lane_storage.rounded(floats, floats.wrap(value), dtype).value
+        value = lane_storage.to_memory(b, value, dtype)
+        if getattr(self.strides, along) == 1:
+            b.store(value, self.place(row, column), align=dtype.itemsize)
+            return
+        for lane in range(lanes):
+            step = (lane, 0) if along == "row" else (0, lane)
+            place = self.place(row + step[0], column + step[1])
+            one = b.extract_element(value, ir.Constant(I32, lane))
+            b.store(one, place, align=dtype.itemsize)
+
+    def finish(self, row: int, column: int, along: str, value: Any) -> None:
+        """Elements of the result: to the epilogue, or to memory."""
+        epilogue = self.site.hooks.epilogue
+        if epilogue is None:
+            self.store(row, column, along, value)
+        else:
+            spot = self.spot(row, column, along, value.type.count)
+            epilogue(self.site, spot, value)
+
+
+class ProductEmitter:
+    """What both kinds of kernels have in common: tasks, and shared functions."""
+
+    def __init__(self, module: Any, tiling: Tiling, name: str, hooks: Hooks) -> None:
+        self.module = module
+        self.tiling = tiling
+        self.name = name
+        self.hooks = hooks
+
+    @property
+    def gemm(self) -> Gemm:
+        return self.tiling.gemm
+
+    def function(
+        self,
+        kind: str,
+        details: Sequence[Any],
+        hook: Any,
+        operands: Sequence[Any],
+        body: Callable[..., None],
+    ) -> Any:
+        """The function of a kind with such details, emitted unless it is known.
+
+        Its arguments are the table, the task, others and the indices of the stack.
+        """
+        gemm, tiling = self.gemm, self.tiling
+        steps = [getattr(axis, x) for axis in gemm.batch for x in "abc"]
+        about = [gemm.dtype.name, tiling.width, *details]
+        about += [*gemm.a, *gemm.b, *gemm.c, *steps]
+        if hook is not None:
+            about.append(f"{self.hooks.key or self.name}_{tiling.is_flipped}")
+        label = "_".join(str(x) for x in about).replace("-", "n")
+        name = f"{self.module.name}_gemm_{kind}_{label}"
+        known = self.module.globals.get(name)
+        if known is not None:
+            return known
+        kinds = [POINTER, I64, *operands, *[I64] * len(gemm.batch)]
+        made = ir.Function(self.module, ir.FunctionType(VOID, kinds), name)
+        made.linkage = "internal"
+        made.attributes.add("noinline")
+        site = Site(made, tiling, self.hooks)
+        own = made.args[2 : 2 + len(operands)]
+        body(site, tuple(made.args[2 + len(operands) :]), *own)
+        site.builder.ret_void()
+        return made
+
+    def task(self) -> Any:
+        """The function of a task: the matrices of its group, one after the other."""
+        tiling = self.tiling
+        signature = ir.FunctionType(VOID, [POINTER, I64])
+        function = ir.Function(self.module, signature, self.name)
+        function.linkage = "internal"
+        site = Site(function, tiling, self.hooks)
+        if tiling.tasks:
+            pointers = self.hooks.operands(site)
+            names = "bac" if tiling.is_flipped else "abc"
+            site.pointers = dict(zip(names, pointers, strict=True))
+            blocks = (tiling.groups, tiling.column_blocks, tiling.row_blocks)
+            group, column, row = site.indices(site.task, blocks)
+            tiles = site.share(row, tiling.rows.parts, tiling.row_blocks)
+            panels = site.share(column, tiling.panels, tiling.column_blocks)
+            first, end = site.share(group, self.gemm.matrices, tiling.groups)
+            sizes = [axis.size for axis in self.gemm.batch]
+            run = self.product(site, tiles, panels)
+
+            def matrix(at: Any) -> None:
+                run(site.indices(at, sizes))
+
+            if sizes:
+                site.loop(first, end, 1, matrix)
+            else:
+                run(())
+        site.builder.ret_void()
+        return function
+
+    def product(
+        self, site: Site, tiles: tuple[Any, Any], panels: tuple[Any, Any]
+    ) -> Callable[[tuple[Any, ...]], None]:
+        """What emits a block of the result, for given indices of the stack."""
+        raise NotImplementedError
+
+    def each_kind_of_panel(
+        self,
+        site: Site,
+        panels: tuple[Any, Any],
+        body: Callable[[Any, int], None],
+    ) -> None:
+        """Full panels, then the last one: body(panel, columns)."""
+        tiling = self.tiling
+        first, end = panels
+        if tiling.full:
+            last = number(tiling.full)
+            high = site.smaller(end, last) if tiling.rest else end
+            site.loop(first, high, 1, lambda at: body(at, tiling.columns))
+        if tiling.rest:
+            last = number(tiling.full)
+            with site.builder.if_then(site.builder.icmp_signed(">", end, last)):
+                body(last, tiling.rest)
+
+    def each_kind_of_tile(
+        self, site: Site, tiles: tuple[Any, Any], body: Callable[[Any, Any, int], None]
+    ) -> None:
+        """Tiles of every height: body(tile, its first row, height)."""
+        rows = self.tiling.rows
+        first, end = tiles
+        for height, low, high in rows.kinds():
+            b = site.builder
+            begin, stop = first, end
+            if low:
+                is_later = b.icmp_signed(">", first, number(low))
+                begin = b.select(is_later, first, number(low))
+            if high < rows.parts:
+                stop = site.smaller(end, number(high))
+            extra = 0 if height > rows.short else rows.tall
+
+            def one(at: Any, height: int = height, extra: int = extra) -> None:
+                body(at, site.plus(site.times(at, height), extra), height)
+
+            site.loop(begin, stop, 1, one)
