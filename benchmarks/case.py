@@ -1,7 +1,7 @@
 """A case: one program, its right answer, and how each peer writes it.
 
 The data structures are `Case`, a declarative record; `Program`, what a builder returns
-when it has more to tell than its callable; and four kinds of goal: `AtLeast` (a ratio
+when it has more to tell than its callable; and four kinds of `Goal`: `AtLeast` (a ratio
 to a peer), `Leads` (a ratio to every peer), `Above` (microseconds on top of a peer) and
 `Within` (a limit). Goals judge lists of numbers per round, one list per peer, and never
 look at the clock, so they can be tested with made-up numbers.
@@ -11,6 +11,7 @@ Start reading at `Case`; `check_answer` says what "the same answer" means.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -115,6 +116,8 @@ class Case:
     """How many bytes a call must read and write: bytes per second are reported too."""
     rounds: int | None = None
     """At most so many rounds, for calls that take seconds."""
+    threads: int | None = None
+    """At most so many threads, whatever the run allows; cases of one file agree."""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     """Entries that replace those of `TOLERANCE`, with the reason beside them."""
 
@@ -229,11 +232,41 @@ class Finding:
     verdict: str
 
 
-@dataclass(frozen=True)
-class AtLeast:
-    """tapejit is to be at least `ratio` times as fast as `peer`.
+class Goal(ABC):
+    """What a case wants of tapejit; the kinds say what, and how they judge it.
 
-    With `promised=False` the peer is a mark: shown and judged, but nothing is claimed.
+    With `promised=False` it is a mark: shown and judged, but nothing is claimed.
+
+    >>> goal = Within(250, "ms", promised=False)
+    >>> goal.sentence, goal.row
+    ('mark ≤ 250 ms', 'tapejit')
+    """
+
+    promised: bool
+
+    @property
+    def mark(self) -> str:
+        """What its text begins with."""
+        return "" if self.promised else "mark "
+
+    @property
+    def sentence(self) -> str:
+        """The goal with the peer it is against, if there is one."""
+        return str(self)
+
+    @property
+    def row(self) -> str:
+        """The peer in whose row of the table this goal stands."""
+        return OURS
+
+    @abstractmethod
+    def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
+        """The finding, if all it needs ran."""
+
+
+@dataclass(frozen=True)
+class AtLeast(Goal):
+    """tapejit is to be at least `ratio` times as fast as `peer`.
 
     >>> goal = AtLeast(5, "tensorflow")
     >>> str(goal), goal.judge(ours=[1.0, 1.1], theirs=[6.0, 7.0])
@@ -245,16 +278,14 @@ class AtLeast:
     promised: bool = True
 
     def __str__(self) -> str:
-        return f"{'' if self.promised else 'mark '}≥ {self.ratio:g}x"
+        return f"{self.mark}≥ {self.ratio:g}x"
 
     @property
     def sentence(self) -> str:
-        """The goal with the peer it is against."""
         return f"{self} against {self.peer}"
 
     @property
     def row(self) -> str:
-        """The peer in whose row of the table this goal stands."""
         return self.peer
 
     def judge(self, *, ours: Rounds, theirs: Rounds) -> str:
@@ -272,7 +303,7 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
-class Leads:
+class Leads(Goal):
     """tapejit is to be at least `ratio` times as fast as the fastest other package.
 
     Each way of judging takes the peer that comes nearest by it.
@@ -286,17 +317,11 @@ class Leads:
     promised: bool = True
 
     def __str__(self) -> str:
-        return f"{'' if self.promised else 'mark '}≥ {self.ratio:g}x"
+        return f"{self.mark}≥ {self.ratio:g}x"
 
     @property
     def sentence(self) -> str:
-        """The goal with the peer it is against."""
         return f"{self} against the best of the peers"
-
-    @property
-    def row(self) -> str:
-        """The peer in whose row of the table this goal stands."""
-        return OURS
 
     def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
         """The finding, if tapejit and a peer ran."""
@@ -311,7 +336,7 @@ class Leads:
 
 
 @dataclass(frozen=True)
-class Above:
+class Above(Goal):
     """tapejit is to cost at most `microseconds` more than `peer` does by itself.
 
     >>> goal = Above(1.5, "numpy")
@@ -325,16 +350,6 @@ class Above:
 
     def __str__(self) -> str:
         return f"≤ {self.microseconds:g} µs above {self.peer}"
-
-    @property
-    def sentence(self) -> str:
-        """The goal with the peer it is against."""
-        return str(self)
-
-    @property
-    def row(self) -> str:
-        """The peer in whose row of the table this goal stands."""
-        return OURS
 
     def judge(self, *, ours: Rounds, theirs: Rounds) -> str:
         """'yes', 'no', or 'unclear' when best and median disagree."""
@@ -352,7 +367,7 @@ class Above:
 
 
 @dataclass(frozen=True)
-class Within:
+class Within(Goal):
     """tapejit is to take at most `limit`, whatever the peers do.
 
     >>> goal = Within(250, "ms")
@@ -365,17 +380,7 @@ class Within:
     promised: bool = True
 
     def __str__(self) -> str:
-        return f"{'' if self.promised else 'mark '}≤ {self.limit:g} {self.unit}"
-
-    @property
-    def sentence(self) -> str:
-        """The goal, which is against nobody."""
-        return str(self)
-
-    @property
-    def row(self) -> str:
-        """The peer in whose row of the table this goal stands."""
-        return OURS
+        return f"{self.mark}≤ {self.limit:g} {self.unit}"
 
     def find(self, rounds: Mapping[str, Rounds]) -> Finding | None:
         """The finding, in seconds or bytes, if tapejit ran."""
@@ -384,6 +389,3 @@ class Within:
         best, middle = min(rounds[OURS]), median(rounds[OURS])
         limit = self.limit * UNITS[self.unit]
         return Finding("", best, middle, verdict(best <= limit, middle <= limit))
-
-
-Goal = AtLeast | Leads | Above | Within

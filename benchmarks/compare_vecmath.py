@@ -5,7 +5,8 @@ measured is arithmetic, not memory. Ours is called once for many passes over the
 NumPy writes into an array that is there already; what a call of each costs by itself,
 seen at one element, is taken off. The smallest of many timings is reported. NumPy's
 float32 functions are its own loops, some of which are off by more than 2 ULP. First
-every result is compared with the one of double.
+every result is compared with the one of double. The second column counts the vector
+instructions of one pass through the loop, loads and the store included.
 
 Run with:  python benchmarks/compare_vecmath.py   (PyTorch's column if it is installed)
            python benchmarks/compare_vecmath.py --dtype float64 --width 4 exp log
@@ -19,6 +20,7 @@ import argparse
 import ctypes
 import importlib
 import importlib.util
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -28,10 +30,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 
 from tapejit.codegen import vecmath
-from tapejit.codegen.host import FORMATS, Library, aligned, loop_module
+from tapejit.codegen.host import FORMATS, Library, aligned, host_machine, loop_module
 
 SIZE, PASSES, ROUNDS = 1024, 64, 200
 # name -> NumPy's or SciPy's name and PyTorch's, where they have one
@@ -81,6 +83,25 @@ def native(name: str, dtype: Any, width: int) -> Callable[..., Any]:
     builder.ret_void()
     operands = [ctypes.c_void_p] * (arity + 1)
     return Library(module).function("many", None, *operands, ctypes.c_int64)
+
+
+def instructions(name: str, dtype: Any, width: int) -> int:
+    """The vector instructions of the loop, on x86 those whose names begin with v."""
+    formula = {**vecmath.UNARY, **vecmath.BINARY}[name]
+    arity = 2 if name in vecmath.BINARY else 1
+    module = loop_module(formula, arity, FORMATS[np.dtype(dtype)], width)
+    machine = host_machine()
+    parsed = binding.parse_assembly(str(module))
+    parsed.triple = machine.triple
+    lines = [line.strip() for line in machine.emit_assembly(parsed).splitlines()]
+    places = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
+    largest = 0
+    for i, line in enumerate(lines):
+        jump = re.match(r"j\w+\s+(\S+)", line)
+        if jump is not None and places.get(jump[1], i) < i:
+            body = lines[places[jump[1]] : i]
+            largest = max(largest, sum(x.startswith("v") for x in body))
+    return largest
 
 
 def shortest(call: Callable[[], Any]) -> float:
@@ -143,10 +164,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=8)
     chosen = parser.parse_args()
     print(f"ns per element, {chosen.dtype}, {chosen.width} lanes, {SIZE} elements")
-    print(f"{'function':16}{'tapejit':>9}{'NumPy':>9}{'PyTorch':>9}")
+    header = ("tapejit", "vectors", "NumPy", "PyTorch")
+    print(f"{'function':16}" + "".join(f"{title:>9}" for title in header))
     for name in chosen.names:
         row = measure(name, chosen.dtype, chosen.width)
-        cells = ("-" if value is None else f"{value:.2f}" for value in row)
+        cells = ["-" if value is None else f"{value:.2f}" for value in row]
+        cells.insert(1, str(instructions(name, chosen.dtype, chosen.width)))
         print(f"{name:16}" + "".join(f"{cell:>9}" for cell in cells))
 
 

@@ -3,7 +3,8 @@
 A case that differentiates writes its objective once, as `objective(m, *arrays)`, where
 `m` is the package by NumPy's names: `tapejit` itself, `jax.numpy`, `torch`, and for
 TensorFlow, whose names differ, a small namespace. What a package has a function of its
-own for (a cross-entropy, a layer norm) a case gives to that package. Each function here
+own for (a layer norm, attention) a case gives to that package; the cross-entropy with
+whole-numbered labels is `cross_entropy(m, scores, labels)`. Each function here
 returns a builder for `Case.builders`: it moves the arrays into the package, and answers
 the value followed by one gradient per argument in `wrt`, finished.
 
@@ -48,11 +49,16 @@ def jax_namespace() -> SimpleNamespace:
     import jax
     import jax.numpy as jnp
 
+    def cross_entropy(scores: Any, labels: Any) -> Any:
+        logs = jax.nn.log_softmax(scores)
+        return -jnp.mean(jnp.take_along_axis(logs, labels[:, None], axis=1))
+
     return SimpleNamespace(
         **vars(jnp),
         erf=jax.scipy.special.erf,
         logsumexp=jax.scipy.special.logsumexp,
         nn=jax.nn,
+        cross_entropy=cross_entropy,
     )
 
 
@@ -62,12 +68,16 @@ def torch_namespace() -> SimpleNamespace:
 
     return SimpleNamespace(
         **{name: getattr(torch, name) for name in ("sqrt", "log", "exp", "erf", "sum")},
+        tanh=torch.tanh,
         mean=torch.mean,
         einsum=torch.einsum,
+        reshape=torch.reshape,
+        permute_dims=torch.permute,
         logsumexp=lambda x, axis: torch.logsumexp(x, dim=axis),
         take=lambda x, indices, axis: x[(slice(None),) * axis + (indices,)],
         asarray=torch.as_tensor,
         nn=torch.nn.functional,
+        cross_entropy=torch.nn.functional.cross_entropy,
     )
 
 
@@ -75,19 +85,39 @@ def tensorflow_namespace() -> SimpleNamespace:
     """TensorFlow's functions under NumPy's names."""
     import tensorflow as tf
 
+    def cross_entropy(scores: Any, labels: Any) -> Any:
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+        return tf.reduce_mean(each)
+
     return SimpleNamespace(
         sqrt=tf.sqrt,
         log=tf.math.log,
         exp=tf.exp,
         erf=tf.math.erf,
+        tanh=tf.tanh,
         sum=tf.reduce_sum,
         mean=tf.reduce_mean,
         logsumexp=tf.reduce_logsumexp,
         einsum=tf.einsum,
+        reshape=tf.reshape,
+        permute_dims=tf.transpose,
         take=lambda x, indices, axis: tf.gather(x, indices, axis=axis),
         asarray=tf.constant,
         nn=tf.nn,
+        cross_entropy=cross_entropy,
     )
+
+
+def cross_entropy(m: Any, scores: Any, labels: Any) -> Any:
+    """The mean cross-entropy by the function of the package `m`.
+
+    >>> import tapejit as tj
+    >>> float(cross_entropy(tj, tj.asarray([[0.0, 0.0]]), tj.asarray([1]))) < 0.7
+    True
+    """
+    if hasattr(m, "cross_entropy"):
+        return m.cross_entropy(scores, labels)
+    return m.nn.sparse_softmax_cross_entropy(scores, labels)  # tapejit itself
 
 
 def compiled_program(function: Any, arguments: Sequence[Any]) -> Program:

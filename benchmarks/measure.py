@@ -187,6 +187,7 @@ def measure_group(
     labels = dict.fromkeys(
         label for case in cases for label in case.builders if wanted(label)
     )
+    threads = min(settings.threads, *(c.threads or settings.threads for c in cases))
     workers: dict[str, Worker] = {}
     broken: dict[str, Outcome] = {}
     try:
@@ -196,7 +197,7 @@ def measure_group(
                 broken[label] = Outcome(label, status="not installed")
                 continue
             progress(f"starting {label}")
-            workers[label] = Worker(label, settings.threads, python)
+            workers[label] = Worker(label, threads, python)
         for label, worker in list(workers.items()):  # which import side by side
             try:
                 worker.greet()

@@ -29,12 +29,12 @@ for folder in (DOCS.parent, DOCS.parent / "tests"):
         sys.path.insert(0, str(folder))
 
 import op_cases  # noqa: E402  # found by the path above
-from op_cases.case import F64, OpCase, Row  # noqa: E402
+from op_cases.case import F64, OpCase, Row  # noqa: E402  # found by the path above
 
-import tapejit as tj  # noqa: E402
-from tapejit.api import numpy_protocol, numpy_table  # noqa: E402
-from tapejit.ir import OPS  # noqa: E402
-from tapejit.types import is_complex, is_float, is_integer  # noqa: E402
+import tapejit as tj  # noqa: E402  # after it
+from tapejit.api import numpy_protocol, numpy_table  # noqa: E402  # after it
+from tapejit.ir import OPS  # noqa: E402  # after it
+from tapejit.types import is_complex, is_float, is_integer  # noqa: E402  # after it
 
 MADE = (
     "<!-- Made by docs/generate.py: change that, or what it reads, not this page. -->"

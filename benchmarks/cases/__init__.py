@@ -28,15 +28,29 @@ SETS: dict[str, tuple[str, ...]] = {
         "rosenbrock",
         "call_overhead",
         "digits_mlp",
-        "mlp",
+        "mlp_gradients",
         "streaming",
         "compile_time",
         "cold",
         "warm_start",
         "memory",
     ),
+    "dense": (
+        "mlp",
+        "mlp_adam",
+        "mlp_small",
+        "digits_mlp",
+        "attention",
+        "attention_long",
+        "attention_memory",
+        "cnn",
+        "pinn",
+        "gemm",
+        "gemm_serial",
+    ),
 }
-"""Names that stand for several files; "native" is what compiled functions promise."""
+"""Names that stand for several files; "native" is what compiled functions promise,
+"dense" what they promise where products of matrices are most of the work."""
 
 
 @cache

@@ -7,7 +7,7 @@ cache is told to keep everything.
 from __future__ import annotations
 
 from benchmarks.case import AtLeast, Case, Within
-from benchmarks.cases import mlp, rosenbrock
+from benchmarks.cases import mlp_gradients, rosenbrock
 from benchmarks.cases.cold import LABELS
 from benchmarks.processes import process_builders
 
@@ -22,6 +22,6 @@ CASES = tuple(
         goals=(Within(250, "ms"), AtLeast(3, "jax (jit)")),
         rounds=5,
     )
-    for module in (rosenbrock, mlp)
+    for module in (rosenbrock, mlp_gradients)
     for case in module.CASES
 )

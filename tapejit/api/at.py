@@ -207,10 +207,9 @@ class Selected:
         if x.dtype.kind == "b":
             return self._combined(name, value)
         values = self._as_values(x, value, name)
-        mask = self._traced_mask()
-        masked = None if mask is None else _where_masked(x, mask, values, name)
+        masked = self._masked(x, values, name)
         if masked is not None:
-            return _combined_where(x, *masked, name)
+            return masked
         positions, values = self._aligned(x, values, name)
         if name == "subtract":
             values = apply(ops.negative, values)
@@ -232,10 +231,9 @@ class Selected:
                 help="convert it first with x.astype(tj.float32)",
             )
         values = self._as_values(x, value, name)
-        mask = self._traced_mask()
-        masked = None if mask is None else _where_masked(x, mask, values, name)
+        masked = self._masked(x, values, name)
         if masked is not None:
-            return _combined_where(x, *masked, name)
+            return masked
         positions, values = self._aligned(x, values, name)
         if positions.size == 0:
             return _written(x, positions, values)
@@ -260,6 +258,12 @@ class Selected:
             current = apply(update.op, current, part)
         outcome = concat([current, *reversed(finished)])
         return _written(x, cells, cast(outcome, x.dtype))
+
+    def _masked(self, x: Tensor, values: Tensor, name: str) -> Tensor | None:
+        """The result by a mask that is being traced, if that is how it can be had."""
+        mask = self._traced_mask()
+        pair = None if mask is None else _where_masked(x, mask, values, name)
+        return None if pair is None else _combined_where(x, *pair, name)
 
     def _aligned(self, x: Tensor, values: Tensor, name: str) -> tuple[Tensor, Tensor]:
         """Positions and values, one of each, along one axis."""

@@ -6,11 +6,12 @@ The epilogue of a product is a nest of loops over its elements. Here these loops
 those of the product: wherever it has finished a vector, an `Epilogue` computes the
 values of the nest's Steps at that place.
 
-Start reading at `emit_product`.
+Start reading at `ProductKernel`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tapejit.codegen import lanes
@@ -136,20 +137,32 @@ class Epilogue(StepValues):
         """The index of each axis at a Spot, and the axis of its lanes."""
         dims = self.of.product.dims
         assert dims is not None
-        batch, rest = iter(spot.batch), iter(axes)
-        indices: dict[Axis, Any] = {}
+        sizes = [dim.size for dim in dims[:-2] if dim is not None]
+        batch, row = list(spot.batch), spot.row
+        if len(batch) < len(sizes):  # rows go on in the next matrix of the stack
+            inner = 1 if dims[-2] is None else dims[-2].size
+            rows = [*sizes[len(batch) :], inner]
+            *more, row = self.split(row, rows)
+            batch += more
+        rest = iter(axes)
+        indices: dict[Axis, Any] = {next(rest): index for index in batch}
         vector: Axis | None = None
-        for dim in dims[:-2]:
-            if dim is not None:
-                indices[next(rest)] = next(batch)
         for dim, index, name in zip(
-            dims[-2:], (spot.row, spot.column), ("row", "column"), strict=True
+            dims[-2:], (row, spot.column), ("row", "column"), strict=True
         ):
             if dim is not None:
                 axis = next(rest)
                 indices[axis] = index
                 vector = axis if spot.along == name else vector
         return indices, vector
+
+    def split(self, index: Any, sizes: list[int]) -> list[Any]:
+        """The index of each of several axes from that in all of them as one."""
+        found = []
+        for size in reversed(sizes[1:]):
+            found.append(self.builder.urem(index, number(size)))
+            index = self.builder.udiv(index, number(size))
+        return [index, *reversed(found)]
 
 
 def gemm_of(product: Step) -> Gemm:
@@ -170,13 +183,26 @@ def gemm_of(product: Step) -> Gemm:
         for at, size in enumerate(front)
         if size != 1
     )
-    return Gemm(
-        m,
-        n,
-        k,
-        product.dtype,
-        Strides(*left[-2:]),
-        Strides(*right[-2:]),
-        Strides(*out[-2:]),
-        batch,
-    )
+    a, b, c = (Strides(*x[-2:]) for x in (left, right, out))
+    return in_few_matrices(Gemm(m, n, k, product.dtype, a, b, c, batch))
+
+
+def in_few_matrices(gemm: Gemm) -> Gemm:
+    """The same products as fewer and taller ones, where a stack shares its right side.
+
+    What is made of the right side for one of them is then made for all.
+    """
+    while gemm.batch and gemm.n > 1:
+        axis, m = gemm.batch[-1], gemm.m
+        # One row has no stride of its own: the next matrix is the next row.
+        rows = [axis.a, axis.c] if m == 1 else [gemm.a.row, gemm.c.row]
+        if axis.b != 0 or [axis.a, axis.c] != [m * rows[0], m * rows[1]]:
+            break
+        gemm = replace(
+            gemm,
+            m=axis.size * m,
+            a=gemm.a._replace(row=rows[0]),
+            c=gemm.c._replace(row=rows[1]),
+            batch=gemm.batch[:-1],
+        )
+    return gemm

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapejit.codegen.lane_source import in_parentheses
 from tapejit.ir.node import Node
+from tapejit.ir.printer import shortest_text
 from tapejit.origin import expression_text, line_number
 from tapejit.passes.fusion.steps import Step
 from tapejit.types import DType
@@ -124,12 +125,7 @@ def number_text(value: Any, dtype: DType) -> str:
     exact = float(value)
     if np.isnan(exact) or np.isinf(exact):
         return "np.nan" if np.isnan(exact) else f"{'-' if exact < 0 else ''}np.inf"
-    with np.errstate(over="ignore"):  # fewer digits may round to beyond the range
-        for digits in range(1, 17):
-            short = float(f"{exact:.{digits}g}")
-            if float(dtype.type(short)) == exact:
-                return repr(short)
-    return repr(exact)
+    return shortest_text(exact, dtype)
 
 
 def constant_text(value: Any, dtype: DType) -> str:

@@ -339,7 +339,15 @@ def _number_text(value: Any, dtype: DType) -> str:
         real, imag = (_number_text(x, x.dtype) for x in (value.real, value.imag))
         sign = "" if imag.startswith("-") else "+"
         return f"{real.removesuffix('.0')}{sign}{imag.removesuffix('.0')}j"
-    exact = float(value)
+    return shortest_text(float(value), dtype)
+
+
+def shortest_text(exact: float, dtype: DType) -> str:
+    """A float in the fewest digits that a dtype rounds to it.
+
+    >>> shortest_text(float(np.float32(0.1)), np.dtype("float32"))
+    '0.1'
+    """
     if math.isfinite(exact) and dtype.itemsize < 8:
         with np.errstate(over="ignore"):  # fewer digits may round to beyond the range
             for digits in range(1, 17):

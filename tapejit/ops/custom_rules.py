@@ -130,15 +130,16 @@ def _described(types: Sequence[Any]) -> dict[str, Any]:
 # The calls
 
 
-def custom_vjp_type(
+def custom_derivative_type(
     callback: Type,
-    *cotangents: Type,
+    *derivatives: Type,
     given: Flags,
     connected: Flags,
     shapes: Shapes,
     dtypes: DTypes,
     batch_axes: int,
 ) -> TupleType:
+    """The type of both calls: that of what they are to compute."""
     _check_opaque(callback)
     return TupleType(tuple(map(TensorType, dtypes, shapes)))
 
@@ -172,25 +173,12 @@ def _batch_custom_vjp(
 custom_vjp = register_unlisted(
     Op(
         "custom_vjp",
-        type_rule=custom_vjp_type,
+        type_rule=custom_derivative_type,
         eval=_custom_vjp_eval,
         batch=_batch_custom_vjp,
         differentiable=False,
     )
 )
-
-
-def custom_jvp_type(
-    callback: Type,
-    *tangents: Type,
-    given: Flags,
-    connected: Flags,
-    shapes: Shapes,
-    dtypes: DTypes,
-    batch_axes: int,
-) -> TupleType:
-    _check_opaque(callback)
-    return TupleType(tuple(map(TensorType, dtypes, shapes)))
 
 
 def _custom_jvp_eval(callback: Callback, *arrays: Any, **attrs: Any) -> tuple[Any, ...]:
@@ -207,7 +195,7 @@ def _batch_custom_jvp(
 custom_jvp = register_unlisted(
     Op(
         "custom_jvp",
-        type_rule=custom_jvp_type,
+        type_rule=custom_derivative_type,
         eval=_custom_jvp_eval,
         batch=_batch_custom_jvp,
         differentiable=False,

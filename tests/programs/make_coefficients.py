@@ -7,6 +7,10 @@ of its degree. The degree is the first at which the error, by the weight that th
 polynomial has in the result, is below the wanted number of bits. The coefficients are
 then rounded to the format.
 
+Where the time of a function hangs on the degree, the polynomial is the best one, by
+Remez's exchange, and its coefficients are rounded one after the other, each time
+leaving to those that follow what the rounding has changed.
+
 Start reading at `FITS`.
 """
 
@@ -25,9 +29,10 @@ FORMATS = {"F32": (24, "<f"), "F64": (53, "<d")}
 HEADER = '''"""The numbers of vecmath: polynomials, and constants in several words.
 
 Made by tests/programs/make_coefficients.py: change that, not this file. A polynomial's
-comment says what it approximates and where; the fits are our own, by interpolation at
-Chebyshev nodes in 50 digits. A constant in several words is the sum of them, each word
-the rest rounded to the format.
+comment says what it approximates and where; the fits are our own, in 50 digits, by
+interpolation at Chebyshev nodes or by Remez's exchange. One that only the other format
+needs is empty. A constant in several words is the sum of them, each word the rest
+rounded to the format.
 
 Start reading at `F32` and `F64`, which hold the same names.
 """
@@ -47,6 +52,7 @@ class Fit:
     high: Any
     weight: Callable[[Any], Any]
     extra: int = 6  # bits beyond the precision of the format
+    is_best: bool = False  # by Remez's exchange
 
 
 def over_square_root(function: Callable[[Any], Any], *known: Any) -> Any:
@@ -113,7 +119,21 @@ def erfcx_fit(name: str) -> Fit:
     return Fit(says, scaled_erfcx(c), mpf(-1), mpf(1), lambda t: mpf(1), extra=4)
 
 
-def log_erfc_fit(name: str) -> Fit:
+def erf_fit(name: str) -> Fit | None:
+    if name == "F32":
+        return None
+    return Fit(
+        "erf(√z)/√z - 1, z <= 1",
+        lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
+        mpf(0),
+        mpf(1),
+        lambda z: mpf(1),
+    )
+
+
+def log_erfc_fit(name: str) -> Fit | None:
+    if name == "F32":
+        return None
     last = ERF_LAST[name]
     return Fit(
         f"log(erfc(x)) / x, x in [1, {last}]",
@@ -123,6 +143,50 @@ def log_erfc_fit(name: str) -> Fit:
         lambda x: x * mp.erfc(x),
         extra=3,
     )
+
+
+def erfc_rate_fit(name: str) -> Fit | None:
+    if name == "F64":
+        return None
+    last = ERF_LAST[name]
+    return Fit(
+        f"-log(erfc(x)) / x - 1, x <= {last}",
+        lambda x: -mp.log(mp.erfc(x)) / x - 1,
+        mpf("1e-10"),
+        last,
+        lambda x: x * mp.erfc(x) / mp.erf(x),
+        extra=3,
+        is_best=True,
+    )
+
+
+# The map of the normal distribution's tail. The first number and it by √2 have at most
+# 20 bits behind the point, so that adding x to them has an exact remainder; with the
+# second the value at t = 0 is a float, and it by √2 as well, to some 29 bits.
+NORMAL_SHIFT = mpf(780100) / 2**19
+NORMAL_MIDDLE = mpf("3.61096954345703125")
+NORMAL_LAST = mpf("14.4")
+
+
+def normal_start() -> Any:
+    """The scaled tail where t = 0."""
+    x = NORMAL_MIDDLE - NORMAL_SHIFT
+    return NORMAL_MIDDLE * erfcx(x / mp.sqrt(2)) / 2
+
+
+def normal_fit(name: str) -> Fit | None:
+    if name == "F64":
+        return None
+    c, d = NORMAL_SHIFT, NORMAL_MIDDLE
+    start = normal_start()
+
+    def value(t: Any) -> Any:
+        x = d / (1 - t) - c
+        return (x + c) * erfcx(x / mp.sqrt(2)) / 2 / start
+
+    says = "(x + c) exp(x²/2) Φ(-x) / start in t = 1 - d / (x + c), x <= 14.4"
+    low, high = 1 - d / c, 1 - d / (NORMAL_LAST + c)
+    return Fit(says, value, low, high, lambda t: 1 / value(t), extra=2, is_best=True)
 
 
 # From where on the quantiles are computed from √w.
@@ -175,13 +239,15 @@ def ndtri_tail_fit(name: str) -> Fit:
     return Fit(says, value, mpf(-1), mpf(1), lambda u: mpf(1), extra)
 
 
-FITS: dict[str, Callable[[str], Fit]] = {
+FITS: dict[str, Callable[[str], Fit | None]] = {
     "exp": lambda name: Fit(
         "(exp(r) - 1 - r) / r², |r| <= ln(2)/2",
         lambda r: (mp.exp(r) - 1 - r) / (r * r),
         -HALF_LN2 * mpf("1.001"),
         HALF_LN2 * mpf("1.001"),
         lambda r: r * r / mp.exp(r),
+        extra={"F32": 4, "F64": 6}[name],
+        is_best=name == "F32",
     ),
     "log": lambda name: Fit(
         "(atanh(√z)/√z - 1) / z, z <= (√2 - 1)²/(√2 + 1)²",
@@ -189,6 +255,7 @@ FITS: dict[str, Callable[[str], Fit]] = {
         mpf(0),
         S_MAX**2 * mpf("1.001"),
         lambda z: z,
+        is_best=name == "F32",
     ),
     "log_pair": lambda name: Fit(
         "(atanh(√z)/√z - 1 - z/3) / z², z <= (√2 - 1)²/(√2 + 1)²",
@@ -247,14 +314,10 @@ FITS: dict[str, Callable[[str], Fit]] = {
         mpf(1),
         lambda z: z,
     ),
-    "erf": lambda name: Fit(
-        "erf(√z)/√z - 1, z <= 1",
-        lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
-        mpf(0),
-        mpf(1),
-        lambda z: mpf(1),
-    ),
+    "erf": erf_fit,
     "log_erfc": log_erfc_fit,
+    "erfc_rate": erfc_rate_fit,
+    "normal": normal_fit,
     "erfcx": erfcx_fit,
     "ndtri": ndtri_fit,
     "ndtri_tail": ndtri_tail_fit,
@@ -333,14 +396,81 @@ def interpolate(fit: Fit, count: int) -> list[Any]:
     return list(mp.lu_solve(matrix, mp.matrix([fit.function(node) for node in nodes])))
 
 
+def chebyshev_points(fit: Fit, count: int) -> list[Any]:
+    """Points of the interval, denser at its ends, none of them in its middle."""
+    middle, half = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2
+    count += count % 2
+    return [
+        middle - half * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)
+    ]
+
+
+def value_at(coefficients: Sequence[Any], x: Any) -> Any:
+    """The polynomial, by Horner's rule."""
+    found = mpf(0)
+    for coefficient in reversed(coefficients):
+        found = found * x + coefficient
+    return found
+
+
+def exchange(fit: Fit, count: int) -> tuple[list[Any], Any]:
+    """The polynomial whose largest weighted error is least, and that error."""
+    points = chebyshev_points(fit, 20 * count)
+    values = [fit.function(x) for x in points]
+    weights = [fit.weight(x) for x in points]
+    chosen = [round(i * (len(points) - 1) / count) for i in range(count + 1)]
+    for _ in range(12):
+        matrix = mp.matrix(count + 1, count + 1)
+        for row, i in enumerate(chosen):
+            for j in range(count):
+                matrix[row, j] = points[i] ** j
+            matrix[row, count] = (-1) ** row / weights[i]
+        solved = mp.lu_solve(matrix, mp.matrix([values[i] for i in chosen]))
+        coefficients = list(solved)[:count]
+        errors = [
+            weight * (value_at(coefficients, x) - value)
+            for x, value, weight in zip(points, values, weights, strict=True)
+        ]
+        worst = max(map(abs, errors))
+        following: list[int] = []  # the largest error between two changes of sign
+        for i, found in enumerate(errors):
+            if not following or (found > 0) != (errors[following[-1]] > 0):
+                following.append(i)
+            elif abs(found) > abs(errors[following[-1]]):
+                following[-1] = i
+        while len(following) > count + 1:
+            ends = (abs(errors[following[0]]), abs(errors[following[-1]]))
+            following.pop(0 if ends[0] < ends[1] else -1)
+        if len(following) < count + 1 or following == chosen:
+            break
+        chosen = following
+    return coefficients, worst
+
+
+def rounded_in_turn(fit: Fit, coefficients: Sequence[Any], code: str) -> list[float]:
+    """The coefficients in the format; each leaves its change to those after it."""
+    points = chebyshev_points(fit, 3 * len(coefficients))
+    weights = [fit.weight(x) for x in points]
+    exact, found = list(coefficients), []
+    for j in range(len(exact)):
+        found.append(rounded(exact[j], code))
+        powers = range(j + 1, len(exact))
+        if powers:
+            change = exact[j] - mpf(found[j])
+            pairs = list(zip(points, weights, strict=True))
+            matrix = mp.matrix([[w * x**p for p in powers] for x, w in pairs])
+            wanted = mp.matrix([w * change * x**j for x, w in pairs])
+            for p, part in zip(powers, mp.lu_solve(matrix, wanted), strict=True):
+                exact[p] += part
+    return found
+
+
 def error(fit: Fit, coefficients: Sequence[Any]) -> Any:
     """The largest weighted error on a grid that shares no node."""
     worst = mpf(0)
     for i in range(1, 41):
         z = fit.low + (fit.high - fit.low) * (i - mpf("0.37")) / 40
-        found = mpf(0)
-        for coefficient in reversed(coefficients):
-            found = found * z + coefficient
+        found = value_at(coefficients, z)
         worst = max(worst, abs(found - fit.function(z)) * fit.weight(z))
     return worst
 
@@ -366,11 +496,22 @@ def numbers(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, make in FITS.items():
         fit = make(name)
+        if fit is None:
+            found[field] = ()
+            continue
+        limit = mpf(2) ** -(precision + fit.extra)
         for count in range(3, 40):
-            coefficients = interpolate(fit, count)
-            if error(fit, coefficients) < mpf(2) ** -(precision + fit.extra):
+            if fit.is_best:
+                coefficients, worst = exchange(fit, count)
+            else:
+                coefficients = interpolate(fit, count)
+                worst = error(fit, coefficients)
+            if worst < limit:
                 break
-        found[field] = tuple(rounded(value, code) for value in coefficients)
+        if fit.is_best:
+            found[field] = tuple(rounded_in_turn(fit, coefficients, code))
+        else:
+            found[field] = tuple(rounded(value, code) for value in coefficients)
         if field in SECOND_WORDS[name]:
             wanted = coefficients[: SECOND_WORDS[name][field]]
             pairs = [words(value, 2, code) for value in wanted]
@@ -381,6 +522,9 @@ def numbers(name: str) -> dict[str, Any]:
     found["ndtri_map"] = tuple(rounded(x, code) for x in ndtri_tail_map(name))
     found["ndtri_middle"] = float(NDTRI_MIDDLE[name])
     found["erf_last"] = float(ERF_LAST[name])
+    found["normal_map"] = tuple(
+        rounded(x, code) for x in (NORMAL_SHIFT, NORMAL_MIDDLE, normal_start())
+    )
     return found
 
 
@@ -390,8 +534,9 @@ def main() -> None:
     for name in FORMATS:
         print(f"\n{name} = Table(")
         for field, value in numbers(name).items():
-            if field in FITS:
-                print(f"    # {FITS[field](name).says}")
+            fit = FITS[field](name) if field in FITS else None
+            if fit is not None:
+                print(f"    # {fit.says}")
             print(f"    {field}={value!r},")
         print(")")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapejit.ir.node import LITERAL, Node
 from tapejit.passes.fusion.expand import EXPANSIONS
-from tapejit.types import DType, TensorType, is_complex
+from tapejit.types import DType, TensorType, is_complex, is_float
 
 REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "all", "any"})
 ALIASES: Final = frozenset({"read", "reread", "stop_gradient", "with_shape"})
@@ -133,14 +133,4 @@ def is_small_product(x: Node, y: Node) -> bool:
     """Whether a product of matrices is better a loop among loops than a library's."""
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
     first, second, _ = sorted((int(m), int(k), int(n)))
-    is_whole = x.dtype.kind == "f" and x.dtype.itemsize >= 4
-    return first == 1 or first * second <= 256 or not is_whole
-
-
-def is_matrix(shape: Sequence[Any], strides: Sequence[int]) -> bool:
-    """Whether a library takes a matrix that lies in memory like this."""
-    rows, columns = shape[-2:]
-    by_row, by_column = strides[-2:]
-    return ((columns == 1 or by_column == 1) and (rows == 1 or by_row >= columns)) or (
-        (rows == 1 or by_row == 1) and (columns == 1 or by_column >= rows)
-    )
+    return first == 1 or first * second <= 256 or not is_float(x.dtype)

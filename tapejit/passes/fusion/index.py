@@ -214,6 +214,35 @@ def through_reshape(
     return tuple(found)
 
 
+def reshaped_strides(
+    before: Sequence[int], strides: Sequence[int], after: Sequence[int]
+) -> tuple[int, ...] | None:
+    """How far elements are apart in a reshaped array; None if it takes a copy.
+
+    >>> reshaped_strides((2, 3, 4), (12, 4, 1), (6, 4))
+    (4, 1)
+    >>> reshaped_strides((3, 2), (1, 3), (6,)) is None
+    True
+    """
+    found = [0] * len(after)
+    for group in reshape_groups(before, after):
+        step: int | None = None
+        size = 1
+        for at in reversed(group.inner):
+            if before[at] == 1:
+                continue
+            if step is None:
+                step = strides[at]
+            elif strides[at] != size * step:
+                return None
+            size *= before[at]
+        size = 1
+        for at in reversed(group.outer):
+            found[at] = size * (step or 0)
+            size *= after[at]
+    return tuple(found)
+
+
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """How far elements are apart in an array that is stored row by row.
 

@@ -23,13 +23,12 @@ from tapejit.passes.fusion.candidates import (
     MOVEMENTS,
     PIECEWISE,
     REDUCTIONS,
-    is_matrix,
     is_small_product,
     is_whole,
     one_hot,
 )
 from tapejit.passes.fusion.expand import expansion
-from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
+from tapejit.passes.fusion.index import Affine, Axis, Range
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import is_differentiable
@@ -181,9 +180,6 @@ class Lowering(Reading):
     def library(self, node: Node) -> Step:
         """An operation on whole arrays, wherever they lie."""
         views = [self.view(x) for x in node.inputs]
-        for at, x in enumerate(node.inputs if node.op.name == "matmul" else ()):
-            if not is_matrix(x.shape, views[at][2]):
-                views[at] = (self.copy_of(x), 0, strides_of(x.shape))
         step = Step(
             "library",
             node.dtype,

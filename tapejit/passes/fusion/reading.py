@@ -21,6 +21,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
 from tapejit.passes.fusion.candidates import (
     ALIASES,
+    MOVEMENTS,
     PIECEWISE,
     REDUCTIONS,
     counting_axis,
@@ -30,6 +31,7 @@ from tapejit.passes.fusion.index import (
     Axis,
     Index,
     Range,
+    reshaped_strides,
     strides_of,
     through_reshape,
 )
@@ -385,26 +387,60 @@ class Reading:
 
     def view(self, node: Node) -> tuple[Any, int, tuple[int, ...]]:
         """A whole array as it lies in memory: what holds it, offset and strides."""
-        dims = self.dims_of(node.shape)
-        base, index = self.resolved(node, index_of(dims))
-        is_moved = base not in self.computed and (
-            base.op.name in PIECEWISE or base.op.name in ("reshape", "gather")
-        )
+        base, offset, strides = self.lies(node)
         source: Any
         if base in self.inputs:
             source = self.inputs[base]
         elif base.op is LITERAL:
             source = self.constant_array(base)
-        elif is_moved or base.op.name == "iota":
-            source, base, index = self.copy_of(node), node, index_of(dims)
-        else:
+        elif base in self.computed:
             source = self.whole(base)
-        total = Affine()
-        for position, stride in zip(index, strides_of(base.shape), strict=True):
-            total += position * stride
-        factors = dict(total.terms)
-        strides = tuple(factors.get(axis, 0) if axis else 0 for axis in dims)
-        return source, total.constant, strides
+        else:
+            source = self.copy_of(base)
+        return source, offset, strides
+
+    def lies(self, node: Node) -> tuple[Node, int, tuple[int, ...]]:
+        """The Node that has to be in memory, row by row, for another to lie there.
+
+        And where in it the other begins, and how far its elements are apart.
+        """
+        name, attrs = node.op.name, node.attrs
+        plain = node, 0, strides_of(tuple(map(int, node.shape)))
+        if node in self.inputs:
+            return plain
+        if node in self.expanded:
+            return self.lies(self.expanded[node])
+        is_same = name in ALIASES or (name in REDUCTIONS and not attrs["axes"])
+        if not (is_same or name in MOVEMENTS) or node.inputs[0].dtype != node.dtype:
+            return plain
+        (x,) = node.inputs[:1]
+        base, offset, strides = self.lies(x)
+        if name == "permute_dims":
+            strides = tuple(strides[axis] for axis in attrs["axes"])
+        elif name == "broadcast_to":
+            missing = (0,) * (node.ndim - x.ndim)
+            own = zip(strides, x.shape, node.shape[node.ndim - x.ndim :], strict=True)
+            strides = missing + tuple(s if a == b else 0 for s, a, b in own)
+        elif name == "slice":
+            starts = map(int, attrs["starts"])
+            offset += sum(a * s for a, s in zip(starts, strides, strict=True))
+            steps = map(int, attrs["steps"])
+            strides = tuple(a * s for a, s in zip(steps, strides, strict=True))
+        elif name == "flip":
+            for axis in attrs["axes"]:
+                offset += (int(x.shape[axis]) - 1) * strides[axis]
+            strides = tuple(
+                -s if at in attrs["axes"] else s for at, s in enumerate(strides)
+            )
+        elif name == "reshape":
+            shapes = [tuple(map(int, v.shape)) for v in (x, node)]
+            found = reshaped_strides(shapes[0], strides, shapes[1])
+            if found is None:  # a copy of what there was lies as it should
+                while x.op.name == "reshape" and x not in self.inputs:
+                    x = x.inputs[0]
+                return x, 0, strides_of(shapes[1])
+            strides = found
+        return base, offset, strides
 
 
 def index_of(dims: Sequence[Axis | None]) -> tuple[Affine, ...]:
