@@ -16,6 +16,7 @@ import pytest
 from elsewhere import run_interpreter
 
 import tapejit as tj
+from tapejit.codegen import linking
 
 STEP = """
 import numpy as np
@@ -91,6 +92,8 @@ def test_code_from_disk_is_run_without_what_makes_code(tmp_path: Path) -> None:
     assert parts_among(first, *makers)
     assert not parts_among(second, *makers, "tapejit.runtime.checked")
     assert not second & {"numba", "scipy", "numpy.typing"}
+    if linking.HERE:  # elsewhere it is LLVM that loads code
+        assert not parts_among(second, "llvmlite.binding", "llvmlite.ir")
 
 
 # What is not noticed

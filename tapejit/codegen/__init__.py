@@ -6,15 +6,18 @@ From the bottom up:
   reads as formulas; `vecmath` writes the transcendental functions in it.
 - `lanes` emits what a record's `scalar` says, for vectors of any dtype: `lane_algebra`,
   `lane_storage`, `lane_floats`, `lane_integers` and `lane_casts` are its parts.
-- `cursor`, `step_values` and `loops` emit a kernel: memory and positions, the values of
-  Steps, loops with their reductions. `whole`, with `whole_array`, `whole_index`,
-  `whole_scan` and `whole_random`, has operations on whole arrays, `blas` products of
-  matrices, `finite` the marks that checked code leaves.
+- `cursor`, `step_values`, `reductions` and `loops` emit a kernel: memory and positions,
+  the values of Steps, sums, loops. `whole`, with `whole_array`, `whole_index`,
+  `whole_scan` and `whole_random`, has operations on whole arrays, `finite` the marks
+  that checked code leaves.
+- `gemm` says how a product of matrices is cut up, `gemm_site` and `gemm_micro` emit it,
+  `products` makes a kernel of it, with what is done to it before it is stored. `blas`
+  calls NumPy's BLAS instead; Executables do not use it.
 - `module` makes one LLVM module of a Graph, `compile` machine code of a module,
   `objects` bytes of that and a loaded function of bytes. `host` describes the
   processor. `numba_host` gives a module to Numba instead; it is an alternative that
   tests and benchmarks compare with, and Executables do not use it.
-- `entry`, `driver` and `polling` are native code that is the same for all Graphs: the
+- `entry`, with `entry_tables`, `driver` and `polling` are native code that is the same for all Graphs: the
   way in from Python, the threads, Ctrl-C.
 - `kernel_report`, `kernel_source`, `kernel_writer`, `lane_source` and `source_text` say
   what kernels do, in numbers and as Python that runs.

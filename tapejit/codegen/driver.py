@@ -49,28 +49,34 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from tapejit.errors import UnsupportedError
-
-# Words of the pool, by number. Each group is written by others than the next one, so
-# each starts on a cache line; two lines, because processors fetch them in pairs.
-LINE: Final = 16
-JOB: Final = 0
-REMAINING, SEATS, TASK, TABLE, TASKS = range(JOB, JOB + 5)
-FINISHED: Final = LINE
-DONE, WAITING = range(FINISHED, FINISHED + 2)
-SLEEP: Final = 2 * LINE
-WAKE, SLEEPERS = range(SLEEP, SLEEP + 2)
-OWNER: Final = 3 * LINE
-BUSY, HELPERS, ROOM, ALONE, ENDED = range(OWNER, OWNER + 5)
-SETTINGS: Final = 4 * LINE
-THREADS, LOOK, PATIENCE, WORTH = range(SETTINGS, SETTINGS + 4)
-SYSCALL, FUTEX, PTHREAD_CREATE, PTHREAD_SIGMASK, PARALLEL_FOR = range(
-    SETTINGS + 4, SETTINGS + 9
+from tapejit.codegen.driver_words import (
+    ALONE,
+    BUSY,
+    DONE,
+    ENDED,
+    FUTEX,
+    HELPERS,
+    LINE,
+    LOOK,
+    PARALLEL_FOR,
+    PATIENCE,
+    PTHREAD_CREATE,
+    PTHREAD_SIGMASK,
+    REMAINING,
+    ROOM,
+    SEATS,
+    SLEEPERS,
+    SYSCALL,
+    TABLE,
+    TASK,
+    TASKS,
+    THREADS,
+    WAITING,
+    WAKE,
+    WORDS,
+    WORTH,
 )
-WORDS: Final = 5 * LINE
-
-# What a fork must put back to zero in the child: all that threads have written.
-VOLATILE: Final = tuple(range(THREADS))
+from tapejit.errors import UnsupportedError
 
 FUTEX_WAIT: Final = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 FUTEX_WAKE: Final = 129

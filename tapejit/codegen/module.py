@@ -26,7 +26,7 @@ from tapejit.codegen.loops import (
     new_function,
 )
 from tapejit.codegen.polling import INTERRUPTED, LOOKED, POLL_TYPE, POLL_WORK
-from tapejit.codegen.polling import SYMBOL as POLL
+from tapejit.codegen.polling_words import SYMBOL as POLL
 from tapejit.codegen.products import ProductKernel
 from tapejit.codegen.whole import EMITTERS, Whole, emit_product
 from tapejit.ir.graph import Graph

@@ -1,7 +1,8 @@
 """Machine code as bytes: made by LLVM once, kept anywhere, loaded in any process.
 
 `emit` turns a module into an `ObjectCode`: the bytes of an object file and the names in
-it that matter. `load_object` gives those bytes to LLVM again and hands out addresses.
+it that matter. `load_object` makes those bytes runnable and hands out addresses: by
+`linking`, and by LLVM where that cannot. LLVM is loaded only when it is needed.
 
 LLVM trusts what it is given. It loads an object that calls a function which nobody
 provides, and the first call then ends the process; asked for a name that the object
@@ -23,8 +24,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from llvmlite import binding
-
+from tapejit.codegen.linking import link
 from tapejit.errors import TapejitError
 
 # What LLVM may call on its own account: loops that it turns into calls, `frem`, and
@@ -72,10 +72,10 @@ class LoadedObject:
     `functions` gives the address of each function that the header names.
     """
 
-    __slots__ = ("_engine", "functions")
+    __slots__ = ("_kept", "functions")
 
-    def __init__(self, engine: Any, functions: Mapping[str, int]) -> None:
-        self._engine = engine
+    def __init__(self, kept: Any, functions: Mapping[str, int]) -> None:
+        self._kept = kept
         self.functions = functions
 
     def __repr__(self) -> str:
@@ -96,6 +96,8 @@ def emit(module: Any, machine: Any = None) -> ObjectCode:
     >>> ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.functions["one"])()
     1
     """
+    from llvmlite import binding
+
     initialise()
     if not isinstance(module, binding.ModuleRef):
         module = binding.parse_assembly(str(module))
@@ -108,7 +110,7 @@ def emit(module: Any, machine: Any = None) -> ObjectCode:
     module.triple = machine.triple
     code = machine.emit_object(module)
     defined, undefined = symbols_of(code)
-    _provide(undefined)
+    addresses_outside(undefined)
     return ObjectCode(code, tuple(sorted(defined)), tuple(sorted(undefined)))
 
 
@@ -123,17 +125,29 @@ def load_object(code: bytes, header: Mapping[str, Any]) -> LoadedObject:
     missing = [name for name in header["functions"] if name not in defined]
     if missing:
         raise ObjectError(f"the object does not define {_listed(missing)}")
-    _provide(undefined)
+    outside = addresses_outside(undefined)
+    linked = link(code, header["functions"], outside)
+    if linked is not None:
+        return LoadedObject(linked.memory, linked.functions)
+    return load_by_llvm(code, header["functions"], outside)
+
+
+def load_by_llvm(
+    code: bytes, names: Iterable[str], outside: Mapping[str, int]
+) -> LoadedObject:
+    """Any object that LLVM understands."""
+    from llvmlite import binding
+
     initialise()
+    for name, address in outside.items():
+        binding.add_symbol(name, address)
     # An engine begins with a module and a machine to compile it for. There is nothing
     # to compile: the module is empty, and any machine of this kind will do.
     machine = binding.Target.from_default_triple().create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    functions = {
-        name: engine.get_function_address(name) for name in header["functions"]
-    }
+    functions = {name: engine.get_function_address(name) for name in names}
     if not all(functions.values()):
         lost = [name for name, address in functions.items() if not address]
         raise ObjectError(f"LLVM has lost {_listed(lost)}")
@@ -194,8 +208,9 @@ def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:
         raise ObjectError(f"the object file is damaged: {error}") from None
 
 
-def _provide(undefined: Iterable[str]) -> None:
-    """Tell LLVM the address of each name; ObjectError for one that is not provided."""
+def addresses_outside(undefined: Iterable[str]) -> dict[str, int]:
+    """The address of each name; ObjectError for one that is not provided."""
+    found = {}
     for name in sorted(undefined):
         address = _address_in_process(name) if name in PROVIDED else None
         if not address:
@@ -203,7 +218,8 @@ def _provide(undefined: Iterable[str]) -> None:
                 f"the object calls {name!r}, which nobody provides",
                 help="functions from outside are called by address, through the table",
             )
-        binding.add_symbol(name, address)
+        found[name] = address
+    return found
 
 
 def _address_in_process(name: str) -> int | None:
@@ -222,5 +238,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def initialise() -> None:
+    from llvmlite import binding
+
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

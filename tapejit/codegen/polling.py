@@ -25,18 +25,21 @@ from typing import Any, Final
 from llvmlite import ir
 
 from tapejit.codegen.driver import read_clock
-
-SYMBOL: Final = "poll"
+from tapejit.codegen.polling_words import (
+    CHECK_SIGNALS,
+    ENSURE,
+    GET_IDENT,
+    MAIN_THREAD,
+    PERIOD,
+    RELEASE,
+    SYMBOL,
+    WORDS,
+)
 
 # The arena begins with these words: the number of a failure, whether a signal's handler
 # has raised, and when signals were asked for (0: not yet in this call).
 INTERRUPTED: Final = 1
 LOOKED: Final = 2
-
-# Words of the module, by number: the main thread's identity, the ticks of the clock
-# between two looks, and functions of CPython.
-MAIN_THREAD, PERIOD, GET_IDENT, ENSURE, CHECK_SIGNALS, RELEASE = range(6)
-WORDS: Final = 6
 
 # Instructions of one lane between two calls of `poll`, by the estimate that decides on
 # tasks: 50 us to 1 ms. Such a call takes 10 ns.

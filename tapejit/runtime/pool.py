@@ -32,6 +32,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tapejit.codegen import driver_words
 from tapejit.runtime.kept import address_of, load_kept
 
 POOLS: Final = ("own", "tbb", "omp", "serial")
@@ -62,15 +63,13 @@ class Driver:
     """
 
     def __init__(self, pool: str, *, survives_fork: bool) -> None:
-        from tapejit.codegen import driver
-
         self.pool = pool
         self.is_parallel = pool != "serial"
         self.survives_fork = survives_fork
         if pool == "own":
-            code = load_kept("thread pool", driver.thread_pool_module)
+            code = load_kept("thread pool", _thread_pool_module)
         else:
-            code = load_kept("foreign thread pool", driver.foreign_pool_module)
+            code = load_kept("foreign thread pool", _foreign_pool_module)
         # Threads may be inside until the process ends: never to be freed.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
         self.functions = code.functions
@@ -78,25 +77,21 @@ class Driver:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
         self.call = kind(self.address)
         state = ctypes.CFUNCTYPE(ctypes.c_void_p)(self.functions["state"])()
-        self.words = (ctypes.c_int64 * driver.WORDS).from_address(state)
-        self.words[driver.THREADS] = 1
+        self.words = (ctypes.c_int64 * driver_words.WORDS).from_address(state)
+        self.words[driver_words.THREADS] = 1
 
     def __repr__(self) -> str:
         return f"<parallel driver over {self.pool!r}>"
 
     def set_threads(self, count: int) -> None:
         """How many threads each region may use, the caller among them."""
-        from tapejit.codegen import driver
-
-        self.words[driver.THREADS] = count if self.is_parallel else 1
+        self.words[driver_words.THREADS] = count if self.is_parallel else 1
 
     def renew(self) -> None:
         """Make it right for a child of fork, where only this thread is left."""
-        from tapejit.codegen import driver
-
-        for word in driver.VOLATILE:
+        for word in driver_words.VOLATILE:
             self.words[word] = 0
-        self.words[driver.ROOM] = MOST_THREADS  # helpers are started anew
+        self.words[driver_words.ROOM] = MOST_THREADS  # helpers are started anew
         if not self.survives_fork:
             self.is_parallel = False
             self.set_threads(1)
@@ -111,6 +106,18 @@ class Driver:
         trial = self.functions["trial"]
         self.call(trial, ctypes.addressof(counts), TRIAL_TASKS)
         return list(counts) == [1] * TRIAL_TASKS
+
+
+def _thread_pool_module() -> Any:
+    from tapejit.codegen.driver import thread_pool_module
+
+    return thread_pool_module()
+
+
+def _foreign_pool_module() -> Any:
+    from tapejit.codegen.driver import foreign_pool_module
+
+    return foreign_pool_module()
 
 
 def open_driver(wanted: str, threads: int) -> Driver:
@@ -142,21 +149,19 @@ def open_own(threads: int) -> Driver:
         raise Missing(f"no pool of our own on {sys.platform}, {machine}")
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         raise Missing("no pool of our own in a 32-bit process")
-    from tapejit.codegen import driver
-
     found = Driver("own", survives_fork=True)
     library = ctypes.CDLL(None)
     words = found.words
-    words[driver.SYSCALL] = address_of(library.syscall)
-    words[driver.PTHREAD_CREATE] = address_of(library.pthread_create)
-    words[driver.PTHREAD_SIGMASK] = address_of(library.pthread_sigmask)
-    words[driver.FUTEX] = FUTEX_NUMBERS[machine]
-    words[driver.ROOM] = MOST_THREADS
+    words[driver_words.SYSCALL] = address_of(library.syscall)
+    words[driver_words.PTHREAD_CREATE] = address_of(library.pthread_create)
+    words[driver_words.PTHREAD_SIGMASK] = address_of(library.pthread_sigmask)
+    words[driver_words.FUTEX] = FUTEX_NUMBERS[machine]
+    words[driver_words.ROOM] = MOST_THREADS
     clock = ctypes.CFUNCTYPE(ctypes.c_int64)(found.functions["clock"])
     ticks = ticks_per_microsecond(clock)
-    words[driver.LOOK] = round(LOOK * ticks)
-    words[driver.PATIENCE] = round(PATIENCE * ticks)
-    words[driver.WORTH] = round(WORTH * ticks)
+    words[driver_words.LOOK] = round(LOOK * ticks)
+    words[driver_words.PATIENCE] = round(PATIENCE * ticks)
+    words[driver_words.WORTH] = round(WORTH * ticks)
     return found
 
 
@@ -187,13 +192,11 @@ def open_omp(threads: int) -> Driver:
 
 
 def open_foreign(name: str, threads: int, *, survives_fork: bool) -> Driver:
-    from tapejit.codegen import driver
-
     pool = load_foreign(f"{name}pool")
     launch = ctypes.CFUNCTYPE(None, ctypes.c_int)(pool.module.launch_threads)
     launch(threads)
     found = Driver(name, survives_fork=survives_fork)
-    found.words[driver.PARALLEL_FOR] = pool.parallel_for
+    found.words[driver_words.PARALLEL_FOR] = pool.parallel_for
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool.module))  # as long as the code
     return found
 

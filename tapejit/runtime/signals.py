@@ -14,6 +14,7 @@ import os
 import threading
 from typing import Any, Final
 
+from tapejit.codegen import polling_words
 from tapejit.runtime.kept import address_of, load_kept
 from tapejit.runtime.pool import ticks_per_microsecond
 
@@ -40,31 +41,33 @@ def poll_address() -> int:
 
 def _load() -> int:
     global _words
-    from tapejit.codegen import polling
-
-    code = load_kept("polling", polling.poll_module)
+    code = load_kept("polling", _poll_module)
     # Native code may call it until the process ends: never to be freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     place = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.functions["words"])()
-    words = (ctypes.c_int64 * polling.WORDS).from_address(place)
+    words = (ctypes.c_int64 * polling_words.WORDS).from_address(place)
     for at, name in (
-        (polling.GET_IDENT, "PyThread_get_thread_ident"),
-        (polling.ENSURE, "PyGILState_Ensure"),
-        (polling.CHECK_SIGNALS, "PyErr_CheckSignals"),
-        (polling.RELEASE, "PyGILState_Release"),
+        (polling_words.GET_IDENT, "PyThread_get_thread_ident"),
+        (polling_words.ENSURE, "PyGILState_Ensure"),
+        (polling_words.CHECK_SIGNALS, "PyErr_CheckSignals"),
+        (polling_words.RELEASE, "PyGILState_Release"),
     ):
         words[at] = address_of(getattr(ctypes.pythonapi, name))
     clock = ctypes.CFUNCTYPE(ctypes.c_int64)(code.functions["clock"])
-    words[polling.PERIOD] = round(PERIOD * ticks_per_microsecond(clock))
+    words[polling_words.PERIOD] = round(PERIOD * ticks_per_microsecond(clock))
     _words = words
     _note_main_thread()
-    return int(code.functions[polling.SYMBOL])
+    return int(code.functions[polling_words.SYMBOL])
+
+
+def _poll_module() -> Any:
+    from tapejit.codegen.polling import poll_module
+
+    return poll_module()
 
 
 def _note_main_thread() -> None:
-    from tapejit.codegen import polling
-
-    _words[polling.MAIN_THREAD] = threading.main_thread().ident or 0
+    _words[polling_words.MAIN_THREAD] = threading.main_thread().ident or 0
 
 
 def _after_fork_in_child() -> None:

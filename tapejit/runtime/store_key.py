@@ -26,6 +26,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import platform
 import re
 import sys
 import time
@@ -34,6 +35,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit.codegen import processor
 from tapejit.config import config
 from tapejit.passes.rewriting import VERSION
 
@@ -107,10 +109,9 @@ def environment() -> dict[str, str]:
     """What native code depends on that a process cannot change.
 
     >>> sorted(environment())
-    ['cpu', 'features', 'llvmlite', 'numba', 'numpy', 'platform', 'python', 'sources']
+    ['llvmlite', 'numba', 'numpy', 'platform', 'processor', 'python', 'sources']
     """
-    import llvmlite
-    from llvmlite import binding
+    import llvmlite  # its version alone: the library is not loaded
 
     return {
         "sources": sources_digest(),
@@ -119,10 +120,21 @@ def environment() -> dict[str, str]:
         "numpy": np.__version__,
         "llvmlite": llvmlite.__version__,
         "numba": numba_version() or "none",
-        "platform": f"{sys.platform} {binding.get_process_triple()} {sys.byteorder}",
-        "cpu": binding.get_host_cpu_name(),
-        "features": binding.get_host_cpu_features().flatten(),
+        "platform": f"{sys.platform} {platform.machine()} {sys.byteorder}",
+        "processor": processor.identity() or llvms_description(),
     }
+
+
+def llvms_description() -> str:
+    """The processor as LLVM sees it; that takes 50 ms, to load LLVM.
+
+    >>> len(llvms_description().split())
+    3
+    """
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features().flatten()
+    return f"{binding.get_process_triple()} {binding.get_host_cpu_name()} {features}"
 
 
 def sources_digest() -> str:
@@ -139,7 +151,7 @@ def sources_digest() -> str:
         with open(path, "rb", buffering=0) as file:
             content = file.read()
             is_changed |= os.fstat(file.fileno()).st_mtime > started
-        name = os.path.relpath(path, package).replace(os.sep, "/")
+        name = path[len(package) + 1 :].replace(os.sep, "/")
         whole.update(b"%s\0%d\0" % (name.encode(), len(content)))
         whole.update(content)
     if is_changed:  # since it was imported, perhaps

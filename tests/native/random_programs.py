@@ -44,11 +44,15 @@ class Program:
 
     def __call__(self, *xs: Any) -> list[Any]:
         """What the steps made and nothing used."""
-        pool = Pool(xs)
+        pool = self.pool(xs)
         for seed in filter(None, self.seeds):  # 0 is no step: failures shrink to a few
             pool.choice = random.Random(seed)
             pool.step()
         return [x for x in pool.tensors if id(x) not in pool.used] or [xs[0] * 1]
+
+    def pool(self, xs: Sequence[Any]) -> Pool:
+        """Where the steps take tensors from."""
+        return Pool(xs)
 
     def arrays(self, salt: int) -> list[Array]:
         rng = np.random.default_rng((*self.seeds[:2], salt))
@@ -93,6 +97,7 @@ class Pool:
     """The tensors of a program under way, and bounds on their magnitudes."""
 
     choice: random.Random
+    most_elements = MOST_ELEMENTS
 
     def __init__(self, xs: Sequence[Any]) -> None:
         self.tensors = list(xs)
@@ -103,15 +108,20 @@ class Pool:
         """One call of a function of some family; a family may pass."""
         count = len(self.tensors)
         for _ in range(20):
-            (family,) = self.choice.choices(list(WEIGHTS), list(WEIGHTS.values()))
+            weights = self.weights()
+            (family,) = self.choice.choices(list(weights), list(weights.values()))
             family(self)
             if len(self.tensors) > count:
                 return
 
+    def weights(self) -> Weights:
+        """How often each family is tried."""
+        return WEIGHTS
+
     def add(self, make: Callable[[], Any], bound: float, *sources: int) -> None:
         """Call, keep the result, scaled if its numbers may be large."""
         made = make()
-        if math.prod(made.shape) > MOST_ELEMENTS:
+        if math.prod(made.shape) > self.most_elements:
             return
         if is_float(made.dtype) and bound > LARGEST:
             made, bound = made * (1 / bound), 1.0
@@ -144,7 +154,7 @@ class Pool:
                 joint = np.broadcast_shapes(x.shape, y.shape)
             except ValueError:
                 return False
-            return math.prod(joint) <= MOST_ELEMENTS
+            return math.prod(joint) <= self.most_elements
 
         found = self.pick(fits)
         return at if found is None else found
@@ -366,7 +376,9 @@ def conversion(pool: Pool) -> None:
     pool.add(lambda: tj.astype(x, pool.choice.choice(DTYPES)), max(b, 1.0), at)
 
 
-WEIGHTS: dict[Callable[[Pool], None], int] = {
+Weights = dict[Callable[[Pool], None], int]
+
+WEIGHTS: Weights = {
     unary: 4,
     binary: 5,
     broadcast: 1,
