@@ -6,8 +6,8 @@ been seen, runs it once and throws it away; times are per node, so a compiler th
 linear time has the same number at each size. `compile_time/linear` says it in one
 ratio: a graph of 2,000 nodes against the same graph in four functions of 500.
 
-JAX is there for the smallest graph only, where it takes seconds: 1,000 nodes took it
-half a minute and more, and a case compiles four such graphs.
+JAX is there for the smallest graph only, where it takes a second or more: 1,000 nodes
+took it about half a minute on two busy cores, and a case compiles four such graphs.
 """
 
 from __future__ import annotations

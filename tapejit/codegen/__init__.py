@@ -17,8 +17,8 @@ From the bottom up:
   `objects` bytes of that and a loaded function of bytes. `host` describes the
   processor. `numba_host` gives a module to Numba instead; it is an alternative that
   tests and benchmarks compare with, and Executables do not use it.
-- `entry`, with `entry_tables`, `driver` and `polling` are native code that is the same for all Graphs: the
-  way in from Python, the threads, Ctrl-C.
+- `entry`, with `entry_tables`, `driver` and `polling` are native code that is the same
+  for all Graphs: the way in from Python, the threads, Ctrl-C.
 - `kernel_report`, `kernel_source`, `kernel_writer`, `lane_source` and `source_text` say
   what kernels do, in numbers and as Python that runs.
 

@@ -278,7 +278,7 @@ class Tiling:
     vectors: int  # of a full panel
     packs_a: bool = False
     packs_b: bool = False
-    sums_in_result: bool = False  # between blocks of k
+    stores_tiles: bool = False  # in the result; else an epilogue does, from a copy
     blocks: int = 1  # of k
     row_blocks: int = 1
     column_blocks: int = 1
@@ -321,7 +321,14 @@ class Tiling:
     @property
     def keeps_sums(self) -> bool:
         """Whether sums are kept on the stack between blocks of k."""
-        return self.blocks > 1 and not self.sums_in_result
+        return self.blocks > 1 and not self.stores_tiles
+
+    @property
+    def kept_tiles(self) -> int:
+        """How many tiles of sums a task has on the stack."""
+        if self.stores_tiles:
+            return 0
+        return self.tiles_of_task * self.panels_of_task if self.keeps_sums else 1
 
     @property
     def stack(self) -> int:
@@ -329,8 +336,7 @@ class Tiling:
         rows = self.tiles_of_task * self.rows.most
         numbers = self.depth * self.columns if self.packs_b else 0
         numbers += self.depth * rows if self.packs_a else 0
-        if self.keeps_sums:
-            numbers += rows * self.panels_of_task * self.columns
+        numbers += self.kept_tiles * self.rows.most * self.columns
         return numbers * self.gemm.lane
 
     @property
@@ -375,6 +381,7 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
     made = Tiling(gemm, is_flipped, False, width, Cut.of(m, mr), vectors)
     must_widen = is_small(gemm.dtype)
     is_row = gemm.b.column == 1 or n == 1
+    is_row_by_row = gemm.c.column == 1 or n == 1
     is_torn = made.rows.parts > FEW and conflicts(gemm.b.row, gemm.dtype, k)
     packs_b = not is_row or is_torn or (made.rows.parts > REUSED and k >= 4)
     is_spread = made.panels >= MANY_PANELS and spreads(gemm)
@@ -385,7 +392,7 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
         made,
         packs_a=packs_a,
         packs_b=packs_b,
-        sums_in_result=not must_widen and hooks.epilogue is None,
+        stores_tiles=not must_widen and is_row_by_row and hooks.epilogue is None,
     )
     deepest = PANEL // (made.columns * gemm.lane)
     if made.packs_a:

@@ -33,10 +33,10 @@ from tapejit.codegen.gemm import (
     tiling_of,
 )
 from tapejit.codegen.gemm_site import (
-    I1,
     I32,
     I64,
     POINTER,
+    ZERO,
     ProductEmitter,
     Reader,
     Site,
@@ -47,6 +47,10 @@ LINE: Final = 64  # bytes
 PACKED_AT_ONCE: Final = 8  # steps of k of rows that lie side by side
 UNROLLED: Final = 2  # steps of k in the loop of a tile
 TALL: Final = 6  # rows
+MOST_WRITTEN: Final = 3  # vectors of a row for each of which an epilogue is written
+
+Near = Callable[[Any, Any], Reader]
+Place = tuple[tuple[Any, ...], Any, Any]  # indices of the stack, row, column
 
 
 @dataclass(frozen=True)
@@ -90,23 +94,18 @@ class TileEmitter(ProductEmitter):
         rows, depth = tiling.rows, tiling.depth
         room = tiling.tiles_of_task
         tile_size = rows.most * tiling.columns
-        is_blocked = tiling.blocks > 1
         nothing = ir.Constant(POINTER, None)
         panel_scratch = tile_scratch = sums = nothing
         if tiling.packs_b:
             panel_scratch = site.scratch(depth * tiling.columns)
         if tiling.packs_a:
             tile_scratch = site.scratch(room * rows.most * depth)
-        if tiling.keeps_sums:
-            sums = site.scratch(room * tiling.panels_of_task * tile_size)
+        if tiling.kept_tiles:
+            sums = site.scratch(tiling.kept_tiles * tile_size)
 
         def block(batch: tuple[Any, ...], at: Any) -> None:
             start, end = site.share(at, gemm.k, tiling.blocks)
-            count = b.sub(end, start)
-            # Bit 0: the first block of k, bit 1: the last one.
-            is_first = b.icmp_signed("==", at, number(0))
-            is_last = b.icmp_signed("==", at, number(tiling.blocks - 1))
-            state = b.or_(b.zext(is_first, I64), b.shl(b.zext(is_last, I64), number(1)))
+            count = number(gemm.k) if tiling.blocks == 1 else b.sub(end, start)
 
             def packed(tile: Any) -> Any:
                 place = site.times(b.sub(tile, tiles[0]), rows.most * depth)
@@ -115,12 +114,12 @@ class TileEmitter(ProductEmitter):
             if tiling.packs_a:
                 self.pack_tiles(site, batch, tiles, start, count, packed)
 
-            def panel(at: Any, columns: int) -> None:
-                column = site.times(at, tiling.columns)
+            def panel(number_of_it: Any, columns: int) -> None:
+                column = site.times(number_of_it, tiling.columns)
+                row_size = len(self.lanes(columns)) * tiling.width
                 if tiling.packs_b:
-                    function = self.pack_panel(columns)
-                    own = [site.pointers["b"], panel_scratch, start, column, count]
-                    b.call(function, [site.table, site.task, *own, *batch])
+                    here = (batch, start, column)
+                    self.pack_panel(site, here, panel_scratch, count, columns)
                     right = panel_scratch
                 else:
                     right = Reader(site, "b", batch, start, column).origin
@@ -130,22 +129,33 @@ class TileEmitter(ProductEmitter):
                         left = packed(tile)
                     else:
                         left = Reader(site, "a", batch, row, start).origin
-                    kept = sums
+                    if tiling.stores_tiles:
+                        out = Reader(site, "c", batch, row, column).origin
+                        step = gemm.c.row
+                    else:
+                        out, step = sums, row_size
                     if tiling.keeps_sums:
-                        place = site.times(b.sub(at, panels[0]), room)
+                        place = site.times(b.sub(number_of_it, panels[0]), room)
                         place = b.add(place, b.sub(tile, tiles[0]))
-                        kept = site.at(sums, site.times(place, tile_size))
-                    own = [left, right, site.pointers["c"], row, column, count]
-                    own += [kept, state]
+                        out = site.at(sums, site.times(place, tile_size))
                     function = self.micro(height, columns)
-                    b.call(function, [site.table, site.task, *own, *batch])
+                    b.call(function, [left, right, out, number(step), count, at])
+                    if tiling.stores_tiles:
+                        return
+                    place = (batch, row, column)
+                    if tiling.blocks == 1:
+                        self.finish(site, place, out, height, columns)
+                        return
+                    is_last = b.icmp_signed("==", at, number(tiling.blocks - 1))
+                    with b.if_then(is_last):
+                        self.finish(site, place, out, height, columns)
 
                 self.each_kind_of_tile(site, tiles, tile)
 
             self.each_kind_of_panel(site, panels, panel)
 
         def run(batch: tuple[Any, ...]) -> None:
-            if is_blocked:
+            if tiling.blocks > 1:
                 site.loop(
                     number(0), number(tiling.blocks), 1, lambda at: block(batch, at)
                 )
@@ -172,11 +182,10 @@ class TileEmitter(ProductEmitter):
 
         def steps(at: Any, amount: Any) -> None:
             def pack(tile: Any, row: Any, height: int) -> None:
-                place = site.times(at, self.tile_steps(height).column)
-                out = site.at(packed(tile), place)
-                own = [site.pointers["a"], out, row, b.add(start, at), amount]
-                function = self.pack_tile(height)
-                b.call(function, [site.table, site.task, *own, *batch])
+                offset = site.times(at, self.tile_steps(height).column)
+                out = site.at(packed(tile), offset)
+                place = (batch, row, site.sum(start, at))
+                self.pack_tile(site, place, out, amount, height)
 
             self.each_kind_of_tile(site, tiles, pack)
 
@@ -196,11 +205,39 @@ class TileEmitter(ProductEmitter):
     def micro(self, height: int, columns: int) -> Any:
         """The function of a register tile."""
         tile = RegisterTile(self, height, columns)
-        kinds = [POINTER, POINTER, POINTER, I64, I64, I64, POINTER, I64]
-        packs = f"{self.tiling.packs_a:d}{self.tiling.packs_b:d}"
-        depth = self.tiling.depth if self.tiling.packs_a else 0
-        details = [height, columns, packs, tile.remainder, depth]
-        return self.function("tile", details, self.hooks.epilogue, kinds, tile.emit)
+        kinds = [POINTER, POINTER, POINTER, I64, I64, I64]
+        return self.plain("tile", tile.details, kinds, tile.emit)
+
+    def finish(
+        self, site: Site, place: Place, tile: Any, height: int, columns: int
+    ) -> None:
+        """Hand the vectors of a tile over, without lanes beyond the result.
+
+        A loop over the tile in memory: in the registers where it was summed, all that
+        is done with a vector would have to be written for each of them.
+        """
+        width, lanes = self.tiling.width, self.lanes(columns)
+        row_size = len(lanes) * width
+
+        def body(site: Site, near: Near, tile: Any, rows: Any) -> None:
+            def vector(i: Any, j: Any, count: int) -> None:
+                offset = site.sum(site.times(i, row_size), j)
+                value = site.load(site.at(tile, offset), count)
+                near(i, j).finish(0, 0, "column", value)
+
+            def row(i: Any) -> None:
+                rest = lanes
+                if len(lanes) > MOST_WRITTEN:
+                    full = number(columns // width * width)
+                    site.loop(number(0), full, width, lambda j: vector(i, j, width))
+                    rest = lanes[columns // width :]
+                for at, count in enumerate(rest, len(lanes) - len(rest)):
+                    vector(i, number(at * width), count)
+
+            site.loop(number(0), rows, 1, row)
+
+        others = (tile, number(height))
+        self.call_near(site, "c", place, others, "finish", [columns], body)
 
     def tile_steps(self, height: int) -> Strides:
         """Strides of a packed tile of A: as it lies, so that vectors can be copied."""
@@ -212,42 +249,30 @@ class TileEmitter(ProductEmitter):
     def packs_along_k(self) -> bool:
         return self.gemm.a.column == 1 or self.gemm.a.row != 1
 
-    def hook_of(self, operand: str) -> Any:
-        hooks = self.hooks.flipped() if self.tiling.is_flipped else self.hooks
-        return hooks.load_a if operand == "a" else hooks.load_b
-
-    def pack_tile(self, height: int) -> Any:
-        """Copy the rows of a tile for a block of k."""
+    def pack_tile(
+        self, site: Site, place: Place, out: Any, count: Any, height: int
+    ) -> None:
+        """Copy the rows of a tile for some steps of k."""
         width, steps = self.tiling.width, self.tile_steps(height)
 
-        def body(
-            site: Site,
-            batch: tuple[Any, ...],
-            a: Any,
-            out: Any,
-            row: Any,
-            start: Any,
-            count: Any,
-        ) -> None:
+        def body(site: Site, near: Near, out: Any, count: Any) -> None:
             b = site.builder
-            site.pointers["a"] = a
 
             def chunk(at: Any, lanes: int) -> None:
-                near = Reader(site, "a", batch, row, b.add(start, at))
+                here = near(ZERO, at)
                 place = site.at(out, site.times(at, steps.column))
                 if not self.packs_along_k:
-                    value = near.load(0, 0, "row", height)
+                    value = here.load(0, 0, "row", height)
                     b.store(value, place, align=site.nbytes)
                     return
                 for i in range(height):
-                    value = near.load(i, 0, "column", lanes)
+                    value = here.load(i, 0, "column", lanes)
                     b.store(value, site.at(place, i * steps.row), align=site.nbytes)
 
             self.along_k(site, count, width if self.packs_along_k else 1, chunk)
 
-        kinds = [POINTER, POINTER, I64, I64, I64]
         details = [height, self.tiling.depth, min(self.gemm.k, width)]
-        return self.function("left", details, self.hook_of("a"), kinds, body)
+        self.call_near(site, "a", place, (out, count), "left", details, body)
 
     def along_k(
         self, site: Site, count: Any, width: int, chunk: Callable[[Any, int], None]
@@ -263,69 +288,65 @@ class TileEmitter(ProductEmitter):
 
         site.loop(number(0), count, width, one)
 
-    def pack_panel(self, columns: int) -> Any:
+    def pack_panel(
+        self, site: Site, place: Place, out: Any, count: Any, columns: int
+    ) -> None:
         """Copy the columns of a panel for a block of k, a row of vectors for each k."""
         width, lanes = self.tiling.width, self.lanes(columns)
         row_size = len(lanes) * width
         # Shuffled if columns lie apart and k does not.
         is_shuffled = self.gemm.b.row == 1 and self.gemm.b.column != 1
+        fetches = self.tiling.panels > 1 and self.hook_of("b") is None
 
-        def body(
-            site: Site,
-            batch: tuple[Any, ...],
-            right: Any,
-            out: Any,
-            start: Any,
-            column: Any,
-            count: Any,
-        ) -> None:
-            b = site.builder
-            site.pointers["b"] = right
-            align = width * site.nbytes
+        def body(site: Site, near: Near, out: Any, count: Any) -> None:
+            b, align = site.builder, width * site.nbytes
 
             def rows(at: Any, _: int) -> None:
-                near = Reader(site, "b", batch, b.add(start, at), column)
+                here = near(at, ZERO)
                 place = site.at(out, site.times(at, row_size))
-                if self.tiling.panels > 1 and self.hook_of("b") is None:
+                if fetches:
                     # The next panel's part of the row, as far away as this one's.
                     for ahead in range(row_size, 2 * row_size, LINE // site.nbytes):
-                        site.prefetch(near.place(0, ahead))
+                        site.prefetch(here.place(0, ahead))
                 for j, count in enumerate(lanes):
-                    value = near.load(0, j * width, "column", count)
+                    value = here.load(0, j * width, "column", count)
                     value = site.widened(value, width)
                     b.store(value, site.at(place, j * width), align=align)
 
             def squares(at: Any, depth: int) -> None:
-                near = Reader(site, "b", batch, b.add(start, at), column)
+                here = near(at, ZERO)
                 place = site.at(out, site.times(at, row_size))
                 for j, count in enumerate(lanes):
                     found = [
                         site.widened(
-                            near.load(0, j * width + lane, "row", depth), width
+                            here.load(0, j * width + lane, "row", depth), width
                         )
                         for lane in range(count)
                     ]
                     found += [site.zeros(width)] * (width - count)
                     for k, value in enumerate(site.transposed(found)[:depth]):
-                        here = site.at(place, k * row_size + j * width)
-                        b.store(value, here, align=align)
+                        there = site.at(place, k * row_size + j * width)
+                        b.store(value, there, align=align)
 
             if is_shuffled:
                 self.along_k(site, count, width, squares)
             else:
                 self.along_k(site, count, 1, rows)
 
-        kinds = [POINTER, POINTER, I64, I64, I64]
-        details = [columns, min(self.gemm.k, width)]
-        return self.function("panel", details, self.hook_of("b"), kinds, body)
+        details = [columns, min(self.gemm.k, width), f"{fetches:d}"]
+        self.call_near(site, "b", place, (out, count), "panel", details, body)
 
 
 class RegisterTile:
-    """c[height, columns] = a b for a block of k, the sums in registers."""
+    """out[height, columns] = a b for a block of k, the sums in registers.
+
+    Where the tile begins in each operand, its caller knows: products of many sizes have
+    their tiles in common.
+    """
 
     def __init__(self, of: TileEmitter, height: int, columns: int) -> None:
         tiling, gemm = of.tiling, of.gemm
-        self.tiling = tiling
+        self.packs_b = tiling.packs_b
         self.height, self.width = height, tiling.width
         self.lanes = of.lanes(columns)
         self.vectors = len(self.lanes)
@@ -337,63 +358,52 @@ class RegisterTile:
         self.unrolled = 1 if is_tall else UNROLLED
         # Steps of k after the loop; None if they depend on the block.
         self.remainder = None if self.is_blocked else gemm.k % self.unrolled
+        operands = [f"{self.packs_b:d}", self.b_step, *self.a_steps]
+        self.details = [height, columns, *operands, self.remainder]
 
     def emit(
         self,
         site: Site,
-        batch: tuple[Any, ...],
         a: Any,
         right: Any,
-        c: Any,
-        row: Any,
-        column: Any,
+        out: Any,
+        step: Any,
         count: Any,
-        sums: Any,
-        state: Any,
+        block: Any,
     ) -> None:
         """The body of the function: `count` steps of k, from A's tile and B's panel.
 
-        `sums` is where they are between blocks of k. Bit 0 of `state` says that this
-        is the first block, bit 1 that it is the last one.
+        `out` is where the tile goes, with rows so far apart, and where its sums are
+        between blocks of k. The first block of k begins with zeros.
         """
         b = site.builder
-        site.pointers["c"] = c
-        out = Reader(site, "c", batch, row, column)
         totals = [site.zeros(self.width)] * (self.height * self.vectors)
         if self.is_blocked:
-            is_first = b.trunc(state, I1)
+            is_first = b.icmp_signed("==", block, ZERO)
+            before = [
+                site.widened(site.load(place, lanes), self.width)
+                for place, lanes in self.places(site, out, step)
+            ]
             totals = [
-                b.select(is_first, zero, self.before(site, out, sums, at))
-                for at, zero in enumerate(totals)
+                b.select(is_first, zero, x)
+                for zero, x in zip(totals, before, strict=True)
             ]
         totals = self.summed(site, a, right, count, totals)
-        if not self.tiling.keeps_sums:
-            self.finish(out, totals)
-            return
-        is_last = b.icmp_signed(">=", state, number(2))
-        with b.if_else(is_last) as (then, otherwise):
-            with then:
-                self.finish(out, totals)
-            with otherwise:
-                align = self.width * site.nbytes
-                for at, total in enumerate(totals):
-                    b.store(total, site.at(sums, at * self.width), align=align)
+        places = self.places(site, out, step)
+        for (place, lanes), total in zip(places, totals, strict=True):
+            value = site.first_lanes(total, lanes)
+            b.store(value, place, align=site.nbytes)
 
-    def before(self, site: Site, out: Reader, sums: Any, at: int) -> Any:
-        """A vector of sums of the blocks of k before this one."""
-        if not self.tiling.sums_in_result:
-            place = site.at(sums, at * self.width)
-            return site.load(place, self.width, self.width * site.nbytes)
-        i, j = divmod(at, self.vectors)
-        value = out.plain(i, j * self.width, "column", self.lanes[j])
-        return site.widened(value, self.width)
-
-    def finish(self, out: Reader, totals: Sequence[Any]) -> None:
-        """Hand the vectors of the result over, without lanes beyond it."""
-        for at, total in enumerate(totals):
-            i, j = divmod(at, self.vectors)
-            value = out.site.first_lanes(total, self.lanes[j])
-            out.finish(i, j * self.width, "column", value)
+    def places(self, site: Site, out: Any, step: Any) -> list[tuple[Any, int]]:
+        """Where the vectors of the tile are in memory, and their lanes."""
+        found = []
+        for i in range(self.height):
+            out = site.at(out, step) if i else out
+            found += [
+                (site.at(out, j * self.width), lanes)
+                for j, lanes in enumerate(self.lanes)
+            ]
+        return found
 
     def summed(
         self, site: Site, left: Any, right: Any, count: Any, totals: Sequence[Any]
@@ -452,15 +462,14 @@ class RegisterTile:
     def vector(self, site: Site, right: Any, at: int) -> Any:
         """A vector of B's row."""
         place = site.at(right, at * self.width)
-        if self.tiling.packs_b:
+        if self.packs_b:
             return site.load(place, self.width, self.width * site.nbytes)
         return site.widened(site.load(place, self.lanes[at]), self.width)
 
     def element(self, site: Site, left: Any, at: int) -> Any:
         """An element of A's column in every lane."""
         place = site.at(left, at * self.a_steps.row)
-        one = site.builder.load(place, align=site.nbytes, typ=site.element)
-        return site.spread(one, self.width)
+        return site.spread(site.load(place, 1), self.width)
 
 
 class DotEmitter(ProductEmitter):
@@ -528,7 +537,7 @@ class DotEmitter(ProductEmitter):
         hooks = self.hooks
         has_hooks = (hooks.load_a, hooks.load_b, hooks.epilogue) != (None,) * 3
         details = [gemm.m, gemm.k, columns]
-        return self.function("dots", details, has_hooks or None, kinds, body)
+        return self.special("dots", details, has_hooks or None, kinds, body)
 
     def added(self, site: Site, totals: Sequence[Any]) -> Any:
         """The sum of the lanes of each vector: always the same tree."""

@@ -13,6 +13,7 @@ Start reading at `Site`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 from llvmlite import ir
@@ -26,9 +27,33 @@ I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 
 
+ZERO = ir.Constant(I64, 0)
+
+
+@lru_cache(4096)
 def number(value: int) -> Any:
-    """A position."""
-    return ir.Constant(I64, value)
+    """A position; its text is made once."""
+    return ir.Constant(I64, value) if value else ZERO
+
+
+@lru_cache(256)
+def vector_of(element: Any, lanes: int) -> Any:
+    """The type of a vector; its text is made once."""
+    return ir.VectorType(element, lanes)
+
+
+@lru_cache(256)
+def mask_of(lanes: tuple[int, ...]) -> Any:
+    """Which lanes a shuffle takes."""
+    kind = vector_of(I32, len(lanes))
+    if not any(lanes):
+        return ir.Constant(kind, None)
+    return ir.Constant(kind, [ir.Constant(I32, lane) for lane in lanes])
+
+
+@lru_cache(256)
+def undefined(kind: Any) -> Any:
+    return ir.Constant(kind, ir.Undefined)
 
 
 class Site:
@@ -37,10 +62,20 @@ class Site:
     def __init__(self, function: Any, tiling: Tiling, hooks: Hooks) -> None:
         self.function = function
         self.builder = hooks.enter(function)
-        self.table, self.task = function.args[:2]
         self.tiling = tiling
         self.hooks = hooks
         self.pointers: dict[str, Any] = {}  # of those of a, b and c that it needs
+        self.element = lane_storage.register_element(tiling.gemm.dtype)  # of sums
+        self.nbytes = tiling.gemm.lane
+
+    @property
+    def table(self) -> Any:
+        """For functions in which hooks are called; the others have none."""
+        return self.function.args[0]
+
+    @property
+    def task(self) -> Any:
+        return self.function.args[1]
 
     # For hooks: in the matrices as the caller knows them
 
@@ -76,32 +111,26 @@ class Site:
         element = element or self.element
         return self.builder.gep(pointer, [offset], source_etype=element)
 
-    @property
-    def element(self) -> Any:
-        """What sums are made of."""
-        return lane_storage.register_element(self.tiling.gemm.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        return self.tiling.gemm.lane
-
     def times(self, value: Any, factor: int) -> Any:
         return value if factor == 1 else self.builder.mul(value, number(factor))
 
     def plus(self, value: Any, more: int) -> Any:
         return self.builder.add(value, number(more)) if more else value
 
+    def sum(self, x: Any, y: Any) -> Any:
+        if x is ZERO or y is ZERO:
+            return x if y is ZERO else y
+        return self.builder.add(x, y)
+
     def smaller(self, x: Any, y: Any) -> Any:
         return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
 
     def zeros(self, lanes: int) -> Any:
-        kind = ir.VectorType(self.element, lanes)
+        kind = vector_of(self.element, lanes)
         return Splat(kind, ir.Constant(self.element, 0.0))
 
     def shuffled(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
-        kind = ir.VectorType(I32, len(lanes))
-        mask = ir.Constant(kind, [ir.Constant(I32, lane) for lane in lanes])
-        return self.builder.shuffle_vector(x, y, mask)
+        return self.builder.shuffle_vector(x, y, mask_of(tuple(lanes)))
 
     def widened(self, value: Any, lanes: int) -> Any:
         """The same lanes and zeros after them."""
@@ -115,15 +144,11 @@ class Site:
     def first_lanes(self, value: Any, lanes: int) -> Any:
         if value.type.count == lanes:
             return value
-        nothing = ir.Constant(value.type, ir.Undefined)
-        return self.shuffled(value, nothing, range(lanes))
+        return self.shuffled(value, undefined(value.type), range(lanes))
 
     def spread(self, value: Any, lanes: int) -> Any:
-        """A number in every lane."""
-        kind = ir.VectorType(value.type, lanes)
-        nothing = ir.Constant(kind, ir.Undefined)
-        one = self.builder.insert_element(nothing, value, ir.Constant(I32, 0))
-        return self.shuffled(one, nothing, [0] * lanes)
+        """The number of a vector of one lane in every lane."""
+        return self.shuffled(value, undefined(value.type), (0,) * lanes)
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         name = f"llvm.fma.v{x.type.count}f{8 * self.nbytes}"
@@ -136,7 +161,7 @@ class Site:
 
     def load(self, pointer: Any, lanes: int, align: int = 0) -> Any:
         """Lanes of a sum's format."""
-        kind = ir.VectorType(self.element, lanes)
+        kind = vector_of(self.element, lanes)
         return self.builder.load(pointer, align=align or self.nbytes, typ=kind)
 
     def prefetch(self, place: Any) -> None:
@@ -246,14 +271,20 @@ class Reader:
         gemm = site.tiling.gemm
         self.strides = getattr(gemm, operand)
         self.memory = lane_storage.memory_type(gemm.dtype)
-        self.origin = site.pointers[operand]
-        steps = [getattr(axis, operand) for axis in gemm.batch]
+
+    @cached_property
+    def origin(self) -> Any:
+        """A pointer to the place."""
+        site, found = self.site, self.site.pointers[self.operand]
+        # Those of functions that are given the place itself have no batch.
+        axes = site.tiling.gemm.batch if self.batch else ()
+        steps = [getattr(axis, self.operand) for axis in axes]
         for index, step in zip(
-            (*batch, row, column), (*steps, *self.strides), strict=True
+            (*self.batch, self.row, self.column), (*steps, *self.strides), strict=True
         ):
-            if step:
-                offset = site.times(index, step)
-                self.origin = site.at(self.origin, offset, self.memory)
+            if step and index is not ZERO:
+                found = site.at(found, site.times(index, step), self.memory)
+        return found
 
     def place(self, row: int, column: int) -> Any:
         """A pointer to an element."""
@@ -280,13 +311,13 @@ class Reader:
         """Elements from memory, widened."""
         b, dtype = self.site.builder, self.site.tiling.gemm.dtype
         stride = getattr(self.strides, along)
-        kind = ir.VectorType(self.memory, lanes)
+        kind = vector_of(self.memory, lanes)
         if stride == 1 or lanes == 1:
             place = self.place(row, column)
             found = b.load(place, align=dtype.itemsize, typ=kind)
         elif stride == 0:
             place = self.place(row, column)
-            one = b.load(place, align=dtype.itemsize, typ=self.memory)
+            one = b.load(place, align=dtype.itemsize, typ=vector_of(self.memory, 1))
             found = self.site.spread(one, lanes)
         else:
             found = ir.Constant(kind, ir.Undefined)
@@ -337,7 +368,20 @@ class ProductEmitter:
     def gemm(self) -> Gemm:
         return self.tiling.gemm
 
-    def function(
+    def plain(
+        self,
+        kind: str,
+        details: Sequence[Any],
+        operands: Sequence[Any],
+        body: Callable[..., None],
+    ) -> Any:
+        """A function that nothing but its details tells from others of its kind.
+
+        It is given places themselves: body(site, *operands).
+        """
+        return self.function(kind, details, operands, body, Hooks())
+
+    def special(
         self,
         kind: str,
         details: Sequence[Any],
@@ -345,30 +389,102 @@ class ProductEmitter:
         operands: Sequence[Any],
         body: Callable[..., None],
     ) -> Any:
-        """The function of a kind with such details, emitted unless it is known.
+        """A function for these strides in which hooks may be called, if there is one.
 
         Its arguments are the table, the task, others and the indices of the stack.
         """
-        gemm, tiling = self.gemm, self.tiling
+        gemm = self.gemm
         steps = [getattr(axis, x) for axis in gemm.batch for x in "abc"]
-        about = [gemm.dtype.name, tiling.width, *details]
-        about += [*gemm.a, *gemm.b, *gemm.c, *steps]
+        about = [*details, *gemm.a, *gemm.b, *gemm.c, *steps]
         if hook is not None:
-            about.append(f"{self.hooks.key or self.name}_{tiling.is_flipped}")
+            about.append(f"{self.hooks.key or self.name}_{self.tiling.is_flipped}")
+
+        def inside(site: Site, _: Any, __: Any, *arguments: Any) -> None:
+            own = arguments[: len(operands)]
+            body(site, arguments[len(operands) :], *own)
+
+        kinds = [POINTER, I64, *operands, *[I64] * len(gemm.batch)]
+        return self.function(kind, about, kinds, inside, self.hooks)
+
+    def function(
+        self,
+        kind: str,
+        details: Sequence[Any],
+        operands: Sequence[Any],
+        body: Callable[..., None],
+        hooks: Hooks,
+    ) -> Any:
+        """The function of a kind with such details, emitted unless it is known."""
+        about = [self.gemm.dtype.name, self.tiling.width, *details]
         label = "_".join(str(x) for x in about).replace("-", "n")
         name = f"{self.module.name}_gemm_{kind}_{label}"
         known = self.module.globals.get(name)
         if known is not None:
             return known
-        kinds = [POINTER, I64, *operands, *[I64] * len(gemm.batch)]
-        made = ir.Function(self.module, ir.FunctionType(VOID, kinds), name)
+        made = ir.Function(self.module, ir.FunctionType(VOID, operands), name)
         made.linkage = "internal"
         made.attributes.add("noinline")
-        site = Site(made, tiling, self.hooks)
-        own = made.args[2 : 2 + len(operands)]
-        body(site, tuple(made.args[2 + len(operands) :]), *own)
+        site = Site(made, self.tiling, hooks)
+        body(site, *made.args)
         site.builder.ret_void()
         return made
+
+    def hook_of(self, operand: str) -> Any:
+        """What is called instead of loading or storing elements."""
+        hooks = self.hooks.flipped() if self.tiling.is_flipped else self.hooks
+        return {"a": hooks.load_a, "b": hooks.load_b, "c": hooks.epilogue}[operand]
+
+    def call_near(
+        self,
+        site: Site,
+        operand: str,
+        place: tuple[tuple[Any, ...], Any, Any],
+        others: tuple[Any, Any],
+        kind: str,
+        details: Sequence[Any],
+        body: Callable[..., None],
+    ) -> None:
+        """Call a function on what is near a place of an operand.
+
+        body(site, near, *others), where near(row, column) is a Reader so far away.
+        With hooks the function knows where it is. Without, it is given a pointer, and
+        products of other sizes may use it too.
+        """
+        hook, (batch, row, column) = self.hook_of(operand), place
+        kinds = [x.type for x in others]
+
+        def anywhere(site: Site, pointer: Any, *others: Any) -> None:
+            site.pointers[operand] = pointer
+            body(site, lambda i, j: Reader(site, operand, (), i, j), *others)
+
+        def known(
+            site: Site,
+            batch: tuple[Any, ...],
+            pointer: Any,
+            row: Any,
+            column: Any,
+            *others: Any,
+        ) -> None:
+            site.pointers[operand] = pointer
+
+            def near(i: Any, j: Any) -> Reader:
+                here = site.sum(row, i), site.sum(column, j)
+                return Reader(site, operand, batch, *here)
+
+            body(site, near, *others)
+
+        if hook is None:
+            strides = getattr(self.gemm, operand)
+            function = self.plain(
+                kind, [*details, *strides], [POINTER, *kinds], anywhere
+            )
+            start = Reader(site, operand, batch, row, column).origin
+            site.builder.call(function, [start, *others])
+            return
+        kinds = [POINTER, I64, I64, *kinds]
+        function = self.special(kind, details, hook, kinds, known)
+        own = [site.pointers[operand], row, column, *others]
+        site.builder.call(function, [site.table, site.task, *own, *batch])
 
     def task(self) -> Any:
         """The function of a task: the matrices of its group, one after the other."""

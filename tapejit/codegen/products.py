@@ -14,12 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from llvmlite import ir
+
 from tapejit.codegen import lanes
 from tapejit.codegen.blas import aligned_strides
 from tapejit.codegen.cursor import Layout, Place, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Spot, Strides
 from tapejit.codegen.gemm_micro import emit
+from tapejit.codegen.gemm_windows import emit_windows
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.step_values import StepValues
 from tapejit.passes.fusion.index import Axis, strides_of
@@ -45,19 +48,33 @@ class ProductKernel:
         self.cursors: dict[Any, Epilogue] = {}
         self.nest = next((x for x in kernel.items if isinstance(x, Loop)), None)
         self.is_stored = product in plan.storage
-        has_epilogue = self.nest is not None or plan.checks
+        assert product.op is not None
+        is_windowed = product.op.name == "conv"
+        has_epilogue = self.nest is not None or plan.checks or is_windowed
         hooks = Hooks(
             epilogue=self.epilogue if has_epilogue else None,
             enter=self.enter,
             operands=self.operands,
         )
-        made = emit(module, gemm_of(product), name, hooks)
+        if is_windowed:
+            made = emit_windows(module, product, name, hooks)
+        else:
+            made = emit(module, gemm_of(product), name, hooks)
         self.function, self.tasks = made.function, made.tasks
+        if any(cursor.has_streamed for cursor in self.cursors.values()):
+            self.fence()
 
     @property
     def own(self) -> list[Any]:
         """The functions that no other kernel uses: those that have its name."""
         return [x for x in self.cursors if self.function.name in x.name]
+
+    def fence(self) -> None:
+        """Let other threads see what went past the caches as they see other stores."""
+        last = self.cursors[self.function].builder.block
+        builder = ir.IRBuilder(last)
+        builder.position_before(last.terminator)
+        builder.fence("seq_cst")
 
     def enter(self, function: Any) -> Any:
         """Begin a function; the first one is that of a task."""

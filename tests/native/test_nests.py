@@ -15,7 +15,7 @@ from tapejit.codegen.module import build
 from tapejit.ir import Graph, param
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
-from tapejit.passes.fusion.schedule import schedule
+from tapejit.passes.fusion.schedule import Loop, schedule
 from tapejit.types import TensorType
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -64,6 +64,15 @@ def across(x: tj.Tensor) -> list[tj.Tensor]:
     return [loss, shares, tape.gradient(loss, x)]
 
 
+def forms(x: tj.Tensor, factors: tj.Tensor) -> list[tj.Tensor]:
+    """Small products in a loop: several rows of them go on together."""
+    with tj.GradientTape() as tape:
+        tape.watch([x, factors])
+        y = tj.einsum("kij,nkj->nki", factors, x)
+        loss = tj.sum(tj.tanh(y) * y)
+    return [y, loss, *tape.gradient(loss, [x, factors])]
+
+
 def drawn(*shapes: tuple[int, ...], dtype: str = "f8") -> Arrays:
     rng = np.random.default_rng(len(shapes))
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
@@ -81,6 +90,16 @@ PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
     **{
         f"normalised-{n}-{d}": (normalised, drawn((n, d), (d,), dtype="f4"))
         for n, d in ((3, 5), (17, 33), (300, 7), (64, 1000), (2000, 64))
+    },
+    **{
+        f"forms-{n}-{k}-{d}": (forms, drawn((n, k, d), (k, d, d), dtype=dtype))
+        for n, k, d, dtype in (
+            (40, 3, 7, "f8"),
+            (100, 25, 10, "f4"),
+            (65, 4, 12, "f8"),
+            (1003, 5, 15, "f4"),
+            (300, 30, 9, "f8"),
+        )
     },
     **{
         f"across-{n}-{d}": (across, drawn((n, d), dtype="f4"))
@@ -172,3 +191,53 @@ def test_a_long_chain_is_no_deep_recursion() -> None:
     with tj.config.override(native=True):
         got = tj.function(chain)(x)
     np.testing.assert_array_equal(got.numpy(), chain(x).numpy())
+
+
+def loops_in(items: list[Any]) -> list[Loop]:
+    """Every loop, those inside of others too."""
+    loops = [item for item in items if isinstance(item, Loop)]
+    return loops + [inner for loop in loops for inner in loops_in(loop.body)]
+
+
+def test_rows_of_products_go_on_together() -> None:
+    made = planned(graph_of("mixture-1003"))
+    loops = loops_in([item for kernel in made.kernels for item in kernel.items])
+    assert max(loop.copies for loop in loops) > 1
+
+
+ROW = 1 << 14  # 128 rows of it are 8 MB: large
+
+
+def shares(x: tj.Tensor) -> tj.Tensor:
+    return x / tj.sum(x * x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("columns", [ROW, ROW + 8, ROW + 3])
+def test_a_large_output_has_the_right_elements(columns: int) -> None:
+    (x,) = drawn((129, columns), dtype="f4")
+    with tj.config.override(native=True):
+        got = tj.function(shares)(tj.asarray(x)).numpy()
+    assert_agrees(COMPOSED, got, shares(tj.asarray(x)).numpy(), where=f"{columns}")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "does"),
+    [(129, ROW, True), (129, ROW + 8, True), (129, ROW + 3, False), (3, ROW, False)],
+)
+def test_only_what_is_large_and_aligned_goes_past_the_caches(
+    rows: int, columns: int, does: bool
+) -> None:
+    x = param("x", TensorType.parse(f"f32[{rows},{columns}]"))
+    y = x / ops.sum(x * x, axes=(1,), keepdims=True)
+    text = str(build(Graph("shares", (x,), (y,)), "shares").module)
+    assert ("nontemporal" in text) is does
+
+
+@pytest.mark.parametrize(("columns", "does"), [(1000, True), (20, False), (ROW, False)])
+def test_the_next_row_is_asked_for_while_one_is_read_again(
+    columns: int, does: bool
+) -> None:
+    x = param("x", TensorType.parse(f"f32[64,{columns}]"))
+    y = x / ops.sum(x * x, axes=(1,), keepdims=True)
+    text = str(build(Graph("shares", (x,), (y,)), "shares").module)
+    assert ("llvm.prefetch" in text) is does

@@ -40,6 +40,7 @@ from tapejit.api.nn.activations import (
     softsign,
     swish,
 )
+from tapejit.api.nn.attention import scaled_dot_product_attention
 from tapejit.api.nn.categories import embedding
 from tapejit.api.nn.convolution import conv1d, conv2d, conv2d_transpose
 from tapejit.api.nn.dropout import dropout
@@ -179,6 +180,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "sigmoid_cross_entropy",

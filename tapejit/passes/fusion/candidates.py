@@ -12,6 +12,7 @@ import numpy as np
 
 from tapejit.ir.node import LITERAL, Node
 from tapejit.passes.fusion.expand import EXPANSIONS
+from tapejit.passes.fusion.windows import is_windowed_product
 from tapejit.types import DType, TensorType, is_complex, is_float
 
 REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "all", "any"})
@@ -73,6 +74,8 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
         return True
     if name == "matmul":
         return True
+    if name == "conv":
+        return is_windowed_product(node)
     if name == "gather":
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
     if name == "gather_add" and one_hot(node) is not None:

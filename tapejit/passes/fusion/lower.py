@@ -11,13 +11,14 @@ Start reading at `lower`, then `Lowering.add`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, OPS, Node
+from tapejit.ir.node import LITERAL, OPS, Node, origin_of
 from tapejit.passes.fusion.candidates import (
     ALIASES,
     MOVEMENTS,
@@ -28,10 +29,13 @@ from tapejit.passes.fusion.candidates import (
     one_hot,
 )
 from tapejit.passes.fusion.expand import expansion
-from tapejit.passes.fusion.index import Affine, Axis, Range
+from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.passes.fusion.windows import Stretch, stretches_of
 from tapejit.types import is_differentiable
+
+ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
 
 
 class Lowered:
@@ -59,6 +63,10 @@ def lower(graph: Graph) -> Lowered:
 
 class Lowering(Reading):
     """Makes Steps of Nodes."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.spaces: dict[tuple[Node, Any], Node] = {}  # what `spaced` has made
 
     def add_expanded(self, node: Node) -> None:
         """Lower one Node, or those that stand for it."""
@@ -90,6 +98,8 @@ class Lowering(Reading):
         elif name == "matmul":
             small = is_small_product(*node.inputs)
             self.computed[node] = self.product(node) if small else self.library(node)
+        elif name == "conv":
+            self.computed[node] = self.library(self.framed(node))
         elif name == "gather_add" and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
         elif name == "checked_categories":
@@ -180,6 +190,9 @@ class Lowering(Reading):
     def library(self, node: Node) -> Step:
         """An operation on whole arrays, wherever they lie."""
         views = [self.view(x) for x in node.inputs]
+        if node.op.name == "conv" and views[1][2][-1] != 1:
+            filters = node.inputs[1]  # whose features have to lie side by side
+            views[1] = (self.copy_of(filters), 0, strides_of(filters.shape))
         step = Step(
             "library",
             node.dtype,
@@ -191,6 +204,52 @@ class Lowering(Reading):
         )
         step.whole = True
         return self.append(step)
+
+    def framed(self, node: Node) -> Node:
+        """A convolution of input that is in memory with its zeros."""
+        x, filters = node.inputs
+        seen = stretches_of(node)
+        with origin_of(node.origin):
+            starts = (0, *[part.first for part in seen], 0)
+            counts = (x.shape[0], *[part.length for part in seen], x.shape[-1])
+            if counts != x.shape:
+                stops = tuple(map(operator.add, starts, counts))
+                steps = (1,) * x.ndim
+                x = OPS["slice"](x, starts=starts, stops=stops, steps=steps)
+            if any(part.has_zeros for part in seen):
+                x = self.spaced(x, seen)
+            attrs = {
+                **node.attrs,
+                "padding": ((0, 0),) * len(seen),
+                "input_dilations": (1,) * len(seen),
+            }
+            return OPS["conv"](x, filters, **attrs)
+
+    def spaced(self, x: Node, seen: Sequence[Stretch]) -> Node:
+        """An array with zeros between and around its elements.
+
+        It is laid out as these are, whatever the order of its axes, and once for all
+        who see the same: a convolution and its derivative by the filters do.
+        """
+        order = list(range(x.ndim))
+        sizes = [int(x.shape[0]), *[part.size for part in seen], int(x.shape[-1])]
+        starts = [0, *[part.start for part in seen], 0]
+        steps = [1, *[part.step for part in seen], 1]
+        while x.op.name == "permute_dims" and x not in self.inputs:
+            order = [x.attrs["axes"][at] for at in order]
+            (x,) = x.inputs
+        back = [order.index(at) for at in range(x.ndim)]
+        where = tuple((sizes[at], starts[at], steps[at]) for at in back)
+        found = self.spaces.get((x, where))
+        if found is None:
+            shape, begins, gaps = zip(*where, strict=True)
+            found = OPS["place"](x, shape=shape, starts=begins, steps=gaps)
+            is_row = where[-1][2] == 1 and shape[-1] >= ENOUGH_ELEMENTS
+            is_loop = is_row and not is_whole(found)
+            made = self.copy_of(found) if is_loop else self.library(found)
+            self.computed[found] = made
+            self.spaces[x, where] = found
+        return OPS["permute_dims"](found, axes=tuple(order))
 
     def selected_row(self, node: Node) -> Step:
         """A scatter that hits each row once: a comparison with the row's target."""

@@ -17,6 +17,7 @@ from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.schedule import Loop, is_leaf, only, steps_in
 from tapejit.passes.fusion.steps import Step
 
+PRODUCTS: Final = ("matmul", "conv")
 ELEMENTWISE: Final = ("compute", "convert", "copy", "choose")
 
 
@@ -26,7 +27,7 @@ def is_product(step: Step | Loop) -> bool:
         isinstance(step, Step)
         and step.kind == "library"
         and step.op is not None
-        and step.op.name == "matmul"
+        and step.op.name in PRODUCTS
         and step.dtype.kind not in "biu"
     )
 
@@ -131,9 +132,42 @@ class Absorber:
         self.epilogues[product] = epilogue
         self.places[self.place_of[product]].remove(product)
         rest = only([nest], set(nest.steps()) - set(taken))
+        self.load_taken(rest, taken)
         before = self.places[at].index(nest)
         self.places[at][before : before + 1] = [product, *rest]
         self.place_of[product] = at
+
+    def load_taken(self, rest: list[Step | Loop], taken: dict[Step, None]) -> None:
+        """Let what is left of a nest load what is now computed elsewhere.
+
+        How such memory lies decides along which axis the nest has its vectors.
+        """
+        loads: dict[Step, Step] = {}
+        for user in steps_in(rest):
+            for at, x in enumerate(user.inputs):
+                if x in taken:
+                    load = loads.setdefault(x, load_of(x))
+                    user.inputs[at] = load
+                    self.users.setdefault(load, []).append(user)
+
+
+def load_of(step: Step) -> Step:
+    """A load of what a Step computes, in an iteration over the same axes."""
+    assert step.dims is not None
+    index = tuple(
+        Affine.of(dim.root)
+        if dim is not None and dim.root in step.labels
+        else Affine()
+        for dim in step.dims
+    )
+    return Step(
+        "load",
+        step.dtype,
+        axes=tuple(step.labels),
+        index=index,
+        source=step,
+        attrs={"flat": False},
+    )
 
 
 def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
