@@ -18,6 +18,7 @@ import numpy as np
 from llvmlite import ir
 
 from tapejit.codegen import lanes
+from tapejit.codegen.gemm import host_registers
 from tapejit.codegen.polling import POLL_TYPE, POLL_WORK
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Affine, Axis
@@ -430,21 +431,49 @@ class Cursor:
             fill = lanes.constant(step.dtype, step.fill, 1)
             return self.builder.select(holds, found, fill)
         holds = self.widened(holds, width)
+        size = min(width, host_registers().nbytes // step.dtype.itemsize)
+        parts = [
+            self.masked(step, pointer, base, at, size, holds)
+            for at in range(0, width, size)
+        ]
+        while len(parts) > 1:
+            parts = [
+                self.joined(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return lanes.from_memory(self.builder, parts[0], step.dtype)
+
+    def masked(
+        self, step: Step, pointer: Any, base: Any, first: int, size: int, holds: Any
+    ) -> Any:
+        """Some of neighbouring elements, zeros where a condition does not hold.
+
+        A register at a time: LLVM does not split wider loads correctly if it knows the
+        condition.
+        """
         element = lanes.memory_type(step.dtype)
-        kind = ir.VectorType(element, width)
-        where = self.builder.gep(pointer, [base], source_etype=element)
+        kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
+        at = self.builder.add(base, number(first))
+        where = self.builder.gep(pointer, [at], source_etype=element)
         letter = "i" if isinstance(element, ir.IntType) else "f"
-        bits = step.dtype.itemsize * 8
-        name = f"llvm.masked.load.v{width}{letter}{bits}.p0"
+        name = f"llvm.masked.load.v{size}{letter}{step.dtype.itemsize * 8}.p0"
         module = self.function.module
         known = module.globals.get(name)
         if known is None:
-            mask = ir.VectorType(I1, width)
             signature = ir.FunctionType(kind, [POINTER, mask, kind])
             known = ir.Function(module, signature, name)
+        wanted = self.shuffled(holds, holds, range(first, first + size))
         fill = ir.Constant(kind, None)
-        found = self.builder.call(known, [where, holds, fill])
-        return lanes.from_memory(self.builder, found, step.dtype)
+        return self.builder.call(known, [where, wanted, fill])
+
+    def joined(self, x: Any, y: Any) -> Any:
+        """The lanes of two vectors as one."""
+        return self.shuffled(x, y, range(2 * x.type.count))
+
+    def shuffled(self, x: Any, y: Any, wanted: Sequence[int]) -> Any:
+        """Some lanes of two vectors."""
+        kind = ir.VectorType(I32, len(wanted))
+        numbers = ir.Constant(kind, [ir.Constant(I32, lane) for lane in wanted])
+        return self.builder.shuffle_vector(x, y, numbers)
 
 
 def lane_numbers(width: int) -> Any:

@@ -62,6 +62,11 @@ class ProductKernel:
             made = emit(module, gemm_of(product), name, hooks)
         self.function, self.tasks = made.function, made.tasks
         if any(cursor.has_streamed for cursor in self.cursors.values()):
+            last = self.function.blocks[-1]  # as at the end of other kernels
+            builder = ir.IRBuilder(last)
+            builder.position_before(last.terminator)
+            builder.fence("seq_cst")
+        if any(cursor.has_streamed for cursor in self.cursors.values()):
             self.fence()
 
     @property

@@ -18,6 +18,8 @@ from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, schedule
 from tapejit.types import TensorType
 
+from .compiled import run_native, run_numpy
+
 Arrays = list[np.ndarray[Any, Any]]
 
 
@@ -241,3 +243,13 @@ def test_the_next_row_is_asked_for_while_one_is_read_again(
     y = x / ops.sum(x * x, axes=(1,), keepdims=True)
     text = str(build(Graph("shares", (x,), (y,)), "shares").module)
     assert ("llvm.prefetch" in text) is does
+
+
+def test_rows_with_known_gaps_are_loaded() -> None:
+    x = param("x", TensorType.parse("f64[3,1,7,3]"))
+    rows = ops.reshape(x, shape=(3, 1, 21))
+    y = ops.place(rows, shape=(3, 5, 30), starts=(0, 1, 3), steps=(1, 1, 1))
+    graph = Graph("placed", (x,), (y,))
+    (array,) = drawn((3, 1, 7, 3))
+    (got,), (wanted,) = run_native(graph, [array]), run_numpy(graph, [array])
+    np.testing.assert_array_equal(got, wanted)
