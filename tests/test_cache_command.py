@@ -197,7 +197,7 @@ def test_info_works_when_parts_are_missing_or_broken(
     told = capsys.readouterr().out
     assert "not installed" in told
     assert "missing: import of llvmlite halted" in told
-    assert "none found: matrix products run through NumPy" in told
+    assert "none found that can be told a number of threads" in told
     assert "OSError: out of order" in told
     assert "default_float" in told
 

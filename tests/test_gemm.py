@@ -381,20 +381,27 @@ SHAPES = [(13, 21, 17), (1, 30, 40), (30, 1, 40), (70, 40, 33), (2, 3, 50), (1, 
 
 @pytest.mark.parametrize("sizes", SHAPES)
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("is_cramped", [False, True])
+@pytest.mark.parametrize("where", ["from memory", "in registers", "cramped"])
 def test_an_epilogue_has_every_element_once(
-    sizes: tuple[int, int, int], order: str, is_cramped: bool
+    sizes: tuple[int, int, int],
+    order: str,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     m, n, k = sizes
     rng = np.random.default_rng(5)
     a = laid_out(random(rng, (m, k), F32), order[0])
     b = laid_out(random(rng, (k, n), F32), order[1])
     bias = random(rng, (n,), F32)
-    with small_caches() if is_cramped else contextlib.nullcontext():
+    is_brief = where == "in registers"
+    monkeypatch.setattr(rules, "LONG", 0)
+    with small_caches() if where == "cramped" else contextlib.nullcontext():
         plain = multiply(a, b)
         out = framed((m, n), F32, order="columns" if order == "tt" else "rows")
-        hooks = Hooks(epilogue=bias_and_relu)
-        Product(gemm_of(a, b, out), hooks)(a, b, out, bias)
+        hooks = Hooks(epilogue=bias_and_relu, is_brief=is_brief)
+        product = Product(gemm_of(a, b, out), hooks)
+        product(a, b, out, bias)
+    assert product.tiling.ends_tiles == (is_brief and not product.tiling.is_dots)
     assert_frame_is_untouched(out)
     np.testing.assert_array_equal(out, np.maximum(plain + bias, 0))
 
@@ -479,7 +486,12 @@ def test_a_caller_can_open_functions_and_give_pointers() -> None:
 
     a, b = np.ones((9, 4), F32), laid_out(np.ones((4, 5), F32), "t")
     out = np.empty((9, 5), F32)
-    product = Product(gemm_of(a, b, out), Hooks(enter=enter, operands=backwards))
+    hooks = Hooks(
+        epilogue=lambda site, spot, value: site.store(spot, value),
+        enter=enter,
+        operands=backwards,
+    )
+    product = Product(gemm_of(a, b, out), hooks)
     product(out, b, a)
     np.testing.assert_array_equal(out, np.full((9, 5), 4.0))
     assert entered[0] == "product"
@@ -507,6 +519,36 @@ def test_equal_kernels_are_emitted_once() -> None:
     unnamed = replace(epilogue, key="")
     emit(module, rows_times_rows(60, 32, 40), "fifth", unnamed, AVX2)
     assert len(module.functions) > with_hooks + 2
+
+
+def test_products_of_other_sizes_and_epilogues_share_their_tiles() -> None:
+    module = ir.Module("m")
+
+    def tiles() -> int:
+        return sum("gemm_tile" in x.name for x in module.functions)
+
+    gemm = rows_times_rows(60, 32, 40)
+    emit(module, gemm, "first", registers=AVX2)
+    before = tiles()
+    emit(module, gemm, "second", Hooks(epilogue=bias_and_relu), AVX2)
+    wider = replace(rows_times_rows(90, 48, 40), batch=(BatchAxis(3, 3600, 0, 4320),))
+    emit(module, wider, "third", registers=AVX2)
+    assert tiles() == before > 0
+    emit(module, rows_times_rows(60, 32, 41), "fourth", registers=AVX2)
+    assert tiles() > before
+
+
+def test_an_epilogue_is_written_once_for_a_row_of_a_tile() -> None:
+    calls: list[Spot] = []
+
+    def note(site: Any, spot: Spot, value: Any) -> None:
+        calls.append(spot)
+
+    for is_brief, times in ((False, 2), (True, (6 + 5) * 2)):
+        calls.clear()
+        gemm = rows_times_rows(512, 512, 64)
+        emit(ir.Module("m"), gemm, "p", Hooks(epilogue=note, is_brief=is_brief), AVX2)
+        assert len(calls) == times
 
 
 def test_large_products_are_cut_in_tasks_and_small_ones_are_not() -> None:

@@ -1,9 +1,9 @@
 """A network of one hidden layer: the loss of a batch of 512, and all its gradients.
 
 Two products of matrices forward, three backward, in float32, with a bias, a relu and a
-cross-entropy between them. BLAS does most of the work; what is compared is the rest,
-and how little of it a package lets memory see. `cold` and `warm_start` run it too, as
-the program with matrices and threads.
+cross-entropy between them. Products are most of the work; what is compared is also the
+rest, and how little of it a package lets memory see. `cold` and `warm_start` run it
+too, as the program with matrices and threads.
 """
 
 from __future__ import annotations

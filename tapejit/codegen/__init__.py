@@ -11,8 +11,7 @@ From the bottom up:
   `whole_scan` and `whole_random`, has operations on whole arrays, `finite` the marks
   that checked code leaves.
 - `gemm` says how a product of matrices is cut up, `gemm_site` and `gemm_micro` emit it,
-  `products` makes a kernel of it, with what is done to it before it is stored. `blas`
-  calls NumPy's BLAS instead; Executables do not use it.
+  `products` makes a kernel of it, with what is done to it before it is stored.
 - `module` makes one LLVM module of a Graph, `compile` machine code of a module,
   `objects` bytes of that and a loaded function of bytes. `host` describes the
   processor. `numba_host` gives a module to Numba instead; it is an alternative that

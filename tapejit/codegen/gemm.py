@@ -26,8 +26,12 @@ matrix, as LLVM values, and how many lanes lie along which axis from there.
                      is asked for once per block of the result or oftener; hooks may
                      not have effects.
     epilogue         (site, spot, vector): instead of storing elements of the result;
-                     `site.store(spot, vector)` does store them. Called once for each
-                     element, in the kernel's register tile.
+                     `site.store(spot, vector)` does store them. Each element is given
+                     to it once, from a copy of the register tile in memory: its code
+                     is a loop's body.
+    is_brief         whether the epilogue is so few instructions that they may be
+                     written for every vector of a register tile, where copies take
+                     long.
     enter            (function) -> IRBuilder: how each function begins. Those in which
                      hooks are called have the table and the task as first arguments.
     operands         (site) -> pointers to A, B and C; by default the first three
@@ -51,7 +55,6 @@ from typing import Any, Final, NamedTuple
 
 from llvmlite import binding, ir
 
-from tapejit.codegen.blas import BatchAxis, Strides
 from tapejit.codegen.lane_storage import is_small
 from tapejit.config import config
 from tapejit.errors import ArgumentError
@@ -81,6 +84,8 @@ FAR: Final = 1 << 20  # bytes that are not in a second cache
 SPREAD: Final = 1 << 19  # bytes over which A's rows are read across better packed
 MANY_PANELS: Final = 8  # for which it is
 FEW: Final = 3  # tiles of rows for which B is read in place if it comes from there
+SHORT: Final = 128  # steps of k for which a copy of the tile takes 3% of the time
+LONG: Final = 1 << 24  # operations for which more code is worth these
 STREAM_DEPTH: Final = 64  # of a block of k of what comes from there
 STREAM: Final = 2048  # bytes of its rows, at least, for a task
 LINE: Final = 64  # bytes
@@ -122,6 +127,22 @@ def host_registers() -> Registers:
         return Registers(32, 16)
     is_x86 = binding.get_default_triple().startswith(("x86_64", "i686"))
     return Registers(16, 16 if is_x86 else 32)
+
+
+class Strides(NamedTuple):
+    """How many elements lie between two rows and between two columns of a matrix."""
+
+    row: int
+    column: int
+
+
+class BatchAxis(NamedTuple):
+    """One axis of a stack: its size, and the strides of A, B and C in elements."""
+
+    size: int
+    a: int
+    b: int
+    c: int
 
 
 @dataclass(frozen=True)
@@ -219,6 +240,7 @@ class Hooks:
     epilogue: Callable[[Any, Spot, Any], None] | None = None
     enter: Callable[[Any], Any] = plain_entry
     operands: Callable[[Any], tuple[Any, Any, Any]] = from_table
+    is_brief: bool = False
     key: str = ""
 
     def flipped(self) -> Hooks:
@@ -278,7 +300,8 @@ class Tiling:
     vectors: int  # of a full panel
     packs_a: bool = False
     packs_b: bool = False
-    stores_tiles: bool = False  # in the result; else an epilogue does, from a copy
+    stores_tiles: bool = False  # in the result, without an epilogue
+    ends_tiles: bool = False  # with an epilogue, while they are in registers
     blocks: int = 1  # of k
     row_blocks: int = 1
     column_blocks: int = 1
@@ -326,7 +349,7 @@ class Tiling:
     @property
     def kept_tiles(self) -> int:
         """How many tiles of sums a task has on the stack."""
-        if self.stores_tiles:
+        if self.stores_tiles or self.ends_tiles:
             return 0
         return self.tiles_of_task * self.panels_of_task if self.keeps_sums else 1
 
@@ -402,6 +425,9 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
     deepest = max(deepest, 2 * width)  # vectors along k do not reach beyond a block
     if k > deepest * 5 // 4 and (packs_a or packs_b or made.streams):
         made = replace(made, blocks=-(-k // deepest))
+    elif hooks.epilogue is not None and hooks.is_brief:
+        is_worth_it = k <= SHORT and gemm.operations >= LONG
+        made = replace(made, ends_tiles=is_worth_it)
     return in_tasks(made)
 
 

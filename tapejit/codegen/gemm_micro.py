@@ -129,20 +129,23 @@ class TileEmitter(ProductEmitter):
                         left = packed(tile)
                     else:
                         left = Reader(site, "a", batch, row, start).origin
+                    place = (batch, row, column)
+                    if tiling.ends_tiles:
+                        self.whole(site, place, left, right, height, columns)
+                        return
                     if tiling.stores_tiles:
                         out = Reader(site, "c", batch, row, column).origin
                         step = gemm.c.row
                     else:
                         out, step = sums, row_size
                     if tiling.keeps_sums:
-                        place = site.times(b.sub(number_of_it, panels[0]), room)
-                        place = b.add(place, b.sub(tile, tiles[0]))
-                        out = site.at(sums, site.times(place, tile_size))
+                        which = site.times(b.sub(number_of_it, panels[0]), room)
+                        which = b.add(which, b.sub(tile, tiles[0]))
+                        out = site.at(sums, site.times(which, tile_size))
                     function = self.micro(height, columns)
                     b.call(function, [left, right, out, number(step), count, at])
                     if tiling.stores_tiles:
                         return
-                    place = (batch, row, column)
                     if tiling.blocks == 1:
                         self.finish(site, place, out, height, columns)
                         return
@@ -207,6 +210,30 @@ class TileEmitter(ProductEmitter):
         tile = RegisterTile(self, height, columns)
         kinds = [POINTER, POINTER, POINTER, I64, I64, I64]
         return self.plain("tile", tile.details, kinds, tile.emit)
+
+    def whole(
+        self,
+        site: Site,
+        place: Place,
+        left: Any,
+        right: Any,
+        height: int,
+        columns: int,
+    ) -> None:
+        """A register tile from its first step of k to its epilogue."""
+        tile = RegisterTile(self, height, columns)
+
+        def body(site: Site, near: Near, left: Any, right: Any) -> None:
+            count = number(self.gemm.k)
+            totals = tile.summed(site, left, right, count, tile.zeros(site))
+            here = near(ZERO, ZERO)
+            for at, total in enumerate(totals):
+                i, j = divmod(at, tile.vectors)
+                value = site.first_lanes(total, tile.lanes[j])
+                here.finish(i, j * tile.width, "column", value)
+
+        details = [*tile.details, self.gemm.k]
+        self.call_near(site, "c", place, (left, right), "whole", details, body)
 
     def finish(
         self, site: Site, place: Place, tile: Any, height: int, columns: int
@@ -313,20 +340,27 @@ class TileEmitter(ProductEmitter):
                     value = site.widened(value, width)
                     b.store(value, site.at(place, j * width), align=align)
 
+            def square(at: Any, j: Any, depth: int, count: int) -> None:
+                here = near(at, j)
+                place = site.at(out, site.sum(site.times(at, row_size), j))
+                found = [
+                    site.widened(here.load(0, lane, "row", depth), width)
+                    for lane in range(count)
+                ]
+                found += [site.zeros(width)] * (width - count)
+                for k, value in enumerate(site.transposed(found)[:depth]):
+                    b.store(value, site.at(place, k * row_size), align=align)
+
             def squares(at: Any, depth: int) -> None:
-                here = near(at, ZERO)
-                place = site.at(out, site.times(at, row_size))
-                for j, count in enumerate(lanes):
-                    found = [
-                        site.widened(
-                            here.load(0, j * width + lane, "row", depth), width
-                        )
-                        for lane in range(count)
-                    ]
-                    found += [site.zeros(width)] * (width - count)
-                    for k, value in enumerate(site.transposed(found)[:depth]):
-                        there = site.at(place, k * row_size + j * width)
-                        b.store(value, there, align=align)
+                full, rest = divmod(columns, width)
+                site.loop(
+                    ZERO,
+                    number(full * width),
+                    width,
+                    lambda j: square(at, j, depth, width),
+                )
+                if rest:
+                    square(at, number(full * width), depth, rest)
 
             if is_shuffled:
                 self.along_k(site, count, width, squares)
@@ -377,7 +411,7 @@ class RegisterTile:
         between blocks of k. The first block of k begins with zeros.
         """
         b = site.builder
-        totals = [site.zeros(self.width)] * (self.height * self.vectors)
+        totals = self.zeros(site)
         if self.is_blocked:
             is_first = b.icmp_signed("==", block, ZERO)
             before = [
@@ -393,6 +427,10 @@ class RegisterTile:
         for (place, lanes), total in zip(places, totals, strict=True):
             value = site.first_lanes(total, lanes)
             b.store(value, place, align=site.nbytes)
+
+    def zeros(self, site: Site) -> list[Any]:
+        """The sums before the first step."""
+        return [site.zeros(self.width)] * (self.height * self.vectors)
 
     def places(self, site: Site, out: Any, step: Any) -> list[tuple[Any, int]]:
         """Where the vectors of the tile are in memory, and their lanes."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
 
@@ -25,6 +25,7 @@ from tapejit.codegen.vector import Splat
 
 I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
+PART: Final = 16  # bytes of a register across whose bounds moving takes longer
 
 
 ZERO = ir.Constant(I64, 0)
@@ -245,19 +246,44 @@ class Site:
     def transposed(self, rows: list[Any]) -> list[Any]:
         """As many vectors as each has lanes, the other way round.
 
-        Each stage interleaves a vector with the one half of them away.
+        First halves change places, then halves of halves, down to the `PART`s of a
+        register, which are cheap to move as a whole. In these, numbers of one vector
+        and of the one half of them away take turns, as often as it takes.
         """
         width = len(rows)
-        low = [lane // 2 + width * (lane % 2) for lane in range(width)]
-        high = [lane + width // 2 for lane in low]
-        for _ in range(width.bit_length() - 1):
-            rows = [
-                self.shuffled(
-                    rows[at // 2], rows[at // 2 + width // 2], high if at % 2 else low
-                )
-                for at in range(width)
+        part = min(width, PART // self.nbytes)
+        size = width
+        while size > part:
+            size //= 2
+            low = [lane + (width - size if lane & size else 0) for lane in range(width)]
+            high = [lane + size for lane in low]
+            halves = [
+                [self.shuffled(x, y, lanes) for x, y in pairs_of(rows, at, size)]
+                for at in range(0, width, 2 * size)
+                for lanes in (low, high)
             ]
-        return rows
+            rows = [x for half in halves for x in half]
+        starts = [lane // part * part for lane in range(width)]
+        turns = [lane % 2 * width + lane % part // 2 for lane in range(width)]
+        low = [start + turn for start, turn in zip(starts, turns, strict=True)]
+        high = [lane + part // 2 for lane in low]
+        made = []
+        for at in range(0, width, part):
+            some = rows[at : at + part]
+            for _ in range(part.bit_length() - 1):
+                pairs = pairs_of(some, 0, part // 2)
+                some = [
+                    self.shuffled(x, y, lanes)
+                    for x, y in pairs
+                    for lanes in (low, high)
+                ]
+            made += some
+        return made
+
+
+def pairs_of(rows: list[Any], at: int, size: int) -> list[tuple[Any, Any]]:
+    """Some vectors from one on, each with the one as many after it."""
+    return [(rows[at + i], rows[at + i + size]) for i in range(size)]
 
 
 class Reader:

@@ -14,16 +14,20 @@ channels; those that both operands go through evenly are one. The derivative by 
 filters is the same with other strides: there entries of the window and channels are
 rows, batch and positions are terms.
 
-Tiles of rows are those of `gemm_micro`, and panels of the filters are packed. Terms are
-cut into blocks of at most `DEPTH`, by their sizes alone. The sum of a block is one
-chain of fused multiply-adds that begins with 0, and blocks are added in their order: so
-the bits are the same for all tiles, processors and numbers of threads.
+Tiles of rows are those of `gemm_micro`. Panels of the filters are packed if they are
+used often, with shuffles if features lie apart. Spread input is not spread in memory:
+each phase has a kernel of its own, with the entries of the window that it sees.
 
-Start reading at `windows_of`, then `WindowEmitter.product`.
+Terms are cut into blocks of at most `DEPTH`, by their sizes alone. The sum of a block
+is one chain of fused multiply-adds that begins with 0, and blocks are added in their
+order: so the bits are the same for all tiles, processors and numbers of threads.
+
+Start reading at `windows_of`, then `WindowEmitter.blocks`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -47,6 +51,7 @@ from tapejit.codegen.gemm_micro import Emitted, RegisterTile, TileEmitter
 from tapejit.codegen.gemm_site import I64, POINTER, VOID, Site, number
 from tapejit.passes.fusion.index import strides_of
 from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.windows import Phase, phases_of
 
 DEPTH: Final = 256  # terms of a block
 UNCUT: Final = 384  # terms that are one block all the same
@@ -55,14 +60,17 @@ SUMS: Final = 1 << 17  # bytes of sums between blocks
 MOST_ROWS: Final = 1024  # of a task
 ENOUGH_ROWS: Final = 8  # of a product, so that a tile is worth it
 GRAIN: Final = 400_000  # operations that are worth a task
+REUSED: Final = 8  # more tiles of a task than this make packing a panel worth it
 ENOUGH: Final = 4  # tasks from which on two threads are busy
 
 
 class Part(NamedTuple):
-    """An axis of the result: its size, and which one it is."""
+    """An axis of the result: which one it is, and the places along it."""
 
     size: int
     axis: int
+    first: int = 0
+    period: int = 1
 
 
 class RowAxis(NamedTuple):
@@ -86,9 +94,10 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """A convolution by strides. `shape` is that of the result, whose rows lie in order.
+    """A convolution by strides, or one phase of it. `shape` is that of the result.
 
-    `group` has the strides of one group of channels and of features.
+    `start` has the places of the first elements of x and of the filters, `group` the
+    strides of a group of channels and of features.
     """
 
     shape: tuple[int, ...]
@@ -97,6 +106,8 @@ class Windows:
     terms: tuple[Term, ...]  # outermost first
     groups: int
     group: tuple[int, int]
+    start: tuple[int, int]
+    column: int  # stride of the features of a filter, 1 if there is one
 
     @property
     def features(self) -> int:
@@ -114,37 +125,43 @@ class Windows:
         return prod(term.size for term in self.terms)
 
 
-def windows_of(product: Step) -> Windows:
-    """The Step of a convolution without padding, as the strides it has."""
+def windows_of(product: Step) -> list[Windows]:
+    """The Step of a convolution by the strides it has, one phase after the other."""
+    node = product.node
+    assert node is not None
+    axes = [phases_of(node, axis) for axis in range(node.ndim - 2)]
+    return [windows_in(product, phases) for phases in itertools.product(*axes)]
+
+
+def windows_in(product: Step, phases: Sequence[Phase]) -> Windows:
+    """One phase of a convolution; `phases` are those of its axes."""
     node = product.node
     assert node is not None
     (_, _, left), (_, _, right) = product.attrs["views"]
-    filters = tuple(map(int, node.inputs[1].shape))
     shape = tuple(map(int, node.shape))
-    moves, steps = node.attrs["strides"], node.attrs["dilations"]
+    channels = int(node.inputs[1].shape[-2])
     groups = int(node.attrs["groups"])
-    spatial = left[1:-1]
-    by_position = [int(n) * stride for n, stride in zip(moves, spatial, strict=True)]
-    rows = [
-        RowAxis((Part(size, axis),), stride)
-        for axis, (size, stride) in enumerate(
-            zip(shape[:-1], (left[0], *by_position), strict=True)
-        )
-    ]
-    by_entry = [int(n) * stride for n, stride in zip(steps, spatial, strict=True)]
-    terms = [
-        Term(*term)
-        for term in zip(filters[:-1], (*by_entry, left[-1]), right[:-1], strict=True)
-    ]
-    found = merged_rows([axis for axis in rows if axis.size > 1])
+    rows = [RowAxis((Part(shape[0], 0),), left[0])]
+    terms = [Term(channels, left[-1], right[-2])]
+    start = [0, 0]
+    for axis, phase in enumerate(phases):
+        a, b = left[axis + 1], right[axis]
+        part = Part(phase.positions, axis + 1, phase.first, phase.period)
+        rows.append(RowAxis((part,), phase.stride * a))
+        terms.append(Term(phase.entries, phase.dilation * a, phase.skip * b))
+        start[0] += phase.start * a
+        start[1] += phase.entry * b
+    found = merged_rows(rows)
     chosen = rows_among(found)
     return Windows(
         shape,
         chosen,
         tuple(axis for axis in found if axis is not chosen),
-        merged_terms([term for term in terms if term.size > 1]),
+        merged_terms(terms),
         groups,
-        (filters[-2] * left[-1], shape[-1] // groups * right[-1]),
+        (channels * left[-1], shape[-1] // groups * right[-1]),
+        (start[0], start[1]),
+        right[-1] if shape[-1] > groups else 1,
     )
 
 
@@ -152,25 +169,29 @@ def merged_rows(axes: Sequence[RowAxis]) -> list[RowAxis]:
     """In the order of x in memory, neighbours that it goes through evenly made one.
 
     >>> rows = [RowAxis((Part(3, 0),), 1), RowAxis((Part(5, 1),), 3)]
-    >>> merged_rows(rows)
-    [RowAxis(parts=(Part(size=5, axis=1), Part(size=3, axis=0)), a=1)]
+    >>> merged_rows(rows) == [RowAxis((Part(5, 1), Part(3, 0)), 1)]
+    True
     """
     found: list[RowAxis] = []
-    for axis in sorted(axes, key=lambda axis: -abs(axis.a)):
-        if found and found[-1].a == axis.size * axis.a:
+    # What has one place can go with any other, so it comes first.
+    for axis in sorted(axes, key=lambda axis: (axis.size > 1, -abs(axis.a))):
+        if found and (found[-1].size == 1 or found[-1].a == axis.size * axis.a):
             axis = RowAxis((*found.pop().parts, *axis.parts), axis.a)
         found.append(axis)
     return found
 
 
 def merged_terms(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """The same of what is summed up, for both operands; one term at least.
+    """The same of what is summed up, for both operands; there is one at least.
 
     >>> merged_terms([Term(3, 100, 96), Term(3, 8, 32), Term(8, 1, 4)])
     (Term(size=3, a=100, b=96), Term(size=24, a=1, b=4))
     """
+    if any(term.size == 0 for term in terms):
+        return (Term(0, 0, 0),)
     found: list[Term] = []
-    for term in sorted(terms, key=lambda term: -abs(term.a)):
+    several = [term for term in terms if term.size > 1]
+    for term in sorted(several, key=lambda term: -abs(term.a)):
         if found and found[-1][1:] == (term.size * term.a, term.size * term.b):
             term = Term(found.pop().size * term.size, term.a, term.b)
         found.append(term)
@@ -182,7 +203,7 @@ def rows_among(axes: Sequence[RowAxis]) -> RowAxis:
     enough = [axis for axis in axes if axis.size >= ENOUGH_ROWS]
     if enough:
         return enough[-1]
-    return max(axes, key=lambda axis: axis.size, default=RowAxis((), 0))
+    return max(axes, key=lambda axis: axis.size)
 
 
 class Blocks(NamedTuple):
@@ -220,10 +241,29 @@ def emit_windows(
 
     `hooks` have an epilogue; operands are not changed when they are loaded.
     """
-    windows = windows_of(product)
-    tiling = window_tiling(windows, product.dtype, registers or host_registers())
-    function = WindowEmitter(module, windows, tiling, name, hooks).task()
-    return Emitted(function, tiling.tasks * windows.groups, tiling)
+    registers = registers or host_registers()
+    phases = [
+        (windows, window_tiling(windows, product.dtype, registers))
+        for windows in windows_of(product)
+    ]
+    signature = ir.FunctionType(VOID, [POINTER, I64])
+    function = ir.Function(module, signature, name)
+    function.linkage = "internal"
+    tasks, tiling = 0, phases[0][1]
+    site = Site(function, tiling, hooks)
+    b = site.builder
+    for at, (windows, tiling) in enumerate(phases):
+        label = f"{name}_phase_{at}"
+        own = WindowEmitter(module, windows, tiling, label, hooks).task()
+        first, tasks = tasks, tasks + tiling.tasks * windows.groups
+        is_mine = b.and_(
+            b.icmp_signed(">=", site.task, number(first)),
+            b.icmp_signed("<", site.task, number(tasks)),
+        )
+        with b.if_then(is_mine):
+            b.call(own, [site.table, b.sub(site.task, number(first))])
+    b.ret_void()
+    return Emitted(function, tasks, tiling)
 
 
 def window_tiling(windows: Windows, dtype: Any, registers: Registers) -> Tiling:
@@ -237,7 +277,7 @@ def window_tiling(windows: Windows, dtype: Any, registers: Registers) -> Tiling:
         windows.count,
         dtype,
         Strides(windows.rows.a, inner.a),
-        Strides(inner.b, 1),
+        Strides(inner.b, windows.column),
         Strides(features, 1),
         tuple(
             BatchAxis(size, 0, 0, stride)
@@ -250,10 +290,8 @@ def window_tiling(windows: Windows, dtype: Any, registers: Registers) -> Tiling:
     mr, nv = tile_of(rows, vectors, gemm.k, registers)
     cut = blocks_of(windows.terms)
     blocks = cut.parts * prod(term.size for term in windows.terms[: cut.axis])
-    made = Tiling(
-        gemm, False, False, width, Cut.of(rows, mr), nv, packs_b=True, blocks=blocks
-    )
-    depth = min(gemm.k, UNCUT if blocks == 1 else DEPTH)
+    made = Tiling(gemm, False, False, width, Cut.of(rows, mr), nv, blocks=blocks)
+    depth = max(1, min(gemm.k, UNCUT if blocks == 1 else DEPTH))
     most = min(MOST_ROWS, ROOM // (depth * gemm.lane))
     row_blocks = -(-rows // most)
     stacks = -(-windows.matrices // max(1, most // rows))
@@ -263,15 +301,16 @@ def window_tiling(windows: Windows, dtype: Any, registers: Registers) -> Tiling:
         made = replace(made, column_blocks=-(-made.panels // max(1, SUMS // held)))
     wanted = min(ENOUGH, -(-gemm.operations // GRAIN))
     while made.tasks * windows.groups < wanted:
-        if 2 * made.groups <= windows.matrices:
+        if 2 * made.column_blocks <= made.panels:  # what is packed is packed once
+            made = replace(made, column_blocks=2 * made.column_blocks)
+        elif 2 * made.groups <= windows.matrices:
             made = replace(made, groups=2 * made.groups)
         elif 2 * made.row_blocks <= made.rows.parts:
             made = replace(made, row_blocks=2 * made.row_blocks)
-        elif 2 * made.column_blocks <= made.panels:
-            made = replace(made, column_blocks=2 * made.column_blocks)
         else:
             break
-    return made
+    tiles = made.tiles_of_task * -(-windows.matrices // made.groups)
+    return replace(made, packs_b=tiles > REUSED or windows.column != 1)
 
 
 class WindowEmitter(TileEmitter):
@@ -311,10 +350,12 @@ class WindowEmitter(TileEmitter):
         )
         group, stack, column, row = site.indices(site.task, cuts)
         site.pointers = {
-            "a": site.at(a, site.times(group, windows.group[0])),
-            "b": site.at(right, site.times(group, windows.group[1])),
-            "c": c,
+            name: site.at(site.at(pointer, start), site.times(group, step))
+            for name, pointer, start, step in zip(
+                "ab", (a, right), windows.start, windows.group, strict=True
+            )
         }
+        site.pointers["c"] = c
         tiles = site.share(row, tiling.rows.parts, tiling.row_blocks)
         panels = site.share(column, tiling.panels, tiling.column_blocks)
         stacks = site.share(stack, windows.matrices, tiling.groups)
@@ -335,8 +376,9 @@ class WindowEmitter(TileEmitter):
         tile_size = tiling.rows.most * tiling.columns
         room = tiling.tiles_of_task
         matrices = -(-windows.matrices // tiling.groups)
-        packed = site.scratch(self.depth * tiling.columns)
-        sums = ir.Constant(POINTER, None)
+        packed = sums = ir.Constant(POINTER, None)
+        if tiling.packs_b:
+            packed = site.scratch(self.depth * tiling.columns)
         if tiling.blocks > 1:
             sums = site.scratch(matrices * room * tiling.panels_of_task * tile_size)
         outer = windows.terms[: self.cut.axis]
@@ -356,8 +398,11 @@ class WindowEmitter(TileEmitter):
 
             def panel(at: Any, columns: int) -> None:
                 column = site.times(at, tiling.columns)
-                own = [site.at(right, column), packed, count]
-                b.call(self.pack(columns), [site.table, site.task, *own])
+                here = site.at(right, site.times(column, windows.column))
+                if tiling.packs_b:
+                    own = [here, packed, count]
+                    b.call(self.pack(columns), [site.table, site.task, *own])
+                    here = packed
 
                 def matrix(stack: Any) -> None:
                     place = left
@@ -376,12 +421,11 @@ class WindowEmitter(TileEmitter):
                             which = b.add(site.times(which, room), tile)
                             which = b.sub(which, tiles[0])
                             kept = site.at(sums, site.times(which, tile_size))
-                        here = site.at(place, site.times(row, windows.rows.a))
-                        own = [here, packed, site.pointers["c"], group, stack, row]
+                        rows = site.at(place, site.times(row, windows.rows.a))
+                        own = [rows, here, site.pointers["c"], group, stack, row]
                         own += [column, count, kept, state]
-                        b.call(
-                            self.tile(height, columns), [site.table, site.task, *own]
-                        )
+                        function = self.tile(height, columns)
+                        b.call(function, [site.table, site.task, *own])
 
                     self.each_kind_of_tile(site, tiles, tile)
 
@@ -411,20 +455,64 @@ class WindowEmitter(TileEmitter):
     def pack(self, columns: int) -> Any:
         """Copy a panel of the filters for a block, a row of vectors for each term."""
         width, lanes = self.tiling.width, self.lanes(columns)
-        align = width * self.gemm.lane
+        align, row_size = width * self.gemm.lane, len(lanes) * width
+        apart, last = self.windows.column, self.inner[-1]
+        # Shuffled if features lie apart and what is summed up does not.
+        is_shuffled = apart != 1 and last.b == 1 and last.size >= width
 
         def body(site: Site, right: Any, out: Any, count: Any) -> None:
+            b = site.builder
+
             def row(place: Any, out: Any) -> list[Any]:
                 for j, amount in enumerate(lanes):
-                    value = site.load(site.at(place, j * width), amount)
+                    value = self.features(site, place, j * width, amount)
                     value = site.widened(value, width)
-                    site.builder.store(value, site.at(out, j * width), align=align)
-                return [site.at(out, len(lanes) * width)]
+                    b.store(value, site.at(out, j * width), align=align)
+                return []
 
-            steps = [term.b for term in self.inner]
-            self.each_term(site, count, steps, right, [out], row)
+            def squares(place: Any, out: Any) -> list[Any]:
+                is_known = len(self.inner) > 1 or self.cut.parts == 1
+                high = number(last.size) if is_known else count
+                most = b.sub(high, number(width))
+
+                def square(at: Any) -> None:
+                    at = site.smaller(at, most)  # the last ones may be done twice
+                    near = site.at(place, at)
+                    to = site.at(out, site.times(at, row_size))
+                    for j, amount in enumerate(lanes):
+                        found = [
+                            site.load(site.at(near, (j * width + lane) * apart), width)
+                            for lane in range(amount)
+                        ]
+                        found += [site.zeros(width)] * (width - amount)
+                        for k, value in enumerate(site.transposed(found)):
+                            here = site.at(to, k * row_size + j * width)
+                            b.store(value, here, align=align)
+
+                site.loop(number(0), high, width, square)
+                return []
+
+            steps = [self.steps_of_b, self.steps_packed(columns)]
+            places, axes = [right, out], len(self.inner)
+            if is_shuffled:
+                self.each_term(site, count, steps, places, [], squares, axes - 1)
+            else:
+                self.each_term(site, count, steps, places, [], row, axes)
 
         return self.once(f"panel_{columns}", [POINTER, POINTER, I64], body)
+
+    def features(self, site: Site, place: Any, first: int, lanes: int) -> Any:
+        """Some features of a filter's entry, wherever they lie."""
+        apart = self.windows.column
+        if apart == 1 or lanes == 1:
+            return site.load(site.at(place, first * apart), lanes)
+        found = ir.Constant(ir.VectorType(site.element, lanes), ir.Undefined)
+        for lane in range(lanes):
+            where = site.at(place, (first + lane) * apart)
+            one = site.builder.load(where, align=site.nbytes, typ=site.element)
+            at = ir.Constant(ir.IntType(32), lane)
+            found = site.builder.insert_element(found, one, at)
+        return found
 
     def tile(self, height: int, columns: int) -> Any:
         """The function of a register tile."""
@@ -432,38 +520,54 @@ class WindowEmitter(TileEmitter):
         kinds = [POINTER, POINTER, POINTER, *[I64] * 5, POINTER, I64]
         return self.once(f"tile_{height}_{columns}", kinds, made.block)
 
+    @property
+    def steps_of_b(self) -> list[int]:
+        """Those of the filters along the terms of a block."""
+        return [term.b for term in self.inner]
+
+    def steps_packed(self, columns: int) -> list[int]:
+        """The same in a packed panel."""
+        row = len(self.lanes(columns)) * self.tiling.width
+        sizes = [term.size for term in self.inner]
+        return [row * prod(sizes[at + 1 :]) for at in range(len(sizes))]
+
     def each_term(
         self,
         site: Site,
         count: Any,
-        steps: Sequence[int],
-        place: Any,
+        steps: Sequence[Sequence[int]],
+        places: Sequence[Any],
         values: Sequence[Any],
         body: Callable[..., list[Any]],
+        depth: int,
         unrolled: int = 1,
     ) -> list[Any]:
-        """Loops over the terms of a block, of whose first axis it has `count`.
+        """Loops over `depth` axes of a block, of the first of which it has `count`.
 
-        body(place, *values) gives the next values; a place moves by the axis's step.
+        body(*places, *values) gives the next values; each place moves by its steps.
         """
+        moving = len(places)
 
-        def along(at: int, place: Any, values: Sequence[Any]) -> list[Any]:
-            if at == len(steps):
-                return body(place, *values)
+        def along(at: int, places: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+            if at == depth:
+                return body(*places, *values)
 
             def several(amount: int) -> Callable[..., list[Any]]:
-                def one(_: Any, place: Any, *values: Any) -> list[Any]:
-                    found = list(values)
+                def one(_: Any, *carried: Any) -> list[Any]:
+                    here, found = list(carried[:moving]), list(carried[moving:])
                     for _ in range(amount):
-                        found = along(at + 1, place, found)
-                        place = site.at(place, steps[at])
-                    return [place, *found]
+                        found = along(at + 1, here, found)
+                        here = [
+                            site.at(place, own[at])
+                            for place, own in zip(here, steps, strict=True)
+                        ]
+                    return [*here, *found]
 
                 return one
 
             size = self.inner[at].size
             is_known = at > 0 or self.cut.parts == 1
-            together = unrolled if at == len(steps) - 1 else 1
+            together = unrolled if at == depth - 1 else 1
             high = number(size) if is_known else count
             whole = high
             if together > 1:
@@ -472,16 +576,16 @@ class WindowEmitter(TileEmitter):
                     if is_known
                     else site.builder.and_(count, number(-together))
                 )
-            found = [place, *values]
+            found = [*places, *values]
             if not is_known or size >= together:
                 found = site.loop(number(0), whole, together, several(together), found)
             if is_known and size % together:
                 found = several(size % together)(None, *found)
             elif not is_known and together > 1:
                 found = site.loop(whole, high, 1, several(1), found)
-            return found[1:]
+            return found[moving:]
 
-        return along(0, place, values)
+        return along(0, places, values)
 
 
 class WindowTile(RegisterTile):
@@ -490,6 +594,9 @@ class WindowTile(RegisterTile):
     def __init__(self, of: WindowEmitter, height: int, columns: int) -> None:
         super().__init__(of, height, columns)
         self.of = of
+        packed = of.tiling.packs_b
+        right = of.steps_packed(columns) if packed else of.steps_of_b
+        self.steps = [term.a for term in of.inner], right
 
     def block(
         self,
@@ -512,17 +619,13 @@ class WindowTile(RegisterTile):
         """
         b = site.builder
         site.pointers["c"] = c
-        zeros = [site.zeros(self.width)] * (self.height * self.vectors)
 
         def term(left: Any, right: Any, *totals: Any) -> list[Any]:
-            return [
-                site.at(right, self.b_step),
-                *self.step(site, left, right, totals),
-            ]
+            return self.step(site, left, right, totals)
 
-        steps = [term.a for term in self.of.inner]
-        _, *totals = self.of.each_term(
-            site, count, steps, left, [right, *zeros], term, self.unrolled
+        places, axes, zeros = [left, right], len(self.of.inner), self.zeros(site)
+        totals = self.of.each_term(
+            site, count, self.steps, places, zeros, term, axes, self.unrolled
         )
         if not self.is_blocked:
             self.hand_over(site, group, stack, row, column, totals)
@@ -577,4 +680,4 @@ class WindowTile(RegisterTile):
         """Put the place along merged axes into the index of the result."""
         places = site.indices(at, [part.size for part in axis.parts])
         for part, place in zip(axis.parts, places, strict=True):
-            index[part.axis] = place
+            index[part.axis] = site.plus(site.times(place, part.period), part.first)

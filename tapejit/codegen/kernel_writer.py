@@ -122,13 +122,15 @@ class KernelWriter:
         self.axis_names: dict[Axis, str] = {}
         self.private: dict[Any, Array] = {}
         self.in_registers: dict[Step, Array] = {}  # products that are not stored
+        around = [loop for step in kernel.steps() for loop in self.plan.paths[step]]
+        tiles = {loop.axis: loop.tile for loop in around if loop.tile}
         for step in kernel.steps():
             memory = self.plan.storage.get(step)
             if memory is not None and memory.kernel is not None:
                 ordered = sorted(memory.strides, key=lambda x: -memory.strides[x])
-                tile = 0 if kernel.loop is None else kernel.loop.tile
                 shape = tuple(
-                    tile if axis is memory.tiled else axis.size for axis in ordered
+                    tiles[axis] if axis is memory.tiled else axis.size
+                    for axis in ordered
                 )
                 name = self.names(f"kept_{wish_of(step)}")
                 made = Array(name, memory.dtype, shape, tuple(ordered), memory.tiled)
@@ -263,6 +265,9 @@ class KernelWriter:
     def library(self, step: Step) -> None:
         """An operation on whole arrays."""
         assert step.node is not None
+        if "along" in step.attrs:
+            self.row_product(step)
+            return
         views = zip(step.attrs["views"], step.node.inputs, strict=True)
         operands = [self.view(view, x) for view, x in views]
         if step.node.op.name == "matmul":
@@ -277,6 +282,44 @@ class KernelWriter:
         name = self.names(wish_of(step))
         self.in_registers[step] = whole_array(step, name)
         self.write(f"{name} = {text}", step.node)
+
+    def row_product(self, step: Step) -> None:
+        """A product of the rows of one tile."""
+        assert step.node is not None
+        kind, axes = step.attrs["along"]
+        first = self.first_of(axes[-1])
+        tile = next(loop.tile for loop in self.plan.paths[step] if loop.tile)
+        rows = f"{first}:{first} + {tile}"
+        is_sum = kind == "sum"
+        ends = (f":, {rows}", rows) if is_sum else (rows, "")
+        texts: list[str] = []
+        operands = zip(step.attrs["views"], step.node.inputs, ends, strict=True)
+        for view, x, end in operands:
+            base = view[0]
+            memory = self.plan.storage[base] if isinstance(base, Step) else None
+            if memory is not None and memory.kernel is not None:
+                is_swapped = is_sum and not texts
+                texts.append(self.array(base).name + (".T" if is_swapped else ""))
+            else:
+                at = self.in_stack(x.shape[:-2], axes, end)
+                texts.append(f"{self.view(view, x)}{at}")
+        text = " @ ".join(texts)
+        name = self.array(step).name
+        if self.plan.storage[step].kernel is not None:
+            self.write(f"{name}[...] = {text}", step.node)
+            return
+        out = name + self.in_stack(step.node.shape[:-2], axes, "" if is_sum else rows)
+        if is_sum:
+            text = f"{text} if {first} == 0 else {out} + {text}"
+        self.write(f"{out} = {text}", step.node)
+
+    def in_stack(self, front: Sequence[Any], axes: Sequence[Axis], end: str) -> str:
+        """An index: the matrix of this iteration in a stack, and a part of it."""
+        stack = axes[len(axes) - 1 - sum(size != 1 for size in front) : -1]
+        names = iter([self.index(axis) for axis in stack])
+        parts = ["0" if size == 1 else next(names) for size in front]
+        parts += [end] if end else []
+        return f"[{', '.join(parts)}]" if parts else ""
 
     def view(self, view: tuple[Any, int, tuple[int, ...]], node: Node) -> str:
         """A whole array as it lies in memory."""

@@ -37,6 +37,7 @@ from tapejit.codegen.cursor import (
 )
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.reductions import Accumulator, Reductions
+from tapejit.codegen.row_products import emit_row_product
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import (
     Kernel,
@@ -93,6 +94,12 @@ class KernelEmitter(Reductions):
         self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
+        self.products: list[Any] = []  # functions that are called for tiles of rows
+
+    @property
+    def own(self) -> list[Any]:
+        """The functions of the kernel that no other kernel uses."""
+        return [self.function, *dict.fromkeys(self.products)]
 
     def emit(self) -> None:
         """The whole function."""
@@ -382,6 +389,10 @@ class KernelEmitter(Reductions):
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
+        if step.kind == "library":
+            tile = next(x.tile for x in self.plan.paths[step] if x.tile)
+            self.products.append(emit_row_product(self, step, tile))
+            return
         if step.closed:
             self.accumulate(step)
             return

@@ -28,7 +28,7 @@ from tapejit.codegen.loops import (
 from tapejit.codegen.polling import INTERRUPTED, LOOKED, POLL_TYPE, POLL_WORK
 from tapejit.codegen.polling_words import SYMBOL as POLL
 from tapejit.codegen.products import ProductKernel
-from tapejit.codegen.whole import EMITTERS, Whole, emit_product
+from tapejit.codegen.whole import EMITTERS, Whole
 from tapejit.ir.graph import Graph
 from tapejit.passes.fusion.kernels import Kernel, Plan
 from tapejit.passes.fusion.lower import lower
@@ -55,9 +55,7 @@ class Built:
     imports: tuple[str, ...]
 
 
-def build(
-    graph: Graph, name: str, integer_bits: int = 64, checks: bool = False
-) -> Built:
+def build(graph: Graph, name: str, checks: bool = False) -> Built:
     """The module of a Graph whose Nodes are all native; `name` makes symbols unique.
 
     With `checks` the function fails where a value is NaN or infinite.
@@ -81,9 +79,7 @@ def build(
             emitted = ProductKernel(module, made, kernel, layout, label)
             kernel.tasks = emitted.tasks
         else:
-            emitted = emit_library(
-                module, made, kernel, layout, label, imports, integer_bits
-            )
+            emitted = emit_library(module, made, kernel, layout, label)
         part, combination = parts.add(emitted), None
         if kernel.partials:
             combination = parts.add(
@@ -223,36 +219,25 @@ def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> A
 
 
 def emit_library(
-    module: Any,
-    plan: Plan,
-    kernel: Kernel,
-    layout: Layout,
-    name: str,
-    imports: list[str],
-    integer_bits: int,
+    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
 ) -> Cursor:
-    """An operation on whole arrays: a product of matrices by BLAS, or one of ours."""
+    """An operation on whole arrays that is no product of matrices."""
     (step,) = kernel.steps()
     assert step.node is not None
     at = Cursor(new_function(module, name), plan, kernel, layout)
     operands = []
-    for base, offset, strides in step.attrs["views"]:
+    views = zip(step.node.inputs, step.attrs["views"], strict=True)
+    for node, (base, offset, strides) in views:
         is_step = isinstance(base, Step)
         start = at.pointer_to(plan.storage[base]) if is_step else at.buffer(base)
         nbytes = offset * base.dtype.itemsize
         place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
-        operands.append(Whole(place, base, base.dtype, strides))
+        # An axis of size 1 is repeated where those of other operands are longer.
+        own = zip(node.shape, strides, strict=True)
+        steps = tuple(0 if size == 1 else stride for size, stride in own)
+        operands.append(Whole(place, base.dtype, steps))
     out = at.pointer_to(plan.storage[step])
-
-    def foreign(name: str) -> Any:
-        if name not in imports:
-            imports.append(name)
-        return entry(at.builder, at.imports(), imports.index(name))
-
-    if step.node.op.name == "matmul":
-        emit_product(at, step.node, operands, out, foreign, integer_bits)
-    else:
-        EMITTERS[step.node.op.name](at, step.node, operands, out)
+    EMITTERS[step.node.op.name](at, step.node, operands, out)
     if plan.checks:
         fail_unless_array_is_finite(at, out, plan.storage[step].size, step.dtype)
     at.builder.ret_void()

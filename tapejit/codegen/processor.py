@@ -4,13 +4,14 @@ LLVM's name for a processor and its list of features are made of these numbers. 
 has to know whether two processors are alike need not load LLVM for it: asking takes
 0.1 ms instead of 50.
 
-Start reading at `identity`.
+Start reading at `answers`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import platform
 from typing import Final
 
 from tapejit.codegen.linking import address_of, load_instructions
@@ -37,7 +38,10 @@ _SAVED: Final = bytes.fromhex(
     "4809d0"  # or rax, rdx
     "c3"  # ret
 )
-_CAN_BE_ASKED: Final = 1 << 27  # in ecx of leaf 1: there is xgetbv
+# In ecx of leaf 1.
+_CAN_BE_ASKED: Final = 1 << 27  # there is xgetbv
+_FUSES: Final = 1 << 12 | 1 << 28  # fused multiply-adds, and the vectors they are for
+_VECTORS_SAVED: Final = 0b110
 
 # Every leaf that LLVM looks at, the part of it, and which of eax, ebx, ecx and edx it
 # uses. What differs between the cores of one processor (ebx of leaf 1) is none of them.
@@ -64,6 +68,42 @@ def identity() -> str | None:
     >>> identity() is None or identity() == identity.__wrapped__()
     True
     """
+    found = answers()
+    if found is None:
+        return None
+    texts = {name: [f"{word:x}" for word in words] for name, words in found.items()}
+    return " ".join(f"{name}:{','.join(words)}" for name, words in texts.items())
+
+
+@functools.cache
+def has_fused_multiply_add() -> bool:
+    """Whether x * y + z, rounded once, is an instruction of this processor.
+
+    Asked of the processor that is there, whatever the setting `cpu` says: code that is
+    limited by it does the same in other instructions.
+
+    >>> has_fused_multiply_add() in (True, False)
+    True
+    """
+    found = answers()
+    if found is not None:
+        _, features, _ = found.get("1.0", [0, 0, 0])
+        (saved,) = found.get("saved", [0])
+        return features & _FUSES == _FUSES and saved & _VECTORS_SAVED == _VECTORS_SAVED
+    if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686", "x86"):
+        return True  # they have had it from the beginning
+    from llvmlite import binding
+
+    return bool(binding.get_host_cpu_features().get("fma"))
+
+
+def answers() -> dict[str, list[int]] | None:
+    """What the processor answers, by leaf and part; None where it cannot be asked.
+
+    >>> found = answers()
+    >>> found is None or "0.0" in found
+    True
+    """
     memory = load_instructions(_ASK.ljust(64, b"\xcc") + _SAVED)
     if memory is None:
         return None
@@ -76,17 +116,16 @@ def identity() -> str | None:
     for base in (0, 0x80000000):
         ask(base, 0, ctypes.addressof(answer))
         last[base] = answer[0]
-    found = []
+    found: dict[str, list[int]] = {}
     can_be_asked = False
     for leaf, part, registers in LEAVES:
         if leaf > last[leaf & 0x80000000]:  # what it would answer means nothing
             continue
         ask(leaf, part, ctypes.addressof(answer))
         words = [answer["abcd".index(register)] for register in registers]
-        found.append(f"{leaf:x}.{part}:" + ",".join(f"{word:x}" for word in words))
+        found[f"{leaf:x}.{part}"] = words
         if leaf == 1:
             can_be_asked = bool(answer[2] & _CAN_BE_ASKED)
     if can_be_asked:
-        saved = ctypes.CFUNCTYPE(ctypes.c_uint64)(place + 64)()
-        found.append(f"saved:{saved:x}")
-    return " ".join(found)
+        found["saved"] = [ctypes.CFUNCTYPE(ctypes.c_uint64)(place + 64)()]
+    return found

@@ -11,13 +11,13 @@ Start reading at `ProductKernel`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
 
 from tapejit.codegen import lanes
-from tapejit.codegen.blas import aligned_strides
 from tapejit.codegen.cursor import Layout, Place, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Spot, Strides
@@ -29,6 +29,8 @@ from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.kernels import Kernel, Plan, accumulator
 from tapejit.passes.fusion.schedule import TRANSCENDENTAL, Loop, cost, is_leaf, steps_in
 from tapejit.passes.fusion.steps import Step
+
+BRIEF: Final = 2  # cost of an epilogue's Steps, for each vector of a register tile
 
 
 class ProductKernel:
@@ -55,6 +57,7 @@ class ProductKernel:
             epilogue=self.epilogue if has_epilogue else None,
             enter=self.enter,
             operands=self.operands,
+            is_brief=self.is_brief,
         )
         if is_windowed:
             made = emit_windows(module, product, name, hooks)
@@ -62,12 +65,13 @@ class ProductKernel:
             made = emit(module, gemm_of(product), name, hooks)
         self.function, self.tasks = made.function, made.tasks
         if any(cursor.has_streamed for cursor in self.cursors.values()):
-            last = self.function.blocks[-1]  # as at the end of other kernels
-            builder = ir.IRBuilder(last)
-            builder.position_before(last.terminator)
-            builder.fence("seq_cst")
-        if any(cursor.has_streamed for cursor in self.cursors.values()):
             self.fence()
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the epilogue is a few instructions, such as an update of weights."""
+        steps = steps_in(self.nest.body) if self.nest is not None else ()
+        return not self.plan.checks and sum(map(cost, steps)) <= BRIEF
 
     @property
     def own(self) -> list[Any]:
@@ -75,7 +79,11 @@ class ProductKernel:
         return [x for x in self.cursors if self.function.name in x.name]
 
     def fence(self) -> None:
-        """Let other threads see what went past the caches as they see other stores."""
+        """Let other threads see what went past the caches as they see other stores.
+
+        At the very end of a task: the block that was added last may be that of a loop
+        which a task does not come to.
+        """
         last = self.cursors[self.function].builder.block
         builder = ir.IRBuilder(last)
         builder.position_before(last.terminator)
@@ -207,6 +215,15 @@ def gemm_of(product: Step) -> Gemm:
     )
     a, b, c = (Strides(*x[-2:]) for x in (left, right, out))
     return in_few_matrices(Gemm(m, n, k, product.dtype, a, b, c, batch))
+
+
+def aligned_strides(
+    shape: tuple[int, ...], strides: Sequence[int], front: int
+) -> tuple[int, ...]:
+    """Strides for a stack of `front` axes: 0 where the operand is repeated."""
+    missing = (0,) * (front - (len(shape) - 2))
+    own = zip(shape, strides, strict=True)
+    return (*missing, *(0 if size == 1 else step for size, step in own))
 
 
 def in_few_matrices(gemm: Gemm) -> Gemm:

@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tapejit.codegen import blas, whole_index, whole_random, whole_scan
+from tapejit.codegen import whole_index, whole_random, whole_scan
 from tapejit.codegen.cursor import Cursor
 from tapejit.codegen.whole_array import Whole
-from tapejit.errors import UnsupportedError
 from tapejit.ir.node import Node
-from tapejit.types import TensorType
 
-__all__ = ["EMITTERS", "Emitter", "Whole", "emit_product"]
+__all__ = ["EMITTERS", "Emitter", "Whole"]
 
 
 Emitter = Callable[[Cursor, Node, Sequence[Whole], Any], None]
@@ -41,27 +39,3 @@ EMITTERS: Final[dict[str, Emitter]] = {
     "random_fold_in": whole_random.emit_random_fold_in,
     "random_split": whole_random.emit_random_split,
 }
-
-
-def emit_product(
-    at: Cursor,
-    node: Node,
-    operands: Sequence[Whole],
-    out: Any,
-    foreign: Callable[[str], Any],
-    integer_bits: int,
-) -> None:
-    """A product of matrices as a call of BLAS; `foreign` gives addresses by name."""
-    types = [x.type for x in node.inputs if isinstance(x.type, TensorType)]
-    left, right = operands
-    spec = blas.spec_of(
-        types,
-        [x.strides for x in operands],
-        is_shared=left.base is right.base and left.pointer is right.pointer,
-        integer_bits=integer_bits,
-    )
-    if not blas.is_supported(spec):
-        raise UnsupportedError(f"BLAS has no function for {spec}")
-    wanted = blas.function_name(spec)
-    address = None if wanted is None else foreign(wanted)
-    blas.emit_matmul(at.builder, address, left.pointer, right.pointer, out, spec)

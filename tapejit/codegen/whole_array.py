@@ -31,10 +31,9 @@ Strides = Sequence[int]
 
 @dataclass(frozen=True)
 class Whole:
-    """An array in memory: its first element, what holds it, and strides in elements."""
+    """An array in memory: its first element, and strides in elements."""
 
     pointer: Any
-    base: Any
     dtype: DType
     strides: tuple[int, ...]
 

@@ -50,12 +50,12 @@ def emit_gather_add(
     x, updates, *indices = operands
     axes, shape = node.attrs["axes"], node.shape
     own = strides_of(shape)
-    result = Whole(out, None, node.dtype, own)
+    result = Whole(out, node.dtype, own)
     wide = accumulator(node.dtype)
     table = result
     if wide != node.dtype:
         memory = at.private_memory(math.prod(map(int, shape)), wide)
-        table = Whole(memory, None, wide, own)
+        table = Whole(memory, wide, own)
     emit_copy(at, shape, x, table)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     rank = node.inputs[1].ndim - len(others)
@@ -133,7 +133,7 @@ def emit_place(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> N
     (x,) = operands
     shape, starts, factors = node.shape, node.attrs["starts"], node.attrs["steps"]
     own = strides_of(shape)
-    result = Whole(out, None, node.dtype, own).as_bits()
+    result = Whole(out, node.dtype, own).as_bits()
     emit_fill(at, math.prod(map(int, shape)), result, 0)
     start = sum(int(a) * b for a, b in zip(starts, own, strict=True))
     strides = tuple(int(a) * b for a, b in zip(factors, own, strict=True))
@@ -177,7 +177,7 @@ class Extremum:
         rest = [*shape[:axis], *shape[axis + 1 :]]
         own = strides_of(rest)
         sizes, strides = merged(rest, [*x.strides[:axis], *x.strides[axis + 1 :]], own)
-        result = Whole(out, None, INT64, own)
+        result = Whole(out, INT64, own)
         is_across = bool(sizes) and strides[0][-1] == 1 and stride != 1
         if not is_across:
 

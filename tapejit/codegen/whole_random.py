@@ -293,7 +293,7 @@ def emit_conversion(
 ) -> None:
     """A function of every word."""
     (words,) = operands
-    result = Whole(out, None, node.dtype, strides_of(node.shape))
+    result = Whole(out, node.dtype, strides_of(node.shape))
     emit_map(
         at,
         node.shape,

@@ -144,7 +144,7 @@ class Scan:
         self.operands = operands
         self.wide = wide
         self.shape = [int(size) for size in node.shape]
-        self.result = Whole(out, None, node.dtype, strides_of(self.shape))
+        self.result = Whole(out, node.dtype, strides_of(self.shape))
         self.axis = node.attrs["axis"]
         self.length = self.shape[self.axis]
         self.depth = 0  # of levels above the elements

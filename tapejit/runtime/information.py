@@ -141,16 +141,16 @@ def threads() -> Facts:
 
 
 def blas() -> Facts:
-    """The library that multiplies matrices.
+    """The library that multiplies matrices for NumPy, in eager code.
 
     >>> bool(blas())
     True
     """
     module = _module("blas")
     found = module.find() if module is not None else None
-    if module is None or found is None:
-        return {"library": "none found: matrix products run through NumPy"}
-    return {"library": str(found), "threads": str(module.threads() or "unknown")}
+    if found is None:
+        return {"library": "none found that can be told a number of threads"}
+    return {"library": str(found), "threads": str(found.threads)}
 
 
 def cache() -> Facts:

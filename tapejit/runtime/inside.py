@@ -50,12 +50,10 @@ class Part:
 
     def __init__(self, graph: Graph, name: str, first: int) -> None:
         from tapejit.codegen.module import build
-        from tapejit.runtime import blas
 
-        library = blas.find()
         self.graph = graph
         self.first = first
-        self.built = build(graph, name, library.integer_bits if library else 64)
+        self.built = build(graph, name)
 
     @cached_property
     def kernels(self) -> list[KernelReport]:

@@ -131,13 +131,10 @@ def compiled_code(
     from tapejit.codegen.compile import compile_module
     from tapejit.codegen.module import build
     from tapejit.codegen.objects import ObjectError, load_object
-    from tapejit.runtime import blas
     from tapejit.runtime.store import current_store
 
     begin = time.perf_counter()
-    library = blas.find()
-    bits = library.integer_bits if library else 64
-    built = build(graph, name, bits, checks)
+    built = build(graph, name, checks)
     seconds = {"build": time.perf_counter() - begin}
     header: dict[str, Any] = {
         "name": graph.name,
@@ -178,12 +175,9 @@ class Hosted:
 
 def key_for(digest: str) -> str:
     """The name on disk of the code of a Graph with this digest."""
-    from tapejit.runtime import blas
     from tapejit.runtime.store_key import cache_key
 
-    library = blas.find()
-    bits = library.integer_bits if library else 0
-    return cache_key(digest, extras={"blas": bits})
+    return cache_key(digest, extras={})
 
 
 def tensor_type(node: Node) -> TensorType:
@@ -194,15 +188,12 @@ def tensor_type(node: Node) -> TensorType:
 
 def address_of(name: str) -> int:
     """Where a foreign function is."""
-    from tapejit.runtime import blas, signals, threads
+    from tapejit.runtime import signals, threads
 
     if name == "parallel":
         return threads.driver_address()
-    if name == "poll":
-        return signals.poll_address()
-    found = blas.find()
-    assert found is not None
-    return found.address(name)
+    assert name == "poll"
+    return signals.poll_address()
 
 
 # Parts of a Graph
@@ -210,13 +201,13 @@ def address_of(name: str) -> int:
 
 def is_candidate(node: Node) -> bool:
     """Whether a Node can be part of native code in this process."""
-    from tapejit.codegen import lanes
-    from tapejit.passes.fusion.candidates import is_native
-    from tapejit.runtime import blas
+    from tapejit.codegen import lanes, processor
+    from tapejit.passes.fusion.candidates import is_fused_product, is_native
 
-    if node.op.name == "matmul" and blas.find() is None:
+    if not is_native(node, lanes.is_supported):
         return False
-    return is_native(node, lanes.is_supported)
+    # Calls of a function in place of the instruction take 50 times as long and more.
+    return not is_fused_product(node) or processor.has_fused_multiply_add()
 
 
 def whole_graph(graph: Graph) -> Graph | None:

@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 from llvmlite import binding
 
 import tapejit as tj
-from tapejit.codegen import host
+from tapejit.codegen import host, processor
 from tapejit.codegen.host import host_machine
 from tapejit.codegen.objects import emit
 from tapejit.config import Config, ConfigError
@@ -115,6 +116,99 @@ def test_a_level_that_this_processor_lacks_is_refused(
             host_machine()
     with tj.config.override(cpu="x86-64-v2"):
         host_machine()
+
+
+# Products without fused multiply-adds
+
+
+@pytest.fixture
+def unfused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A processor that cannot multiply and add in one instruction."""
+    monkeypatch.setattr(processor, "has_fused_multiply_add", lambda: False)
+    # No code of the processor that is there, and none kept for it.
+    with tj.config.override(native=True, cache=False):
+        yield
+
+
+@pytest.mark.usefixtures("unfused")
+@pytest.mark.parametrize("shape", [(50, 40, 30), (2, 3, 4)], ids=["large", "small"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_without_fused_multiply_adds_products_are_numpys(
+    dtype: str, shape: tuple[int, int, int]
+) -> None:
+    m, k, n = shape
+    rng = np.random.default_rng(41)
+    x, y = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    x, y = x.astype(dtype), y.astype(dtype)
+    product = tj.function(lambda x, y: ((x + 1) @ y) * 2 - 1)
+    expected = ((tj.asarray(x) + 1) @ tj.asarray(y)) * 2 - 1
+    np.testing.assert_array_equal(np.asarray(product(x, y)), np.asarray(expected))
+    found = product.explain(x, y)
+    assert [(at.op, at.reason) for at in found.on_numpy] == [
+        ("matmul", "no fused multiply-add in this processor")
+    ]
+    assert len(found.kernels) == 2
+
+
+@pytest.mark.usefixtures("unfused")
+def test_without_fused_multiply_adds_convolutions_are_numpys() -> None:
+    x, filters = np.ones((2, 9, 9, 3), "f4"), np.ones((3, 3, 3, 8), "f4")
+    layer = tj.function(lambda x, filters: tj.nn.relu(tj.nn.conv2d(x, filters) - 20))
+    got = np.asarray(layer(x, filters))
+    assert got[0, 4, 4, 0] == 7
+    found = layer.explain(x, filters)
+    assert [(at.op, at.reason) for at in found.on_numpy] == [
+        ("conv", "no fused multiply-add in this processor")
+    ]
+
+
+@pytest.mark.usefixtures("unfused")
+def test_products_of_integers_need_no_fused_multiply_adds() -> None:
+    x = np.arange(12).reshape(3, 4)
+    product = tj.function(lambda x: x @ x.T + 7)
+    np.testing.assert_array_equal(np.asarray(product(x)), x @ x.T + 7)
+    assert product.explain(x).on_numpy == []
+
+
+@of_intel
+@pytest.mark.parametrize("cpu", ["", "x86-64-v2"])
+def test_the_processor_that_is_there_says_whether_it_fuses(cpu: str) -> None:
+    has_it = bool(binding.get_host_cpu_features().get("fma"))
+    with tj.config.override(cpu=cpu):
+        assert processor.has_fused_multiply_add.__wrapped__() == has_it
+
+
+@pytest.mark.parametrize(
+    ("features", "saved", "fuses"),
+    [
+        (1 << 12 | 1 << 28, 7, True),
+        (1 << 28, 7, False),
+        (1 << 12 | 1 << 28, 3, False),  # the system does not keep wide registers
+    ],
+)
+def test_a_processor_fuses_if_it_says_so_and_the_system_keeps_its_vectors(
+    monkeypatch: pytest.MonkeyPatch, features: int, saved: int, fuses: bool
+) -> None:
+    told = {"1.0": [0, features, 0], "saved": [saved]}
+    monkeypatch.setattr(processor, "answers", lambda: told)
+    assert processor.has_fused_multiply_add.__wrapped__() is fuses
+    del told["saved"]
+    assert not processor.has_fused_multiply_add.__wrapped__()
+
+
+def test_where_it_cannot_be_asked_llvm_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "answers", lambda: None)
+    for fuses in (True, False):
+        monkeypatch.setattr(
+            binding, "get_host_cpu_features", lambda x=fuses: {"fma": x}
+        )
+        monkeypatch.setattr(platform, "machine", lambda: "AMD64")
+        assert processor.has_fused_multiply_add.__wrapped__() is fuses
+        monkeypatch.setattr(platform, "machine", lambda: "arm64")
+        assert processor.has_fused_multiply_add.__wrapped__() is True
+
+
+# Keys
 
 
 def test_the_processor_is_part_of_the_key() -> None:

@@ -172,12 +172,14 @@ class _Attention(NamedTuple):
         if mask is not None and mask.ndim > 1 and mask.shape[-2] != 1:
             masks = _pieces(mask, firsts)
         found = []
-        for first, rows, allowed in zip(firsts, queries, masks, strict=True):
-            out, key, value = self._block(first, first + step >= count)(
-                rows, key, value, allowed
-            )
+        # The last block first: then the adjoint of the first block is the first to
+        # run, and its gradient the first to be joined. The other way round, gradients
+        # of keys and values would wait with it, one for every block.
+        for at in reversed(range(len(firsts))):
+            block = self._block(firsts[at], is_last=at == 0)
+            out, key, value = block(queries[at], key, value, masks[at])
             found.append(out)
-        return concat(found, axis=-2)
+        return concat(found[::-1], axis=-2)
 
     def _block(self, first: int, is_last: bool) -> Any:
         """The block that begins with a query, and what the next one is to use."""
@@ -200,7 +202,7 @@ class _Attention(NamedTuple):
         return attended
 
     def _folded(self, x: Tensor) -> Tensor:
-        """[heads · group, T, n] as [heads, group · T, n], where heads are those of keys."""
+        """[heads · group, T, n] as [heads, group · T, n], heads being those of keys."""
         if self.group == 1:
             return x
         *lead, heads, rows, size = x.shape

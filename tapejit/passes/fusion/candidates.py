@@ -87,6 +87,20 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
     return is_laned(node.op, [x.dtype for x in node.inputs], node.dtype, attrs)
 
 
+def is_fused_product(node: Node) -> bool:
+    """Whether loops compute a Node as sums of products that are rounded once.
+
+    >>> from tapejit import ops
+    >>> from tapejit.ir import param
+    >>> x, y = (param("x", TensorType.parse(f"{kind}[2,2]")) for kind in ("f32", "i32"))
+    >>> is_fused_product(ops.matmul(x, x)), is_fused_product(ops.matmul(y, y))
+    (True, False)
+    """
+    if node.op.name == "conv":
+        return is_windowed_product(node)
+    return node.op.name == "matmul" and is_float(node.dtype)
+
+
 def is_whole(node: Node) -> bool:
     """Whether a Node is an operation on whole arrays, with code of its own."""
     takes = WHOLE.get(node.op.name)
@@ -133,7 +147,7 @@ def is_inside(x: Node, indices: Sequence[Node], axes: Sequence[int]) -> bool:
 
 
 def is_small_product(x: Node, y: Node) -> bool:
-    """Whether a product of matrices is better a loop among loops than a library's."""
+    """Whether a product of matrices is better a loop among loops than a kernel."""
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
     first, second, _ = sorted((int(m), int(k), int(n)))
     return first == 1 or first * second <= 256 or not is_float(x.dtype)

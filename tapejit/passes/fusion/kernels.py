@@ -1,8 +1,9 @@
 """Kernels, the memory of Steps, and the Plan that holds both.
 
 A `Kernel` is one item at the top of the tree of loops: a nest, a run of single Steps,
-or a call into a library. The `Path` of a Step are the loops around it, its home the
-loops around its value: for a reduction, those outside of the loops it reduces along.
+or an operation on whole arrays. The `Path` of a Step are the loops around it, its home
+the loops around its value: for a reduction, those outside of the loops it reduces
+along.
 
 Start reading at `Kernel`.
 """
@@ -131,7 +132,7 @@ class Plan:
 def kernels_of(
     tree: Sequence[Step | Loop], epilogues: Mapping[Step, Loop]
 ) -> list[Kernel]:
-    """Each loop at the top, each library call, and each run of single Steps."""
+    """Each loop at the top, each operation on whole arrays, each run of Steps."""
     kernels: list[Kernel] = []
     single: list[Step | Loop] = []
     for item in tree:

@@ -32,7 +32,7 @@ from tapejit.passes.fusion.expand import expansion
 from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
-from tapejit.passes.fusion.windows import Stretch, stretches_of
+from tapejit.passes.fusion.windows import Frame, framed_padding, frames_of
 from tapejit.types import is_differentiable
 
 ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
@@ -66,7 +66,7 @@ class Lowering(Reading):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.spaces: dict[tuple[Node, Any], Node] = {}  # what `spaced` has made
+        self.frames: dict[tuple[Any, ...], Node] = {}  # what `placed` has made
 
     def add_expanded(self, node: Node) -> None:
         """Lower one Node, or those that stand for it."""
@@ -190,8 +190,8 @@ class Lowering(Reading):
     def library(self, node: Node) -> Step:
         """An operation on whole arrays, wherever they lie."""
         views = [self.view(x) for x in node.inputs]
-        if node.op.name == "conv" and views[1][2][-1] != 1:
-            filters = node.inputs[1]  # whose features have to lie side by side
+        if node.op.name == "conv" and 1 not in views[1][2][-2:]:
+            filters = node.inputs[1]  # whose features or channels lie side by side
             views[1] = (self.copy_of(filters), 0, strides_of(filters.shape))
         step = Step(
             "library",
@@ -206,49 +206,44 @@ class Lowering(Reading):
         return self.append(step)
 
     def framed(self, node: Node) -> Node:
-        """A convolution of input that is in memory with its zeros."""
+        """The same convolution of input that is in memory with the zeros around it."""
         x, filters = node.inputs
-        seen = stretches_of(node)
+        frames = frames_of(node)
         with origin_of(node.origin):
-            starts = (0, *[part.first for part in seen], 0)
-            counts = (x.shape[0], *[part.length for part in seen], x.shape[-1])
+            starts = (0, *[frame.first for frame in frames], 0)
+            counts = (x.shape[0], *[frame.length for frame in frames], x.shape[-1])
             if counts != x.shape:
                 stops = tuple(map(operator.add, starts, counts))
                 steps = (1,) * x.ndim
                 x = OPS["slice"](x, starts=starts, stops=stops, steps=steps)
-            if any(part.has_zeros for part in seen):
-                x = self.spaced(x, seen)
-            attrs = {
-                **node.attrs,
-                "padding": ((0, 0),) * len(seen),
-                "input_dilations": (1,) * len(seen),
-            }
+            if any(frame.size != frame.length for frame in frames):
+                x = self.placed(x, frames)
+            attrs = {**node.attrs, "padding": framed_padding(node, frames)}
             return OPS["conv"](x, filters, **attrs)
 
-    def spaced(self, x: Node, seen: Sequence[Stretch]) -> Node:
-        """An array with zeros between and around its elements.
+    def placed(self, x: Node, frames: Sequence[Frame]) -> Node:
+        """An array with zeros around its elements.
 
         It is laid out as these are, whatever the order of its axes, and once for all
         who see the same: a convolution and its derivative by the filters do.
         """
         order = list(range(x.ndim))
-        sizes = [int(x.shape[0]), *[part.size for part in seen], int(x.shape[-1])]
-        starts = [0, *[part.start for part in seen], 0]
-        steps = [1, *[part.step for part in seen], 1]
+        sizes = [int(x.shape[0]), *[frame.size for frame in frames], int(x.shape[-1])]
+        starts = [0, *[frame.first - frame.begin for frame in frames], 0]
         while x.op.name == "permute_dims" and x not in self.inputs:
             order = [x.attrs["axes"][at] for at in order]
             (x,) = x.inputs
         back = [order.index(at) for at in range(x.ndim)]
-        where = tuple((sizes[at], starts[at], steps[at]) for at in back)
-        found = self.spaces.get((x, where))
+        shape = tuple(sizes[at] for at in back)
+        begins = tuple(starts[at] for at in back)
+        found = self.frames.get((x, shape, begins))
         if found is None:
-            shape, begins, gaps = zip(*where, strict=True)
-            found = OPS["place"](x, shape=shape, starts=begins, steps=gaps)
-            is_row = where[-1][2] == 1 and shape[-1] >= ENOUGH_ELEMENTS
-            is_loop = is_row and not is_whole(found)
-            made = self.copy_of(found) if is_loop else self.library(found)
+            steps = (1,) * x.ndim
+            found = OPS["place"](x, shape=shape, starts=begins, steps=steps)
+            is_long = shape[-1] >= ENOUGH_ELEMENTS
+            made = self.copy_of(found) if is_long else self.library(found)
             self.computed[found] = made
-            self.spaces[x, where] = found
+            self.frames[x, shape, begins] = found
         return OPS["permute_dims"](found, axes=tuple(order))
 
     def selected_row(self, node: Node) -> Step:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from tapejit.passes.fusion.index import strides_of
 from tapejit.passes.fusion.kernels import (
     ALIGNMENT,
+    Kernel,
+    Path,
     Plan,
     Storage,
     accumulator,
@@ -29,6 +31,7 @@ from tapejit.passes.fusion.kernels import (
 )
 from tapejit.passes.fusion.lower import Lowered
 from tapejit.passes.fusion.products import absorb
+from tapejit.passes.fusion.rows import in_blocks_of_rows
 from tapejit.passes.fusion.schedule import Loop, is_leaf
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.vectors import arrange, join
@@ -36,7 +39,7 @@ from tapejit.passes.fusion.vectors import arrange, join
 
 def plan(lowered: Lowered, tree: Sequence[Step | Loop], lanes: int) -> Plan:
     """The kernels of a tree of loops, for vectors of `lanes` bytes."""
-    made = Plan(lowered, kernels_of(*absorb(tree)))
+    made = Plan(lowered, kernels_of(*absorb(in_blocks_of_rows(tree))))
     for kernel in made.kernels:
         for item in kernel.items:
             note_paths(made, kernel, item, ())
@@ -67,7 +70,12 @@ def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
     """
     kernel, home = plan.kernel_of[step], plan.homes[step]
     if step.kind == "library":
+        if "along" in step.attrs and not step.whole:
+            plan.storage[step] = tile_storage(step, kernel, home)
+            kernel.private.append(plan.storage[step])
+            return
         is_here = all(plan.kernel_of[user] is kernel for user, _ in users)
+        is_here = is_here and "along" not in step.attrs
         if step.output is not None or not users or not is_here:
             plan.storage[step] = whole_storage(step)
         return
@@ -102,6 +110,17 @@ def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
     made.tiled = next((axis for axis in tiles if axis in free), None)
     plan.storage[step] = made
     kernel.private.append(made)
+
+
+def tile_storage(step: Step, kernel: Kernel, home: Path) -> Storage:
+    """Memory for the rows of one tile of a product."""
+    assert step.dims is not None
+    row, column = (axis for axis in step.dims[-2:] if axis is not None)
+    rows = next(loop.tile for loop in home if loop.tile)
+    strides = {row.root: column.size, column.root: 1}
+    made = Storage(step.dtype, strides, rows * column.size, kernel.number)
+    made.tiled = row.root
+    return made
 
 
 def whole_storage(step: Step) -> Storage:

@@ -59,7 +59,8 @@ class Absorber:
         inside = set() if nest is None else set(nest.steps())
         # Another product there may have taken some of the users.
         early = [x for x in users if self.place_of[x] == at and x not in inside]
-        if nest is None or early:
+        is_shared = any(x.kind == "library" for x in inside)
+        if nest is None or early or is_shared:
             return
         load = next(
             (x for x in first.inputs if is_leaf(x) and x.source is product), None
@@ -155,9 +156,7 @@ def load_of(step: Step) -> Step:
     """A load of what a Step computes, in an iteration over the same axes."""
     assert step.dims is not None
     index = tuple(
-        Affine.of(dim.root)
-        if dim is not None and dim.root in step.labels
-        else Affine()
+        Affine.of(dim.root) if dim is not None and dim.root in step.labels else Affine()
         for dim in step.dims
     )
     return Step(

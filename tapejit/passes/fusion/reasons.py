@@ -1,6 +1,7 @@
 """Why a Node is not part of native code, in words.
 
-The questions are those of `candidates.is_native`, asked one by one.
+The questions are those of `candidates.is_native`, asked one by one, and after them what
+the processor lacks.
 
 Start reading at `why_not_native`.
 """
@@ -8,7 +9,7 @@ Start reading at `why_not_native`.
 from __future__ import annotations
 
 from tapejit.ir.node import Node
-from tapejit.passes.fusion.candidates import WHOLE
+from tapejit.passes.fusion.candidates import WHOLE, is_fused_product
 from tapejit.types import TensorType, is_complex
 
 
@@ -34,8 +35,8 @@ def why_not_native(node: Node) -> str:
         return "complex numbers"
     if any(0 in kind.shape for kind in tensors):
         return "arrays without elements"
-    if node.op.name == "matmul":
-        return "no library for products of matrices"
+    if is_fused_product(node):
+        return "no fused multiply-add in this processor"
     if node.op.scalar is not None:
         names = ", ".join(dict.fromkeys(kind.dtype.name for kind in tensors))
         return f"no native code for {names}"

@@ -20,7 +20,7 @@ the Step. Memory from outside is a `Buffer`.
 | `choose` | the first input where all Ranges hold, else the second |
 | `reduce` | all elements along `reduced` combined |
 | `contract` | the sum of products of two inputs along `reduced` |
-| `library` | a whole array, made from whole arrays by a foreign function |
+| `library` | a whole array, made from whole arrays by a function of its own |
 
 Start reading at `Step`.
 """

@@ -1,0 +1,386 @@
+"""Products among rows: what is between two products need not be a whole array.
+
+Between the products of an attention stand matrices with an element for every pair of
+positions; memory and time would go into them. But their rows do not depend on each
+other. So where a nest computes rows of a product, for rows of another product, all
+three are done for a block of rows at a time: the nest's outer loops are kept, the rows
+go by in tiles, and in a tile there are products and loops over its rows in turn.
+
+A product takes part in one of two ways. Of "rows", it computes those of a tile from
+those of a tile. A "sum" adds to all of its result what the rows of a tile contribute.
+Values of an earlier nest that would be large are computed again, product and all.
+
+Start reading at `in_blocks_of_rows`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tapejit.passes.fusion.index import Axis, strides_of
+from tapejit.passes.fusion.products import is_product as is_any_product
+from tapejit.passes.fusion.products import plain_axes
+from tapejit.passes.fusion.schedule import Loop, is_leaf, only, steps_in
+from tapejit.passes.fusion.steps import Step
+
+MOST_ROWS: Final = 256
+LEAST_ROWS: Final = 16
+TILE: Final = 1 << 21  # bytes of a matrix of the rows of one tile
+LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
+RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
+Item = Step | Loop
+
+
+def is_product(item: Item) -> bool:
+    """Whether this is a product of matrices, and not one of windows."""
+    return (
+        isinstance(item, Step)
+        and is_any_product(item)
+        and item.op is not None
+        and item.op.name == "matmul"
+    )
+
+
+class Along(NamedTuple):
+    """How a product takes part in tiles of rows: "rows" or "sum", the axes around."""
+
+    kind: str
+    axes: tuple[Axis, ...]
+
+
+def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
+    """The tree, with products and the nests between them in common loops."""
+    if not any(is_product(item) for item in tree):
+        return list(tree)
+    made = Arranger(tree)
+    for nest in [item for item in tree if isinstance(item, Loop)]:
+        made.arrange(nest)
+    return made.result()
+
+
+@dataclass(eq=False)
+class Group:
+    """Items that come one after the other; with `axes`, in common loops over these."""
+
+    items: list[Item]
+    axes: tuple[Axis, ...] = ()
+    width: int = 0  # of the widest product
+
+    def steps(self) -> Iterator[Step]:
+        """Every Step of its items."""
+        return steps_in(self.items)
+
+
+class Arranger:
+    """Groups of items, in an order that computes everything before it is used."""
+
+    def __init__(self, tree: Sequence[Item]) -> None:
+        self.groups = [Group([item]) for item in tree]
+
+    def arrange(self, nest: Loop) -> None:
+        """Let a nest be one with the products before and after it, if it can."""
+        before = self.products_before(nest)
+        if not before:
+            return
+        axes = next(iter(before.values()))[:-1]
+        width = max(x[-1].size for x in before.values())
+        is_large = math.prod(axis.size for axis in axes) * width >= LEAST
+        is_one = all(x[:-1] == axes for x in before.values())
+        if not is_large or not is_one or rows_of(axes, width) is None:
+            return
+        group = Group([], axes, width)
+        if not self.moved([*before, nest], group):
+            return
+        for product, x in before.items():
+            product.dims = spread(product, x)
+            product.attrs = {**product.attrs, "along": Along("rows", axes)}
+        for product in self.lone_products():
+            self.take(product, group, set(nest.steps()))
+        self.recompute(group)
+
+    def products_before(self, nest: Loop) -> dict[Step, tuple[Axis, ...]]:
+        """The products that a nest reads row by row and nobody else needs.
+
+        With each of them the axes of its elements: those of rows, and its columns.
+        """
+        chain = chain_of(nest)
+        found: dict[Step, tuple[Axis, ...]] = {}
+        for leaf in leaves_in(nest):
+            product = leaf.source
+            if not isinstance(product, Step) or not is_product(product):
+                continue
+            axes = plain_axes(product, leaf)
+            if axes is None or len(axes) < 3 or "along" in product.attrs:
+                continue
+            if product.output is None and list(axes[:-1]) == chain[: len(axes) - 1]:
+                found[product] = axes
+        if not found:
+            return found
+        users, inside = self.users(), set(nest.steps())
+        return {
+            product: axes
+            for product, axes in found.items()
+            if all(x in inside for x in users[product])
+        }
+
+    def lone_products(self) -> list[Step]:
+        """The products that are in no common loops."""
+        single = [group.items[0] for group in self.groups if len(group.items) == 1]
+        return [x for x in single if isinstance(x, Step) and is_product(x)]
+
+    def users(self) -> dict[Step, list[Step]]:
+        """Who needs each Step, leaves between them left out."""
+        found: dict[Step, list[Step]] = {}
+        for group in self.groups:
+            for step in group.steps():
+                for x in sources_of(step):
+                    found.setdefault(x, []).append(step)
+        return found
+
+    def moved(self, items: Sequence[Item], group: Group) -> bool:
+        """Move items to the end of a group, if there is still an order then."""
+        before = [(x, list(x.items)) for x in self.groups]
+        own = list(group.items)
+        for x in self.groups:
+            x.items = [item for item in x.items if item not in items]
+        group.items += items
+        groups = [x for x in self.groups if x.items and x is not group]
+        order = ordered([*groups, group])
+        if order is not None:
+            self.groups = order
+            return True
+        for x, there in before:
+            x.items = there
+        if group not in self.groups:
+            group.items = own
+        return False
+
+    def take(self, product: Step, group: Group, inside: set[Step]) -> bool:
+        """Add a product to a group if one of its operands are rows of that."""
+        found = [
+            (at, base)
+            for at, (base, _, _) in enumerate(product.attrs["views"])
+            if isinstance(base, Step) and base in inside
+        ]
+        kind = role(product, *found[0], group.axes) if len(found) == 1 else None
+        if kind is None or not self.moved([product], group):
+            return False
+        product.attrs = {**product.attrs, "along": Along(kind, group.axes)}
+        return True
+
+    def recompute(self, group: Group) -> None:
+        """Have large values of an earlier group here as well, computed once more."""
+        used = {x for step in group.steps() for x in sources_of(step)}
+        for other in self.groups:
+            theirs = list(other.steps())
+            wanted = [x for x in theirs if x in used]
+            if other is group or other.axes != group.axes or not wanted:
+                continue
+            if sum(map(nbytes, wanted)) < RECOMPUTED:
+                continue
+            needed = set(wanted)
+            for step in reversed(theirs):
+                if step in needed:
+                    needed.update(x for x in sources_of(step) if x in theirs)
+            if all(map(can_be_copied, needed)):
+                self.copy_to(group, other, needed)
+
+    def copy_to(self, group: Group, other: Group, needed: set[Step]) -> None:
+        """Compute some Steps of one group in another one, too."""
+        copies = Copies(needed)
+        again: list[Item] = []
+        for item in other.items:
+            if isinstance(item, Loop):
+                again += [copies.loop(x) for x in only([item], needed)]
+            elif item in needed:
+                again.append(copies.step(item))
+        for step in group.steps():
+            copies.redirect(step)
+        group.items[:0] = again
+        made = set(copies.steps.values())
+        for product in self.lone_products():  # whose operands may be here now
+            attrs, inputs = product.attrs, product.inputs
+            copies.redirect(product)
+            if not self.take(product, group, made):
+                product.attrs, product.inputs = attrs, inputs
+
+    def result(self) -> list[Item]:
+        """The tree with one nest for each group."""
+        found: list[Item] = []
+        users = self.users()
+        for group in self.groups:
+            if not group.axes:
+                found += group.items
+                continue
+            inside = set(group.steps())
+            for step in inside:  # what stays among rows need not be in one piece
+                is_read_here = all(x in inside for x in users.get(step, ()))
+                if is_read_here and can_be_copied(step):
+                    step.whole = False
+            *outer, row = group.axes
+            body = [
+                Loop(row, nest_at(item, len(outer)).body)
+                if isinstance(item, Loop)
+                else item
+                for item in group.items
+            ]
+            nest = Loop(row, body, tile=rows_of(group.axes, group.width) or 0)
+            for axis in reversed(outer):
+                nest = Loop(axis, [nest])
+            found.append(nest)
+        return found
+
+
+def ordered(groups: Sequence[Group]) -> list[Group] | None:
+    """Groups in an order that computes everything before it is used, if there is one.
+
+    Those that could come next come in the order that they had.
+    """
+    group_of = {step: group for group in groups for step in group.steps()}
+    needs = {
+        group: {group_of[x] for step in group.steps() for x in sources_of(step)}
+        - {group}
+        for group in groups
+    }
+    order: list[Group] = []
+    waiting = list(groups)
+    while waiting:
+        done = set(order)
+        ready = next((group for group in waiting if needs[group] <= done), None)
+        if ready is None:
+            return None
+        waiting.remove(ready)
+        order.append(ready)
+    return order
+
+
+def nest_at(nest: Loop, depth: int) -> Loop:
+    """The loop that is so deep in a chain of loops."""
+    for _ in range(depth):
+        (inner,) = nest.body
+        assert isinstance(inner, Loop)
+        nest = inner
+    return nest
+
+
+def can_be_copied(step: Step) -> bool:
+    """Whether a Step belongs to the rows of a tile alone."""
+    is_sum = is_product(step) and step.attrs["along"].kind == "sum"
+    return step.output is None and not is_sum
+
+
+def nbytes(step: Step) -> int:
+    """How large the whole value of a Step is."""
+    sizes = [axis.size for axis in step.dims or () if axis is not None]
+    return math.prod(sizes) * step.dtype.itemsize
+
+
+class Copies:
+    """Steps once more, with their leaves."""
+
+    def __init__(self, wanted: set[Step]) -> None:
+        self.wanted = wanted
+        self.steps: dict[Step, Step] = {}
+
+    def step(self, step: Step) -> Step:
+        """The copy of a Step; of one that is not to be copied, itself."""
+        found = self.steps.get(step)
+        if found is not None:
+            return found
+        is_between = is_leaf(step) and step.source in self.wanted
+        if step not in self.wanted and not is_between:
+            return step
+        made = step.copy([self.step(x) for x in step.inputs], step.index)
+        made.attrs = dict(step.attrs)
+        if isinstance(step.source, Step):
+            made.source = self.step(step.source)
+        made.whole = step.whole
+        for axis in (*step.axes, *step.reduced):
+            axis.root.steps.add(made.number)
+        self.steps[step] = made
+        return made
+
+    def loop(self, item: Item) -> Item:
+        """The copy of a loop with all that is in it."""
+        if not isinstance(item, Loop):
+            return self.step(item)
+        return Loop(item.axis, [self.loop(x) for x in item.body], tile=item.tile)
+
+    def redirect(self, step: Step) -> None:
+        """Let a Step use copies where there are any."""
+        step.inputs = [self.step(x) for x in step.inputs]
+        if "views" in step.attrs:
+            views = [
+                (self.steps.get(base, base) if isinstance(base, Step) else base, *rest)
+                for base, *rest in step.attrs["views"]
+            ]
+            step.attrs = {**step.attrs, "views": views}
+
+
+def sources_of(step: Step) -> Iterator[Step]:
+    """The Steps that one needs, through loads."""
+    for x in step.needed():
+        if not is_leaf(x):
+            yield x
+        elif isinstance(x.source, Step):
+            yield x.source
+
+
+def leaves_in(nest: Loop) -> Iterator[Step]:
+    """The leaves that the Steps of a nest need."""
+    for step in nest.steps():
+        yield from (x for x in step.needed() if is_leaf(x))
+
+
+def chain_of(nest: Loop) -> list[Axis]:
+    """The axes of loops that have nothing but the next one in them."""
+    axes = [nest.axis]
+    while len(nest.body) == 1 and isinstance(nest.body[0], Loop):
+        nest = nest.body[0]
+        axes.append(nest.axis)
+    return axes
+
+
+def rows_of(axes: tuple[Axis, ...], width: int) -> int | None:
+    """How many rows make a tile: as many as there is room for, without a rest."""
+    size = axes[-1].size
+    most = min(MOST_ROWS, max(LEAST_ROWS, TILE // (4 * width)), size)
+    found = next((n for n in range(most, 0, -1) if size % n == 0), 1)
+    return found if found >= min(LEAST_ROWS, size) else None
+
+
+def spread(product: Step, axes: Sequence[Axis]) -> tuple[Axis | None, ...]:
+    """The axes of a product, None where it has a size of 1."""
+    assert product.dims is not None
+    rest = iter(axes)
+    return tuple(None if dim is None else next(rest) for dim in product.dims)
+
+
+def role(product: Step, at: int, base: Step, axes: tuple[Axis, ...]) -> str | None:
+    """How a product uses rows: row by row, in a sum over all of them, or otherwise."""
+    if base.dims is None or product.node is None or product.dtype.itemsize < 4:
+        return None
+    own = [axis.root for axis in base.dims if axis is not None]
+    if len(own) != len(axes) + 1 or tuple(own[:-1]) != axes:
+        return None
+    shape = tuple(1 if axis is None else axis.size for axis in base.dims)
+    plain = strides_of(shape)
+    _, offset, strides = product.attrs["views"][at]
+    operand = tuple(map(int, product.node.inputs[at].shape))
+    front = tuple(map(int, product.node.shape[:-2]))
+    if offset or front != shape[:-2] or len(operand) != len(shape):
+        return None
+
+    def is_same(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+        sizes = zip(operand, shape, strides, wanted, strict=True)
+        return all(a == b and (a == 1 or s == w) for a, b, s, w in sizes)
+
+    if is_same(shape, plain):
+        return "rows" if at == 0 else "sum"
+    swapped = (*shape[:-2], shape[-1], shape[-2])
+    if at == 0 and is_same(swapped, (*plain[:-2], plain[-1], plain[-2])):
+        return "sum"
+    return None

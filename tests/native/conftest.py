@@ -1,0 +1,23 @@
+"""What several tests of native code share: every product of matrices as a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tapejit as tj
+from tapejit.passes.fusion import lower
+
+
+@pytest.fixture
+def every_product_is_a_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """However small; its code is not kept, since it is not what others would get."""
+
+    def is_of_integers(x: Any, y: Any) -> bool:
+        return bool(x.dtype.kind in "biu")
+
+    monkeypatch.setattr(lower, "is_small_product", is_of_integers)
+    with tj.config.override(cache=False):
+        yield

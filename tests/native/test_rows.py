@@ -1,0 +1,164 @@
+"""Products among rows: attention by hand, with no matrix of all pairs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.codegen.module import build
+from tapejit.ir import Graph
+from tapejit.passes.fusion import rows
+from tapejit.passes.fusion.lower import lower
+from tapejit.passes.fusion.plan import plan
+from tapejit.passes.fusion.schedule import Loop, schedule
+from tapejit.passes.pipeline import optimise
+
+Program = Callable[..., list[tj.Tensor]]
+
+
+def gradients(attend: Callable[..., tj.Tensor]) -> Program:
+    """The value of an attention, and its gradients."""
+
+    def program(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> list[tj.Tensor]:
+        with tj.GradientTape() as tape:
+            tape.watch([q, k, v])
+            y = tj.tanh(attend(q, k, v))
+            loss = tj.sum(y * y)
+        return [loss, y, *tape.gradient(loss, [q, k, v])]
+
+    return program
+
+
+def plain(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
+    return tj.nn.softmax(q @ tj.matrix_transpose(k) / 3.0) @ v
+
+
+def causal(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
+    scores = q @ tj.matrix_transpose(k)
+    allowed = tj.asarray(np.tri(q.shape[-2], k.shape[-2], dtype=bool))
+    return tj.nn.softmax(tj.where(allowed, scores, -1e9)) @ v
+
+
+def gated(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
+    """No softmax: rows of any kind."""
+    scores = q @ tj.matrix_transpose(k)
+    weights = tj.nn.sigmoid(scores) / tj.sqrt(tj.sum(scores**2, axis=-1, keepdims=True))
+    return weights @ v
+
+
+def transposed(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
+    """Columns instead of rows: this one has to go through memory."""
+    scores = k @ tj.matrix_transpose(q)
+    return tj.matrix_transpose(tj.nn.softmax(scores, axis=-2)) @ v
+
+
+def alone(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
+    """The weights have another user."""
+    weights = tj.nn.softmax(q @ tj.matrix_transpose(k))
+    return weights @ v + tj.max(weights, axis=-1, keepdims=True)
+
+
+ATTENTIONS = {f.__name__: f for f in (plain, causal, gated, transposed, alone)}
+SHAPES = {
+    "one tile": ((2, 3, 64), 64, 9),
+    "tiles": ((3, 512), 48, 16),
+    "tiles and heads": ((2, 2, 96), 130, 7),
+    "a rest": ((2, 2 * 131), 40, 8),
+    "single head": ((1, 4, 80), 33, 5),
+}
+
+
+@pytest.fixture(params=["kept", "computed again"])
+def small_limits(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "LEAST", 1)
+    monkeypatch.setattr(rows, "MOST_ROWS", 64)
+    again = request.param == "computed again"
+    monkeypatch.setattr(rows, "RECOMPUTED", 1 if again else 1 << 60)
+
+
+def drawn(shape: str, dtype: str = "f4") -> list[tj.Tensor]:
+    (*stack, time), others, features = (
+        (*SHAPES[shape][0],),
+        SHAPES[shape][1],
+        SHAPES[shape][2],
+    )
+    rng = np.random.default_rng(0)
+    sizes = [(*stack, x, features) for x in (time, others, others)]
+    return [tj.asarray(rng.standard_normal(size).astype(dtype)) for size in sizes]
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_in_blocks_of_rows_is_attention(attention: str, shape: str) -> None:
+    program, tensors = gradients(ATTENTIONS[attention]), drawn(shape)
+    expected = program(*tensors)
+    with tj.config.override(native=True, cache=False):
+        got = tj.function(program)(*tensors)
+    for at, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        where = f"{attention}, {shape}, result {at}"
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy(), where=where)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("attention", ["plain", "causal"])
+def test_the_source_computes_the_same(attention: str) -> None:
+    program, tensors = gradients(ATTENTIONS[attention]), drawn("tiles and heads", "f8")
+    expected = program(*tensors)
+    names: dict[str, Any] = {}
+    with tj.config.override(native=True, cache=False):
+        exec(tj.function(program).source(*tensors), names)
+    for ours, theirs in zip(
+        names["run"](*[x.numpy() for x in tensors]), expected, strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_bits_do_not_depend_on_threads() -> None:
+    program, tensors = tj.function(gradients(causal)), drawn("tiles")
+    found = []
+    with tj.config.override(native=True, cache=False):
+        for threads in (1, 2, 3):
+            with tj.set_num_threads(threads):
+                found.append([x.numpy().tobytes() for x in program(*tensors)])
+    assert found[0] == found[1] == found[2]
+
+
+def graph_of(attention: Callable[..., tj.Tensor], time: int) -> Graph:
+    rng = np.random.default_rng(0)
+    arrays = rng.standard_normal((3, 4, time, 16)).astype("f4")
+    function = tj.function(gradients(attention))
+    return optimise(function.graph(*[tj.asarray(x) for x in arrays]))
+
+
+def tiled_loops(items: list[Any]) -> list[Loop]:
+    loops = [item for item in items if isinstance(item, Loop)]
+    inner = [x for loop in loops for x in tiled_loops(loop.body)]
+    return [loop for loop in loops if loop.tile] + inner
+
+
+@pytest.mark.parametrize("attention", ["plain", "causal"])
+def test_products_and_what_is_between_them_share_their_loops(attention: str) -> None:
+    lowered = lower(graph_of(ATTENTIONS[attention], 512))
+    made = plan(lowered, schedule(lowered.steps), 64)
+    items = [item for kernel in made.kernels for item in kernel.items]
+    shared = [
+        loop
+        for loop in tiled_loops(items)
+        if any(x.kind == "library" for x in loop.steps())
+    ]
+    assert len(shared) == 2, "forward and backward"
+
+
+def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
+    sizes = [build(graph_of(plain, time), "attend").arena_size for time in (2048, 4096)]
+    assert sizes[1] < 4 * 4096 * 4096 * 4 / 2, "no matrix of all pairs of a head"
+    assert sizes[1] < 2.2 * sizes[0]
