@@ -268,6 +268,12 @@ each(
     call(CUBE, 2, 1, "SAME"),
     call(IMAGES, (3, 2), (1, 2), padding=((1, 1), (0, 1))),
 )
+each(
+    "nn.scaled_dot_product_attention",
+    call(CUBE, CUBE, CUBE[..., :3]),
+    call(CUBE, CUBE[:1, :2], CUBE[:1, 1:], MASK[:, :2], is_causal=True, scale=0.5),
+    call(SIGNED, M, N, SIGNED[:, :3]),
+)
 each("nn.dropout", call(M, 0.3), call(M, training=False))
 
 each(

@@ -3,8 +3,14 @@
 A `TileEmitter` makes, for one `Tiling`, the function of a task and the functions it
 calls: a `RegisterTile` keeps the sums of a tile in registers for a block of k,
 `pack_panel` lays the columns of a panel side by side, `pack_tile` does so with the rows
-of a tile. Each is one function per height of tile or width of panel; those that do the
-same in one module are one. `DotEmitter` is for few rows whose operands lie along k.
+of a tile. Each is one function per height of tile or width of panel. They are given
+pointers and know of the product only what the code depends on, so that most products of
+a module share theirs. `DotEmitter` is for few rows whose operands lie along k.
+
+A tile goes from registers to the result, or to a copy that `finish` gives to the
+epilogue, row by row. That way an epilogue is written once or twice, not for each vector
+of each tile, which would be most of the code and of the time to compile it. Where the
+copy would be felt, and the epilogue is brief, `whole` does all at once.
 
 A is read where it is if its strides allow: they are constants, so the rows of a tile
 are displacements from one pointer. B's panels are packed if they are used often, with

@@ -202,6 +202,8 @@ def traffic(plan: Plan, kernel: Kernel) -> tuple[int, int]:
             assert step.node is not None
             views = zip(step.attrs["views"], step.node.inputs, strict=True)
             for (base, *_), x in views:
+                if base in own:
+                    continue
                 fetch(base, size_of(x.shape), x.dtype.itemsize, size_of(x.shape))
             continue
         for needed in step.inputs:

@@ -1,4 +1,4 @@
-"""Functions of neural networks: activations, convolution, normalization, losses.
+"""Functions of neural networks: activations, convolution, attention, losses.
 
 They are functions, not layers: parameters are arguments, and a model is whatever holds
 them. Apart from a few records (`tapejit/ops/activations.py`, `windows.py`) they are
@@ -6,8 +6,8 @@ compositions of tapejit's own functions, and differentiate, batch and trace like
 
 `activations.py` has the nonlinearities, `normalization.py` means, variances and what
 is scaled by them, `convolution.py` and `pooling.py` what slides a window over images
-(arguments they share are in `windows.py`), `losses.py` the cross-entropies and errors,
-`categories.py` lookups by integers, `dropout.py` dropout, and `precision.py` what all
+(arguments they share are in `windows.py`), `attention.py` attention, `losses.py` the
+cross-entropies and errors, `categories.py` lookups by integers, `dropout.py` dropout, and `precision.py` what all
 of them do with half-precision operands. Names that other libraries use lead to the ones
 here.
 
@@ -71,6 +71,7 @@ from tapejit.api.selection import one_hot
 # From the name in another library to a line of Python. The tests run every line, with
 # `x` a matrix, `v` a variable of its last size and `i` as many integers as it has rows.
 SPELLINGS: Final[dict[str, str]] = {
+    "attention": "tj.nn.scaled_dot_product_attention(x, x, x)",
     "avg_pool1d": "tj.nn.avg_pool(x[None], 2)",
     "avg_pool2d": "tj.nn.avg_pool(x[None, :, :, None], 2)",
     "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",
@@ -92,6 +93,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "depthwise_conv2d": (
         "tj.nn.conv2d(x[None, None], tj.ones((1, 1, 1, 2)), groups=2)"
     ),
+    "dot_product_attention": "tj.nn.scaled_dot_product_attention(x, x, x)",
     "embedding_lookup": "tj.nn.embedding(x, i)",
     "hard_silu": "tj.nn.hard_swish(x)",
     "hardsigmoid": "tj.nn.hard_sigmoid(x)",

@@ -1,8 +1,8 @@
 """Neural networks: functions, and the modules that hold parameters for them.
 
 The functions are those of `tapejit/api/nn`. A `Module` is an object with variables,
-`module.py`; `layers.py`, `convolution.py` and `normalization.py` have the usual ones,
-`sequential.py` puts them one after another, `initializers.py` gives them their first
+`module.py`; `layers.py`, `convolution.py`, `normalization.py` and `attention.py` have
+the usual ones, `sequential.py` puts them one after another, `initializers.py` gives them their first
 values, and `building.py` is how they make their variables in the middle of a
 computation.
 
@@ -19,6 +19,7 @@ from tapejit.api.nn import *  # noqa: F403  # all that is public there is public
 
 if TYPE_CHECKING:
     from tapejit.kits.nn import initializers
+    from tapejit.kits.nn.attention import MultiHeadAttention
     from tapejit.kits.nn.convolution import AvgPool2D, Conv1D, Conv2D, MaxPool2D
     from tapejit.kits.nn.layers import Activation, Dense, Dropout, Embedding, Flatten
     from tapejit.kits.nn.module import LoadedState, Module
@@ -42,6 +43,7 @@ _FILE_OF: Final[dict[str, str]] = {
     "LoadedState": "module",
     "MaxPool2D": "convolution",
     "Module": "module",
+    "MultiHeadAttention": "attention",
     "Sequential": "sequential",
     "Summary": "summary",
 }
@@ -69,6 +71,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "Model": "tj.nn.Module",
     "ModuleDict": "dict(first=tj.nn.Dense(8))",
     "ModuleList": "[tj.nn.Dense(8)]",
+    "MultiheadAttention": "tj.nn.MultiHeadAttention(2, 4)(x[None], x[None])",
     "Parameter": "tj.Variable(x)",
     "ReLU": "tj.nn.Activation('relu')(x)",
     "Sigmoid": "tj.nn.Activation('sigmoid')(x)",
@@ -109,6 +112,7 @@ __all__ = [  # the names of another module, and ours
     "LoadedState",
     "MaxPool2D",
     "Module",
+    "MultiHeadAttention",
     "Sequential",
     "Summary",
     "initializers",
