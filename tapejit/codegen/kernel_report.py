@@ -162,6 +162,9 @@ def flops_of(step: Step) -> int:
     if step.kind == "library" and step.node is not None:
         if step.node.op.name == "matmul":
             return 2 * size_of(step.node.shape) * int(step.node.inputs[0].shape[-1])
+        if step.node.op.name == "conv":
+            filters = step.node.inputs[1]
+            return 2 * size_of(step.node.shape) * size_of(filters.shape[:-1])
         return size_of(step.node.shape)
     if step.kind == "contract":
         return 2 * count_of(step)

@@ -61,8 +61,7 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
     With `checks` the function fails where a value is NaN or infinite.
     """
     lowered = lower(graph)
-    made = plan(lowered, schedule(lowered.steps), LANES)
-    made.checks = checks
+    made = plan(lowered, schedule(lowered.steps), LANES, checks)
     module = ir.Module(name)
     constants = [constant_of(module, name, x) for x in made.constants]
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK

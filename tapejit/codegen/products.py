@@ -22,7 +22,7 @@ from tapejit.codegen.cursor import Layout, Place, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Spot, Strides
 from tapejit.codegen.gemm_micro import emit
-from tapejit.codegen.gemm_windows import emit_windows
+from tapejit.codegen.gemm_windows_micro import emit_windows
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.step_values import StepValues
 from tapejit.passes.fusion.index import Axis, strides_of

@@ -130,7 +130,7 @@ def result(at: KernelEmitter, step: Step, along: Along) -> Operand:
     shape = tuple(map(int, step.node.shape))
     own = strides_of(shape)
     place = stack_place(at, step, own, along)
-    if along.kind == "rows":
+    if along.kind != "sum":
         origin = at.origins[along.axes[-1]]
         place = at.builder.add(place, at.builder.mul(origin, number(own[-2])))
     element = lanes.memory_type(step.dtype)

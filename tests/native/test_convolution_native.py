@@ -15,7 +15,7 @@ import pytest
 from agreement import EXACT, SUM, Truth, assert_agrees
 
 import tapejit as tj
-from tapejit.codegen import gemm_windows
+from tapejit.codegen import gemm_windows_micro
 from tapejit.codegen.gemm import Registers
 from tapejit.ir import Graph, Node, param
 from tapejit.ops import conv
@@ -155,7 +155,7 @@ def run_with(
         return registers
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gemm_windows, "host_registers", given)
+        patch.setattr(gemm_windows_micro, "host_registers", given)
         with tj.config.override(native=True, cache=False):
             found = run(Executable(graph), arrays)
     assert asked, "the code was there already"

@@ -101,9 +101,20 @@ def only_turned(x: Any, w: Any, b: Any, r: Any) -> Any:
 
 def across_itself(x: Any, w: Any, b: Any, r: Any) -> Any:
     """The same product at two positions in one iteration."""
-    y = x @ w
-    y = y @ y.T
-    return tj.exp(0.1 * (y - y.T)) + y
+    y = (x @ w) @ (r * b).T
+    return tj.tanh(0.1 * (y - y.T)) + y, 2 * y.T - y
+
+
+def mirrored(x: Any, w: Any, b: Any, r: Any) -> Any:
+    """What is computed from a product, at two positions."""
+    y = tj.tanh(x @ w + b)
+    return y + 2 * tj.flip(y, axis=1)
+
+
+def shared_by_two(x: Any, w: Any, b: Any, r: Any) -> Any:
+    """A product that the epilogue of another one needs, and loops as well."""
+    first, second = x @ w, tj.sin(x) @ w
+    return tj.tanh(first + second), second * r + b, tj.sum(first * second, axis=0)
 
 
 def cell(x: Any, w: Any, b: Any, r: Any) -> Any:
@@ -188,7 +199,8 @@ EPILOGUES: dict[str, Body] = {
         body.__name__: body
         for body in (
             *(used_twice, returned_too, returned_twice, turned, only_turned),
-            *(across_itself, cell, gates, one_after_the_other, reduced, normalised),
+            *(across_itself, mirrored, cell, gates, shared_by_two),
+            *(one_after_the_other, reduced, normalised),
             *(shares, picked, put_together, by_position, scaled_by_itself, stacked_on),
         )
     },
@@ -214,6 +226,20 @@ def test_what_follows_a_product_is_what_plain_python_gives(
 def test_epilogues_in_other_dtypes(name: str, dtype: str) -> None:
     kind = tj.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     assert_native_agrees(EPILOGUES[name], operands(18, 20, 22, kind))
+
+
+@pytest.mark.usefixtures("every_product_is_a_kernel")
+@pytest.mark.parametrize("kind", [np.dtype("f2"), tj.bfloat16], ids=str)
+def test_halves_are_rounded_before_they_go_on(kind: Any) -> None:
+    """Integers that have more digits than halves, whose sums a float has exactly."""
+
+    def body(x: Any, w: Any, b: Any, r: Any) -> Any:
+        y = x @ w
+        return y - r, y == r, tj.astype(y, "float32") + 1
+
+    arrays = [np.round(30 * x).astype(kind) for x in operands(18, 20, 22)]
+    (ops,) = kernels(body, arrays, EXACT)
+    assert len(ops) > 1
 
 
 CASTS: dict[str, Body] = {

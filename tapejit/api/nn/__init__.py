@@ -7,9 +7,9 @@ compositions of tapejit's own functions, and differentiate, batch and trace like
 `activations.py` has the nonlinearities, `normalization.py` means, variances and what
 is scaled by them, `convolution.py` and `pooling.py` what slides a window over images
 (arguments they share are in `windows.py`), `attention.py` attention, `losses.py` the
-cross-entropies and errors, `categories.py` lookups by integers, `dropout.py` dropout, and `precision.py` what all
-of them do with half-precision operands. Names that other libraries use lead to the ones
-here.
+cross-entropies and errors, `categories.py` lookups by integers, `dropout.py` dropout,
+and `precision.py` what all of them do with half-precision operands. Names that other
+libraries use lead to the ones here.
 
 Start reading at `activations.py`.
 """
@@ -71,7 +71,6 @@ from tapejit.api.selection import one_hot
 # From the name in another library to a line of Python. The tests run every line, with
 # `x` a matrix, `v` a variable of its last size and `i` as many integers as it has rows.
 SPELLINGS: Final[dict[str, str]] = {
-    "attention": "tj.nn.scaled_dot_product_attention(x, x, x)",
     "avg_pool1d": "tj.nn.avg_pool(x[None], 2)",
     "avg_pool2d": "tj.nn.avg_pool(x[None, :, :, None], 2)",
     "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",

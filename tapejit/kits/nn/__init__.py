@@ -2,9 +2,9 @@
 
 The functions are those of `tapejit/api/nn`. A `Module` is an object with variables,
 `module.py`; `layers.py`, `convolution.py`, `normalization.py` and `attention.py` have
-the usual ones, `sequential.py` puts them one after another, `initializers.py` gives them their first
-values, and `building.py` is how they make their variables in the middle of a
-computation.
+the usual ones, `sequential.py` puts them one after another, `initializers.py` gives
+them their first values, and `building.py` is how they make their variables in the
+middle of a computation.
 
 Start reading at `module.py`.
 """

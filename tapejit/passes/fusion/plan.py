@@ -37,9 +37,16 @@ from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.vectors import arrange, join
 
 
-def plan(lowered: Lowered, tree: Sequence[Step | Loop], lanes: int) -> Plan:
-    """The kernels of a tree of loops, for vectors of `lanes` bytes."""
-    made = Plan(lowered, kernels_of(*absorb(in_blocks_of_rows(tree))))
+def plan(
+    lowered: Lowered, tree: Sequence[Step | Loop], lanes: int, checks: bool = False
+) -> Plan:
+    """The kernels of a tree of loops, for vectors of `lanes` bytes.
+
+    With `checks`, a value that is not finite is a failure; products are whole then.
+    """
+    tree = tree if checks else in_blocks_of_rows(tree)
+    made = Plan(lowered, kernels_of(*absorb(tree)))
+    made.checks = checks
     for kernel in made.kernels:
         for item in kernel.items:
             note_paths(made, kernel, item, ())

@@ -6,8 +6,9 @@ other. So where a nest computes rows of a product, for rows of another product, 
 three are done for a block of rows at a time: the nest's outer loops are kept, the rows
 go by in tiles, and in a tile there are products and loops over its rows in turn.
 
-A product takes part in one of two ways. Of "rows", it computes those of a tile from
-those of a tile. A "sum" adds to all of its result what the rows of a tile contribute.
+A product takes part in one of three ways. For "rows", it computes those of a tile that
+the nest reads; as a "result", those of a tile from what the nest has made. A "sum" adds
+to all of its result what the rows of a tile contribute.
 Values of an earlier nest that would be large are computed again, product and all.
 
 Start reading at `in_blocks_of_rows`.
@@ -45,7 +46,7 @@ def is_product(item: Item) -> bool:
 
 
 class Along(NamedTuple):
-    """How a product takes part in tiles of rows: "rows" or "sum", the axes around."""
+    """How a product takes part in tiles of rows, and the axes of these."""
 
     kind: str
     axes: tuple[Axis, ...]
@@ -112,7 +113,7 @@ class Arranger:
             product = leaf.source
             if not isinstance(product, Step) or not is_product(product):
                 continue
-            axes = plain_axes(product, leaf)
+            axes = plain_axes(product, leaf) if has_matrices(product) else None
             if axes is None or len(axes) < 3 or "along" in product.attrs:
                 continue
             if product.output is None and list(axes[:-1]) == chain[: len(axes) - 1]:
@@ -166,7 +167,12 @@ class Arranger:
             if isinstance(base, Step) and base in inside
         ]
         kind = role(product, *found[0], group.axes) if len(found) == 1 else None
-        if kind is None or not self.moved([product], group):
+        if kind is None:
+            return False
+        # What else comes from these loops is there only when they are over.
+        here = set(group.steps()) - {found[0][1]}
+        is_late = any(x in here for x in sources_of(product))
+        if is_late or not self.moved([product], group):
             return False
         product.attrs = {**product.attrs, "along": Along(kind, group.axes)}
         return True
@@ -175,17 +181,17 @@ class Arranger:
         """Have large values of an earlier group here as well, computed once more."""
         used = {x for step in group.steps() for x in sources_of(step)}
         for other in self.groups:
-            theirs = list(other.steps())
-            wanted = [x for x in theirs if x in used]
-            if other is group or other.axes != group.axes or not wanted:
+            if other is group or other.axes != group.axes:
                 continue
-            if sum(map(nbytes, wanted)) < RECOMPUTED:
+            theirs = list(other.steps())
+            wanted = [x for x in theirs if x in used and is_of_tile(x)]
+            if not wanted or sum(map(nbytes, wanted)) < RECOMPUTED:
                 continue
             needed = set(wanted)
             for step in reversed(theirs):
                 if step in needed:
                     needed.update(x for x in sources_of(step) if x in theirs)
-            if all(map(can_be_copied, needed)):
+            if all(map(is_of_tile, needed)):
                 self.copy_to(group, other, needed)
 
     def copy_to(self, group: Group, other: Group, needed: set[Step]) -> None:
@@ -218,7 +224,7 @@ class Arranger:
             inside = set(group.steps())
             for step in inside:  # what stays among rows need not be in one piece
                 is_read_here = all(x in inside for x in users.get(step, ()))
-                if is_read_here and can_be_copied(step):
+                if is_read_here and is_of_tile(step):
                     step.whole = False
             *outer, row = group.axes
             body = [
@@ -266,10 +272,15 @@ def nest_at(nest: Loop, depth: int) -> Loop:
     return nest
 
 
-def can_be_copied(step: Step) -> bool:
-    """Whether a Step belongs to the rows of a tile alone."""
-    is_sum = is_product(step) and step.attrs["along"].kind == "sum"
-    return step.output is None and not is_sum
+def is_of_tile(step: Step) -> bool:
+    """Whether the value of a Step may be there for the rows of a tile only."""
+    is_inner = not is_product(step) or step.attrs["along"].kind == "rows"
+    return step.output is None and is_inner
+
+
+def has_matrices(step: Step) -> bool:
+    """Whether a value has rows and columns, more than one of each."""
+    return step.dims is not None and None not in step.dims[-2:]
 
 
 def nbytes(step: Step) -> int:
@@ -363,6 +374,8 @@ def role(product: Step, at: int, base: Step, axes: tuple[Axis, ...]) -> str | No
     """How a product uses rows: row by row, in a sum over all of them, or otherwise."""
     if base.dims is None or product.node is None or product.dtype.itemsize < 4:
         return None
+    if not has_matrices(base):
+        return None
     own = [axis.root for axis in base.dims if axis is not None]
     if len(own) != len(axes) + 1 or tuple(own[:-1]) != axes:
         return None
@@ -379,7 +392,7 @@ def role(product: Step, at: int, base: Step, axes: tuple[Axis, ...]) -> str | No
         return all(a == b and (a == 1 or s == w) for a, b, s, w in sizes)
 
     if is_same(shape, plain):
-        return "rows" if at == 0 else "sum"
+        return "result" if at == 0 else "sum"
     swapped = (*shape[:-2], shape[-1], shape[-2])
     if at == 0 and is_same(swapped, (*plain[:-2], plain[-1], plain[-2])):
         return "sum"

@@ -39,8 +39,12 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
     """The axis whose iterations are done several at a time: the least work wins."""
     steps = list(kernel.steps())
     axes: dict[Axis, None] = {}
+    rows: set[Axis] = set()  # those that products in the loops go along
     for step in steps:
         axes.update(dict.fromkeys(loop.axis for loop in plan.paths[step]))
+        if step.kind == "library":
+            rows |= {loop.axis for loop in plan.paths[step]}
+    axes = {axis: None for axis in axes if axis not in rows}
     leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
     widest = max(
         (x.dtype.itemsize for x in (*steps, *leaves) if x.kind not in POSITIONS),
