@@ -46,7 +46,7 @@ def sample(name: str, dtype: Any = np.float64) -> list[Array]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long, and a block has two queries."""
-    for name, number in (("LONG", 0), ("BLOCK", 1), ("ROWS", 2)):
+    for name, number in {"LONG": 0, "KEPT": 0, "BLOCK": 1, "ROWS": 2}.items():
         monkeypatch.setattr(module, name, number)
 
 
@@ -306,7 +306,8 @@ def test_operands_of_every_kind() -> None:
 # Long sequences
 
 
-def test_long_sequences_keep_no_scores() -> None:
+def test_long_sequences_keep_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 1 << 19)
     rng = np.random.default_rng(2)
     x = tj.asarray(rng.normal(size=(1024, 4)).astype(np.float32))
     with tj.GradientTape() as tape:
@@ -327,7 +328,7 @@ def test_blocks_of_a_function_come_one_after_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Native code works in the memory of one block, whatever their number."""
-    for name, number in (("LONG", 0), ("BLOCK", 1), ("ROWS", 32)):
+    for name, number in {"LONG": 0, "KEPT": 0, "BLOCK": 1, "ROWS": 32}.items():
         monkeypatch.setattr(module, name, number)
 
     def memory(body: Any, blocks: int) -> int:

@@ -43,6 +43,7 @@ from tapejit.codegen.gemm_site import (
     I64,
     POINTER,
     ZERO,
+    ByHeight,
     ProductEmitter,
     Reader,
     Site,
@@ -56,7 +57,6 @@ TALL: Final = 6  # rows
 MOST_WRITTEN: Final = 3  # vectors of a row for each of which an epilogue is written
 
 Near = Callable[[Any, Any], Reader]
-Place = tuple[tuple[Any, ...], Any, Any]  # indices of the stack, row, column
 
 
 @dataclass(frozen=True)
@@ -125,19 +125,21 @@ class TileEmitter(ProductEmitter):
                 row_size = len(self.lanes(columns)) * tiling.width
                 if tiling.packs_b:
                     here = (batch, start, column)
-                    self.pack_panel(site, here, panel_scratch, count, columns)
+                    others = (panel_scratch, count)
+                    self.call_near(site, "b", here, others, self.pack_panel(columns))
                     right = panel_scratch
                 else:
                     right = Reader(site, "b", batch, start, column).origin
 
-                def tile(tile: Any, row: Any, height: int) -> None:
+                def tile(tile: Any, row: Any, by_height: ByHeight) -> None:
                     if tiling.packs_a:
                         left = packed(tile)
                     else:
                         left = Reader(site, "a", batch, row, start).origin
                     place = (batch, row, column)
                     if tiling.ends_tiles:
-                        self.whole(site, place, left, right, height, columns)
+                        function = by_height(lambda x: self.whole(x, columns))
+                        self.call_near(site, "c", place, (left, right), function)
                         return
                     if tiling.stores_tiles:
                         out = Reader(site, "c", batch, row, column).origin
@@ -148,18 +150,19 @@ class TileEmitter(ProductEmitter):
                         which = site.times(b.sub(number_of_it, panels[0]), room)
                         which = b.add(which, b.sub(tile, tiles[0]))
                         out = site.at(sums, site.times(which, tile_size))
-                    function = self.micro(height, columns)
+                    function = by_height(lambda height: self.micro(height, columns))
                     b.call(function, [left, right, out, number(step), count, at])
                     if tiling.stores_tiles:
                         return
+                    function, others = self.finish(columns), (out, by_height(number))
                     if tiling.blocks == 1:
-                        self.finish(site, place, out, height, columns)
+                        self.call_near(site, "c", place, others, function)
                         return
                     is_last = b.icmp_signed("==", at, number(tiling.blocks - 1))
                     with b.if_then(is_last):
-                        self.finish(site, place, out, height, columns)
+                        self.call_near(site, "c", place, others, function)
 
-                self.each_kind_of_tile(site, tiles, tile)
+                self.each_tile(site, tiles, tile)
 
             self.each_kind_of_panel(site, panels, panel)
 
@@ -190,13 +193,16 @@ class TileEmitter(ProductEmitter):
         b = site.builder
 
         def steps(at: Any, amount: Any) -> None:
-            def pack(tile: Any, row: Any, height: int) -> None:
-                offset = site.times(at, self.tile_steps(height).column)
-                out = site.at(packed(tile), offset)
+            def pack(tile: Any, row: Any, by_height: ByHeight) -> None:
+                out = packed(tile)
+                if at is not ZERO:
+                    step = by_height(lambda x: number(self.tile_steps(x).column))
+                    out = site.at(out, b.mul(at, step))
                 place = (batch, row, site.sum(start, at))
-                self.pack_tile(site, place, out, amount, height)
+                function = by_height(self.pack_tile)
+                self.call_near(site, "a", place, (out, amount), function)
 
-            self.each_kind_of_tile(site, tiles, pack)
+            self.each_tile(site, tiles, pack)
 
         def some(at: Any) -> None:
             steps(at, site.smaller(b.sub(count, at), number(PACKED_AT_ONCE)))
@@ -217,15 +223,7 @@ class TileEmitter(ProductEmitter):
         kinds = [POINTER, POINTER, POINTER, I64, I64, I64]
         return self.plain("tile", tile.details, kinds, tile.emit)
 
-    def whole(
-        self,
-        site: Site,
-        place: Place,
-        left: Any,
-        right: Any,
-        height: int,
-        columns: int,
-    ) -> None:
+    def whole(self, height: int, columns: int) -> Any:
         """A register tile from its first step of k to its epilogue."""
         tile = RegisterTile(self, height, columns)
 
@@ -239,11 +237,9 @@ class TileEmitter(ProductEmitter):
                 here.finish(i, j * tile.width, "column", value)
 
         details = [*tile.details, self.gemm.k]
-        self.call_near(site, "c", place, (left, right), "whole", details, body)
+        return self.near("c", [POINTER, POINTER], "whole", details, body)
 
-    def finish(
-        self, site: Site, place: Place, tile: Any, height: int, columns: int
-    ) -> None:
+    def finish(self, columns: int) -> Any:
         """Hand the vectors of a tile over, without lanes beyond the result.
 
         A loop over the tile in memory: in the registers where it was summed, all that
@@ -269,8 +265,7 @@ class TileEmitter(ProductEmitter):
 
             site.loop(number(0), rows, 1, row)
 
-        others = (tile, number(height))
-        self.call_near(site, "c", place, others, "finish", [columns], body)
+        return self.near("c", [POINTER, I64], "finish", [columns], body)
 
     def tile_steps(self, height: int) -> Strides:
         """Strides of a packed tile of A: as it lies, so that vectors can be copied."""
@@ -282,9 +277,7 @@ class TileEmitter(ProductEmitter):
     def packs_along_k(self) -> bool:
         return self.gemm.a.column == 1 or self.gemm.a.row != 1
 
-    def pack_tile(
-        self, site: Site, place: Place, out: Any, count: Any, height: int
-    ) -> None:
+    def pack_tile(self, height: int) -> Any:
         """Copy the rows of a tile for some steps of k."""
         width, steps = self.tiling.width, self.tile_steps(height)
 
@@ -305,7 +298,7 @@ class TileEmitter(ProductEmitter):
             self.along_k(site, count, width if self.packs_along_k else 1, chunk)
 
         details = [height, self.tiling.depth, min(self.gemm.k, width)]
-        self.call_near(site, "a", place, (out, count), "left", details, body)
+        return self.near("a", [POINTER, I64], "left", details, body)
 
     def along_k(
         self, site: Site, count: Any, width: int, chunk: Callable[[Any, int], None]
@@ -321,9 +314,7 @@ class TileEmitter(ProductEmitter):
 
         site.loop(number(0), count, width, one)
 
-    def pack_panel(
-        self, site: Site, place: Place, out: Any, count: Any, columns: int
-    ) -> None:
+    def pack_panel(self, columns: int) -> Any:
         """Copy the columns of a panel for a block of k, a row of vectors for each k."""
         width, lanes = self.tiling.width, self.lanes(columns)
         row_size = len(lanes) * width
@@ -374,7 +365,7 @@ class TileEmitter(ProductEmitter):
                 self.along_k(site, count, 1, rows)
 
         details = [columns, min(self.gemm.k, width), f"{fetches:d}"]
-        self.call_near(site, "b", place, (out, count), "panel", details, body)
+        return self.near("b", [POINTER, I64], "panel", details, body)
 
 
 class RegisterTile:

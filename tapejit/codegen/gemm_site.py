@@ -25,6 +25,8 @@ from tapejit.codegen.vector import Splat
 
 I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
+Place = tuple[tuple[Any, ...], Any, Any]  # indices of the stack, row, column
+ByHeight = Callable[[Callable[[int], Any]], Any]
 PART: Final = 16  # bytes of a register across whose bounds moving takes longer
 
 
@@ -460,24 +462,21 @@ class ProductEmitter:
         hooks = self.hooks.flipped() if self.tiling.is_flipped else self.hooks
         return {"a": hooks.load_a, "b": hooks.load_b, "c": hooks.epilogue}[operand]
 
-    def call_near(
+    def near(
         self,
-        site: Site,
         operand: str,
-        place: tuple[tuple[Any, ...], Any, Any],
-        others: tuple[Any, Any],
+        others: Sequence[Any],
         kind: str,
         details: Sequence[Any],
         body: Callable[..., None],
-    ) -> None:
-        """Call a function on what is near a place of an operand.
+    ) -> Any:
+        """A function on what is near a place of an operand, for `call_near`.
 
         body(site, near, *others), where near(row, column) is a Reader so far away.
         With hooks the function knows where it is. Without, it is given a pointer, and
         products of other sizes may use it too.
         """
-        hook, (batch, row, column) = self.hook_of(operand), place
-        kinds = [x.type for x in others]
+        hook = self.hook_of(operand)
 
         def anywhere(site: Site, pointer: Any, *others: Any) -> None:
             site.pointers[operand] = pointer
@@ -500,17 +499,22 @@ class ProductEmitter:
             body(site, near, *others)
 
         if hook is None:
-            strides = getattr(self.gemm, operand)
-            function = self.plain(
-                kind, [*details, *strides], [POINTER, *kinds], anywhere
-            )
+            about = [*details, *getattr(self.gemm, operand)]
+            return self.plain(kind, about, [POINTER, *others], anywhere)
+        kinds = [POINTER, I64, I64, *others]
+        return self.special(kind, details, hook, kinds, known)
+
+    def call_near(
+        self, site: Site, operand: str, place: Place, others: Sequence[Any], near: Any
+    ) -> None:
+        """Call a function on what is near a place of an operand."""
+        batch, row, column = place
+        if self.hook_of(operand) is None:
             start = Reader(site, operand, batch, row, column).origin
-            site.builder.call(function, [start, *others])
+            site.builder.call(near, [start, *others])
             return
-        kinds = [POINTER, I64, I64, *kinds]
-        function = self.special(kind, details, hook, kinds, known)
         own = [site.pointers[operand], row, column, *others]
-        site.builder.call(function, [site.table, site.task, *own, *batch])
+        site.builder.call(near, [site.table, site.task, *own, *batch])
 
     def task(self) -> Any:
         """The function of a task: the matrices of its group, one after the other."""
@@ -585,3 +589,31 @@ class ProductEmitter:
                 body(at, site.plus(site.times(at, height), extra), height)
 
             site.loop(begin, stop, 1, one)
+
+    def each_tile(
+        self,
+        site: Site,
+        tiles: tuple[Any, Any],
+        body: Callable[[Any, Any, ByHeight], None],
+    ) -> None:
+        """Tiles of every height in one loop: body(tile, its first row, by_height).
+
+        by_height(what) is what(height) for that of the tile, chosen when code runs: one
+        loop is less to compile than two.
+        """
+        rows, b = self.tiling.rows, site.builder
+
+        def one(at: Any) -> None:
+            if not rows.tall:
+                body(at, site.times(at, rows.short), lambda what: what(rows.short))
+                return
+            is_tall = b.icmp_signed("<", at, number(rows.tall))
+            before = b.select(is_tall, at, number(rows.tall))
+
+            def by_height(what: Callable[[int], Any]) -> Any:
+                tall, short = what(rows.short + 1), what(rows.short)
+                return tall if tall is short else b.select(is_tall, tall, short)
+
+            body(at, b.add(site.times(at, rows.short), before), by_height)
+
+        site.loop(*tiles, 1, one)

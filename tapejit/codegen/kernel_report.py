@@ -207,7 +207,10 @@ def traffic(plan: Plan, kernel: Kernel) -> tuple[int, int]:
             for (base, *_), x in views:
                 if base in own:
                     continue
-                fetch(base, size_of(x.shape), x.dtype.itemsize, size_of(x.shape))
+                is_step = isinstance(base, Step)
+                memory = plan.storage[base] if is_step else base
+                size = memory.size if is_step else size_of(base.shape)
+                fetch(memory, size, x.dtype.itemsize, min(size, size_of(x.shape)))
             continue
         for needed in step.inputs:
             if needed not in own and needed in plan.storage:

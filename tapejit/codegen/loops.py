@@ -43,6 +43,7 @@ from tapejit.passes.fusion.kernels import (
     Kernel,
     Path,
     Plan,
+    Storage,
     bound,
     grain_of,
 )
@@ -92,6 +93,7 @@ class KernelEmitter(Reductions):
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
+        self.is_repeating = False  # whether lanes that are not valid are of those
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
         self.products: list[Any] = []  # functions that are called for tiles of rows
@@ -373,8 +375,9 @@ class KernelEmitter(Reductions):
         def body(at: Any) -> None:
             if is_vector and skip is not None:
                 self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
+                self.is_repeating = True
             self.body(loop, path, self.builder.add(origin, at))
-            self.valid = None
+            self.valid, self.is_repeating = None, False
 
         trips = size // self.width
         is_short = trips * self.weight(loop.body) <= MOST_UNROLLED
@@ -403,6 +406,27 @@ class KernelEmitter(Reductions):
         memory = self.plan.storage.get(step)
         if memory is not None:
             self.write(memory, value)
+
+    def write(self, memory: Storage, value: Any) -> None:
+        """The value of this iteration to memory.
+
+        In the last tile, iterations that were done before are vectors' lanes once more,
+        but loops that go one by one leave them out: what was kept for these lanes is of
+        other iterations. Such lanes are not written.
+        """
+        is_shared = memory.kernel is None and self.vector in memory.strides
+        if not (self.is_repeating and is_shared):
+            super().write(memory, value)
+            return
+        assert self.vector is not None
+        value = self.widened(value, self.width)
+        at, pointer = self.place_in(memory), self.pointer_to(memory)
+        stride = memory.strides[self.vector]
+        for lane in range(self.width):
+            is_new = self.builder.extract_element(self.valid, ir.Constant(I32, lane))
+            with self.builder.if_then(is_new):
+                here = self.builder.add(at, number(lane * stride))
+                self.store_at(pointer, here, self.lane(value, lane), memory.dtype)
 
     # What tasks leave
 
