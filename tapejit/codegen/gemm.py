@@ -10,12 +10,13 @@ columns, blocks of k if it is long, and tasks, which are blocks of the result.
     made.function   void (table, task), of the kind that the driver calls
     made.tasks      how many tasks there are
 
-Every element of the result is one chain of fused multiply-adds, over k in ascending
-order and beginning with 0. A block of k goes on with the sums of the one before. So
-neither the tile nor the processor nor the number of threads changes a bit. The one
-exception is a rule of the `Gemm` alone: where few rows meet operands that both lie
-along k ("dots"), lanes run along k, as many on every processor, and are added up as a
-tree at the end.
+Every element of the result is a chain of fused multiply-adds, over k in ascending order
+and beginning with 0. Where k is long, it is cut into blocks of about `CHAIN` terms by
+its size alone, and the sums of blocks are added in order: rounding would add up in one
+long chain. So neither the tile nor the processor nor the number of threads changes a
+bit. The one exception is a rule of the `Gemm` alone: where few rows meet operands that
+both lie along k ("dots"), lanes run along k, as many on every processor, and are added
+up as a tree at the end.
 
 `Hooks` change what happens at the edges of a kernel. A hook is called while code is
 emitted, with the `Site` (where code is being emitted) and a `Spot`: a position in a
@@ -61,6 +62,8 @@ from tapejit.errors import ArgumentError
 from tapejit.types import DType, is_float
 
 __all__ = [
+    "CHAIN",
+    "UNCUT",
     "BatchAxis",
     "Cut",
     "Gemm",
@@ -73,8 +76,8 @@ __all__ = [
     "tiling_of",
 ]
 
-PANEL: Final = 1 << 16  # bytes of a packed panel, which is read from a second cache
-PACKED_DEPTH: Final = 256  # of a block of k if A is packed
+CHAIN: Final = 256  # terms of a block of k, of which a packed panel is not too large
+UNCUT: Final = 384  # terms that are one block all the same
 PACKED_BLOCK: Final = 1 << 18  # bytes of A that are packed at a time
 MOST_ROWS: Final = 1024  # of a task
 SUMS: Final = 1 << 17  # bytes of sums between blocks of k that are not in the result
@@ -86,7 +89,6 @@ MANY_PANELS: Final = 8  # for which it is
 FEW: Final = 3  # tiles of rows for which B is read in place if it comes from there
 SHORT: Final = 128  # steps of k for which a copy of the tile takes 3% of the time
 LONG: Final = 1 << 24  # operations for which more code is worth these
-STREAM_DEPTH: Final = 64  # of a block of k of what comes from there
 STREAM: Final = 2048  # bytes of its rows, at least, for a task
 LINE: Final = 64  # bytes
 SETS, WAYS = 1024, 8  # of a second cache
@@ -417,14 +419,8 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
         packs_b=packs_b,
         stores_tiles=not must_widen and is_row_by_row and hooks.epilogue is None,
     )
-    deepest = PANEL // (made.columns * gemm.lane)
-    if made.packs_a:
-        deepest = min(deepest, PACKED_DEPTH)
-    if made.streams:
-        deepest = min(deepest, STREAM_DEPTH)
-    deepest = max(deepest, 2 * width)  # vectors along k do not reach beyond a block
-    if k > deepest * 5 // 4 and (packs_a or packs_b or made.streams):
-        made = replace(made, blocks=-(-k // deepest))
+    if k > UNCUT:
+        made = replace(made, blocks=-(-k // CHAIN))
     elif hooks.epilogue is not None and hooks.is_brief:
         is_worth_it = k <= SHORT and gemm.operations >= LONG
         made = replace(made, ends_tiles=is_worth_it)

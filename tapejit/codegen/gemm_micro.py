@@ -30,6 +30,8 @@ from typing import Any, Final
 from llvmlite import ir
 
 from tapejit.codegen.gemm import (
+    CHAIN,
+    UNCUT,
     Gemm,
     Hooks,
     Registers,
@@ -404,11 +406,11 @@ class RegisterTile:
     ) -> None:
         """The body of the function: `count` steps of k, from A's tile and B's panel.
 
-        `out` is where the tile goes, with rows so far apart, and where its sums are
-        between blocks of k. The first block of k begins with zeros.
+        `out` is where the tile goes, with rows so far apart, and where the sums of the
+        blocks of k before this one are, unless it is the first.
         """
         b = site.builder
-        totals = self.zeros(site)
+        totals = self.summed(site, a, right, count, self.zeros(site))
         if self.is_blocked:
             is_first = b.icmp_signed("==", block, ZERO)
             before = [
@@ -416,10 +418,9 @@ class RegisterTile:
                 for place, lanes in self.places(site, out, step)
             ]
             totals = [
-                b.select(is_first, zero, x)
-                for zero, x in zip(totals, before, strict=True)
+                b.select(is_first, x, b.fadd(y, x))
+                for x, y in zip(totals, before, strict=True)
             ]
-        totals = self.summed(site, a, right, count, totals)
         places = self.places(site, out, step)
         for (place, lanes), total in zip(places, totals, strict=True):
             value = site.first_lanes(total, lanes)
@@ -552,15 +553,24 @@ class DotEmitter(ProductEmitter):
                         made[at] = site.fma(x, y, made[at])
                 return made
 
-            totals = [site.zeros(width)] * (gemm.m * columns)
-            if whole:
-                totals = site.loop(
-                    number(0),
-                    number(whole),
-                    width,
-                    lambda k, *totals: step(k, totals, width),
-                    totals,
+            zeros = [site.zeros(width)] * (gemm.m * columns)
+
+            def chain(low: Any, high: Any) -> list[Any]:
+                return site.loop(
+                    low, high, width, lambda k, *x: step(k, x, width), zeros
                 )
+
+            def more(low: Any, *before: Any) -> list[Any]:
+                high = site.smaller(site.plus(low, CHAIN * width), number(whole))
+                pairs = zip(before, chain(low, high), strict=True)
+                return [site.builder.fadd(x, y) for x, y in pairs]
+
+            totals = zeros
+            if whole > UNCUT * width:
+                size = CHAIN * width
+                totals = site.loop(number(0), number(whole), size, more, zeros)
+            elif whole:
+                totals = chain(number(0), number(whole))
             if rest:
                 totals = step(number(whole), totals, rest)
             out = Reader(site, "c", batch, number(0), column)

@@ -17,7 +17,7 @@ rows, batch and positions are terms.
 Spread input is not spread in memory: each phase is a product of its own, with the
 entries of the window that it sees.
 
-Terms are cut into blocks of at most `DEPTH`, by their sizes alone. The sum of a block
+Terms are cut into blocks of at most `CHAIN`, by their sizes alone. The sum of a block
 is one chain of fused multiply-adds that begins with 0, and blocks are added in their
 order: so the bits are the same for all tiles, processors and numbers of threads.
 
@@ -34,6 +34,8 @@ from math import prod
 from typing import Final, NamedTuple
 
 from tapejit.codegen.gemm import (
+    CHAIN,
+    UNCUT,
     BatchAxis,
     Cut,
     Gemm,
@@ -47,8 +49,6 @@ from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.windows import Phase, phases_of
 from tapejit.types import DType
 
-DEPTH: Final = 256  # terms of a block
-UNCUT: Final = 384  # terms that are one block all the same
 ROOM: Final = 1 << 18  # bytes of x that a task reads again for every panel
 SUMS: Final = 1 << 17  # bytes of sums between blocks
 MOST_ROWS: Final = 1024  # of a task
@@ -218,10 +218,10 @@ def blocks_of(terms: Sequence[Term]) -> Blocks:
     if prod(term.size for term in terms) <= UNCUT:
         return Blocks(0, 1)
     inside, axis = 1, len(terms) - 1
-    while axis and inside * terms[axis].size <= DEPTH:
+    while axis and inside * terms[axis].size <= CHAIN:
         inside *= terms[axis].size
         axis -= 1
-    return Blocks(axis, -(-terms[axis].size // (DEPTH // inside)))
+    return Blocks(axis, -(-terms[axis].size // (CHAIN // inside)))
 
 
 def window_tiling(windows: Windows, dtype: DType, registers: Registers) -> Tiling:
@@ -249,7 +249,7 @@ def window_tiling(windows: Windows, dtype: DType, registers: Registers) -> Tilin
     cut = blocks_of(windows.terms)
     blocks = cut.parts * prod(term.size for term in windows.terms[: cut.axis])
     made = Tiling(gemm, False, False, width, Cut.of(rows, mr), nv, blocks=blocks)
-    depth = max(1, min(gemm.k, UNCUT if blocks == 1 else DEPTH))
+    depth = max(1, min(gemm.k, UNCUT if blocks == 1 else CHAIN))
     most = min(MOST_ROWS, ROOM // (depth * gemm.lane))
     row_blocks = -(-rows // most)
     stacks = -(-windows.matrices // max(1, most // rows))

@@ -63,7 +63,15 @@ def alone(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
     return weights @ v + tj.max(weights, axis=-1, keepdims=True)
 
 
-ATTENTIONS = {f.__name__: f for f in (plain, causal, gated, transposed, alone)}
+def divided(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> tj.Tensor:
+    """Sums along rows that are needed only after the second product."""
+    scores = q @ tj.matrix_transpose(k)
+    powers = tj.exp(scores - tj.max(scores, axis=-1, keepdims=True))
+    return powers @ v / tj.sum(powers, axis=-1, keepdims=True)
+
+
+PROGRAMS = (plain, causal, gated, transposed, alone, divided)
+ATTENTIONS = {f.__name__: f for f in PROGRAMS}
 SHAPES = {
     "one tile": ((2, 3, 64), 64, 9),
     "tiles": ((3, 512), 48, 16),

@@ -10,6 +10,7 @@ gradient, so nothing is kept but queries, keys, values and results. Each block h
 keys and values on to the next one, `recomputed` after its result. So no block begins
 before the last is over, in a traced function too, where nothing else would say so; and
 since gradients of keys and values come back the same way, neither do their adjoints.
+Native code needs none of that: there products share loops with what is between them.
 
 Heads that share keys and values are rows of one product: [key heads · group, T, D] is
 [key heads, group · T, D] in the same order, so nothing is repeated or copied.
@@ -28,7 +29,7 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api.creation import arange
-from tapejit.api.dispatch import apply, as_operand, cast, is_weak
+from tapejit.api.dispatch import TRACE, apply, as_operand, cast, is_weak
 from tapejit.api.elementwise import (
     divide,
     exp,
@@ -43,6 +44,7 @@ from tapejit.api.nn.activations import below_largest, sum_of_powers
 from tapejit.api.nn.dropout import dropout
 from tapejit.api.nn.precision import real_operand, wide_operands
 from tapejit.api.tensor import Tensor
+from tapejit.config import config
 from tapejit.dims import Shape, Size
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.ops.shapes import broadcast_shapes
@@ -52,9 +54,7 @@ if TYPE_CHECKING:
     from tapejit.api import random
 
 NAME: Final = "scaled_dot_product_attention"
-# What is computed twice takes longer, values and gradients for 8 heads of 1,024 steps a
-# third more. For 2,048 steps all scores are too many for a cache, and blocks of them
-# are not: native code takes 8 % more time than without blocks, eager code 35 % less.
+# Blocks save memory, not time: what is computed twice takes longer.
 LONG: Final = 1 << 20  # scores of a head from which it is worth it
 KEPT: Final = 1 << 23  # but up to so many of all heads are kept: 32 MB in float32
 BLOCK: Final = 1 << 21  # scores of all heads in a block, unless that is fewer than
@@ -117,7 +117,12 @@ def scaled_dot_product_attention(
     queries = multiply(queries, _factor(scale, queries))
     allowed = None if mask is None else _as_mask(mask, shape, queries.dtype)
     *_, rows, columns = shape
-    if rows * columns < LONG or math.prod(shape) <= KEPT:
+    is_short = rows * columns < LONG or math.prod(shape) <= KEPT
+    # Native code of a function goes by blocks of rows of its own, without a second
+    # trace of each, if there are several matrices and nothing is drawn for them.
+    is_native = TRACE.get() is not None and config.native
+    has_heads = any(size != 1 for size in shape[:-2])
+    if is_short or (is_native and has_heads and not attention.rate):
         out = attention.of_block(queries, keys, values, allowed, 0)
     else:
         fitting = BLOCK * rows // math.prod(shape)
@@ -226,7 +231,6 @@ def _pieces(x: Tensor, firsts: range) -> Sequence[Tensor]:
     The gradient is that of all stretches joined: a sum of one stretch each, among
     zeros, would write the whole as often as there are stretches.
     """
-
     from tapejit.api.custom_gradient import custom_gradient  # a relu starts without it
 
     def cut(x: Tensor) -> list[Tensor]:

@@ -57,7 +57,9 @@ def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
     if not any(is_product(item) for item in tree):
         return list(tree)
     made = Arranger(tree)
-    for nest in [item for item in tree if isinstance(item, Loop)]:
+    seen: set[Loop] = set()
+    while (nest := made.next_nest(seen)) is not None:
+        seen.add(nest)
         made.arrange(nest)
     return made.result()
 
@@ -81,6 +83,14 @@ class Arranger:
     def __init__(self, tree: Sequence[Item]) -> None:
         self.groups = [Group([item]) for item in tree]
 
+    def next_nest(self, seen: set[Loop]) -> Loop | None:
+        """A nest of its own that was not looked at yet."""
+        items = [
+            item for group in self.groups if not group.axes for item in group.items
+        ]
+        nests = (x for x in items if isinstance(x, Loop) and x not in seen)
+        return next(nests, None)
+
     def arrange(self, nest: Loop) -> None:
         """Let a nest be one with the products before and after it, if it can."""
         before = self.products_before(nest)
@@ -100,6 +110,7 @@ class Arranger:
             product.attrs = {**product.attrs, "along": Along("rows", axes)}
         for product in self.lone_products():
             self.take(product, group, set(nest.steps()))
+        self.take_sums(group, set(nest.steps()))
         self.recompute(group)
 
     def products_before(self, nest: Loop) -> dict[Step, tuple[Axis, ...]]:
@@ -176,6 +187,24 @@ class Arranger:
             return False
         product.attrs = {**product.attrs, "along": Along(kind, group.axes)}
         return True
+
+    def take_sums(self, group: Group, inside: set[Step]) -> None:
+        """Add the sums along rows that a later nest takes of what is computed here."""
+        for other in self.groups:
+            (item,) = other.items if len(other.items) == 1 else (None,)
+            if not isinstance(item, Loop) or other.axes:
+                continue
+            if tuple(chain_of(item)[: len(group.axes)]) != group.axes:
+                continue
+            sums = [x for x in item.steps() if is_sum_of(x, inside, group.axes)]
+            for step in sums:
+                body: list[Item] = [step]
+                for axis in reversed([*group.axes, *step.closed]):
+                    body = [Loop(axis, body)]
+                group.items += body
+            if sums:
+                other.items = only([item], set(item.steps()) - set(sums))
+        self.groups = ordered([x for x in self.groups if x.items]) or self.groups
 
     def recompute(self, group: Group) -> None:
         """Have large values of an earlier group here as well, computed once more."""
@@ -270,6 +299,12 @@ def nest_at(nest: Loop, depth: int) -> Loop:
         assert isinstance(inner, Loop)
         nest = inner
     return nest
+
+
+def is_sum_of(step: Step, inside: set[Step], axes: tuple[Axis, ...]) -> bool:
+    """Whether this is a sum, or the like, along the rows of one of these Steps."""
+    is_row = step.kind == "reduce" and step.labels == frozenset(axes)
+    return is_row and all(is_leaf(x) and x.source in inside for x in step.inputs)
 
 
 def is_of_tile(step: Step) -> bool:
