@@ -92,6 +92,7 @@ LONG: Final = 1 << 24  # operations for which more code is worth these
 STREAM: Final = 2048  # bytes of its rows, at least, for a task
 LINE: Final = 64  # bytes
 SETS, WAYS = 1024, 8  # of a second cache
+NEAR_WAY, NEAR_WAYS = 4096, 8  # bytes of a way of the nearest cache
 GRAIN: Final = 400_000  # operations that are worth a task, some microseconds
 MEMORY_GRAIN: Final = 100_000  # the same, where each number is used once or twice
 ENOUGH: Final = 4  # tasks from which on two threads are busy
@@ -410,7 +411,8 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
     is_torn = made.rows.parts > FEW and conflicts(gemm.b.row, gemm.dtype, k)
     packs_b = not is_row or is_torn or (made.rows.parts > REUSED and k >= 4)
     is_spread = made.panels >= MANY_PANELS and spreads(gemm)
-    packs_a = is_spread or (made.panels > 2 and conflicts(gemm.a.column, gemm.dtype, k))
+    is_torn = conflicts(gemm.a.column, gemm.dtype, k) or collide(gemm, made.rows.most)
+    packs_a = is_spread or (made.panels > 2 and is_torn)
     packs_a = k > 0 and (packs_a or must_widen or hooks.load_a is not None)
     packs_b = k > 0 and (packs_b or must_widen or hooks.load_b is not None)
     made = replace(
@@ -480,6 +482,12 @@ def conflicts(stride: int, dtype: DType, count: int) -> bool:
     if part or not lines:
         return False
     return count >= SETS // gcd(lines, SETS) * WAYS
+
+
+def collide(gemm: Gemm, rows: int) -> bool:
+    """Whether rows of a tile of A are all in one place of the nearest cache."""
+    stride = abs(gemm.a.row) * gemm.dtype.itemsize
+    return rows > NEAR_WAYS and gemm.a.column == 1 and stride % NEAR_WAY == 0
 
 
 def spreads(gemm: Gemm) -> bool:

@@ -248,9 +248,10 @@ class KernelEmitter(Reductions):
         low, high, count = number(0), number(axis.size), axis.size
         is_cut = not path and kernel.tasks > 1
         if is_cut:
-            count = chunk(kernel)
-            low = self.builder.mul(self.task, number(count))
-            end = self.builder.add(low, number(count))
+            grain = grain_of(kernel)
+            count = grain * math.ceil(axis.size / grain / kernel.tasks)
+            low = self.first_of(self.task)
+            end = self.first_of(self.builder.add(self.task, number(1)))
             is_last = self.builder.icmp_signed("<", end, number(axis.size))
             high = self.builder.select(is_last, end, number(axis.size))
 
@@ -285,6 +286,16 @@ class KernelEmitter(Reductions):
         else:
             work = self.iteration_work(loop, path)
             self.long_range(low, high, stride, body, work, axis.size)
+
+    def first_of(self, task: Any) -> Any:
+        """Where a task begins: all are of the same size, or one grain larger."""
+        loop, grain = self.kernel.loop, grain_of(self.kernel)
+        assert loop is not None
+        each, more = divmod(math.ceil(loop.axis.size / grain), self.kernel.tasks)
+        is_larger = self.builder.icmp_signed("<", task, number(more))
+        larger = self.builder.select(is_larger, task, number(more))
+        grains = self.builder.add(self.builder.mul(task, number(each)), larger)
+        return self.builder.mul(grains, number(grain))
 
     def iteration_work(self, loop: Loop, path: Path) -> float:
         """About how many instructions one iteration of a loop takes."""
@@ -434,7 +445,7 @@ class KernelEmitter(Reductions):
         """The value of a reduction from the parts that the tasks left, in order."""
         loop, parts = self.kernel.loop, self.kernel.partials[step]
         assert loop is not None
-        tasks = math.ceil(loop.axis.size / chunk(self.kernel))
+        tasks = self.kernel.tasks
         memory = self.plan.storage[step]
         made = Accumulator(step, parts.dtype, [], False, 1, {})
         base, out = self.pointer_to(parts), self.pointer_to(memory)
@@ -472,13 +483,6 @@ def leaves_of(item: Step | Loop) -> list[Step]:
     """The leaves that an item needs, the first ones first."""
     inside = item.steps() if isinstance(item, Loop) else (item,)
     return [x for step in inside for x in step.needed() if is_leaf(x)]
-
-
-def chunk(kernel: Kernel) -> int:
-    """How many iterations of the outermost loop one task takes."""
-    loop, grain = kernel.loop, grain_of(kernel)
-    assert loop is not None
-    return math.ceil(loop.axis.size / kernel.tasks / grain) * grain
 
 
 def emit_combination(

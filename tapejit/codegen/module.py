@@ -20,7 +20,6 @@ from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, numb
 from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
 from tapejit.codegen.loops import (
-    chunk,
     emit_combination,
     emit_kernel,
     new_function,
@@ -107,13 +106,10 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
             leave_if_raised(builder, flag)
             since_poll = 0.0
         if kernel.tasks > 1:
-            tasks = kernel.tasks
-            if kernel.loop is not None:
-                tasks = -(-kernel.loop.axis.size // chunk(kernel))
             driver = imported(builder, table, layout, imports, DRIVER)
             signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
             fill(builder, table, local, layout, part)
-            operands = [part.function, local, number(tasks)]
+            operands = [part.function, local, number(kernel.tasks)]
             call_address(builder, driver, signature, operands)
         else:
             fill(builder, table, local, layout, part)

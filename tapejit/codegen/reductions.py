@@ -42,6 +42,8 @@ COMBINES: Final = {
     "any": "bitwise_or",
 }
 
+SIDES: Final = {"max": "<", "min": ">"}
+
 
 def identity(op: str, dtype: DType) -> Any:
     """The number that changes nothing."""
@@ -77,6 +79,7 @@ class Accumulator:
         self.pointer: Any = None
         self.block: Any = None  # of the current block, if sums are made in blocks
         self.is_in_blocks = False
+        self.undefined: Any = None  # the last NaN that a maximum or minimum has met
         self.register: Any = None  # of one element of an array, while it is in use
         self.vector: Axis | None = None
         self.full = 1  # lanes of a vector along it
@@ -123,7 +126,10 @@ class Reductions(StepValues):
                 made.pointer = self.builder.alloca(kind)
                 if made.op == "sum":
                     made.block = self.builder.alloca(kind)
-            self.builder.store(self.neutral(made), made.pointer)
+                if made.op in SIDES and dtype.kind not in "biu":
+                    made.undefined = self.builder.alloca(kind)
+            for pointer in filter(None, (made.pointer, made.undefined)):
+                self.builder.store(self.neutral(made), pointer)
             return made
         made.pointer = self.private_memory(made.size * width, dtype)
         whole = made.size * width
@@ -176,6 +182,8 @@ class Reductions(StepValues):
             )
         if step.kind == "contract":
             after = self.multiplied(before, values, made.dtype, width)
+        elif made.undefined is not None:
+            after = self.extreme(made, before, values[0])
         else:
             after = self.combined(made, before, values[0], width)
         is_repeated = self.valid is not None and (vector in step.closed or is_row)
@@ -185,6 +193,19 @@ class Reductions(StepValues):
             self.store_at(pointer, at, after, made.dtype)
         else:
             self.builder.store(after, pointer)
+
+    def extreme(self, made: Accumulator, before: Any, value: Any) -> Any:
+        """The larger or smaller of two, where NaN are remembered elsewhere.
+
+        One instruction; looking for NaN in what was found so far would make every
+        iteration wait for the one before it. It does not matter if lanes of an earlier
+        iteration are looked at once more.
+        """
+        kept = self.builder.load(made.undefined, typ=value.type)
+        is_nan = self.builder.fcmp_unordered("uno", value, value)
+        self.builder.store(self.builder.select(is_nan, value, kept), made.undefined)
+        is_beyond = self.builder.fcmp_ordered(SIDES[made.op], value, before)
+        return self.builder.select(is_beyond, before, value)
 
     def into_register(self, made: Accumulator) -> tuple[Any, Any]:
         """Take the element of this iteration to a register; where it was, its type."""
@@ -215,6 +236,9 @@ class Reductions(StepValues):
             total = self.builder.load(
                 made.pointer, typ=lanes.register_type(made.dtype, made.width)
             )
+            if made.undefined is not None:
+                other = self.builder.load(made.undefined, typ=total.type)
+                total = self.combined(made, total, other, made.width)
             total = self.folded(made, total)
             if parts is not None:
                 base = self.pointer_to(parts)

@@ -12,6 +12,7 @@ Start reading at `Reading.at`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -359,7 +360,38 @@ class Reading:
                 where[axis] = here[along]
             else:
                 where[axis] = self.position(positions, here, x, axis)
-        return self.at(x, tuple(where))
+        return self.chosen(node, *self.resolved(x, tuple(where)))
+
+    def chosen(self, node: Node, x: Node, where: Index) -> Step:
+        """What `node` gathers from `x` here.
+
+        One cheap operation is done once more on what is gathered from its operands, if
+        those are in memory or do not vary along what is gathered: a row of scores less
+        their largest, of which one is wanted, does not have to be kept for that.
+        """
+        step = self.computed.get(x)
+        if step is None or step.kind != "compute" or not x.op.is_cheap:
+            return self.at(x, where)
+        operands = [self.resolved(v, aligned(where, v)) for v in x.inputs]
+        is_at_hand = all(
+            v in self.inputs or all(isinstance(at, Affine) for at in index)
+            for v, index in operands
+        )
+        if not is_at_hand or math.prod(node.shape) > math.prod(x.shape):
+            return self.at(x, where)
+        inputs = [self.at(*operand) for operand in operands]
+        axes = dict.fromkeys(axis for v in inputs for axis in v.labels)
+        return self.append(
+            Step(
+                "compute",
+                x.dtype,
+                inputs=inputs,
+                axes=tuple(axes),
+                op=x.op,
+                attrs=x.attrs,
+                node=x,
+            )
+        )
 
     # Whole arrays
 

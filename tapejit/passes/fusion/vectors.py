@@ -46,14 +46,18 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
             rows |= {loop.axis for loop in plan.paths[step]}
     axes = {axis: None for axis in axes if axis not in rows}
     leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
-    widest = max(
-        (x.dtype.itemsize for x in (*steps, *leaves) if x.kind not in POSITIONS),
-        default=4,
-    )
-    most = max(1, lanes // max(widest, 4))
+
+    def width_along(axis: Axis) -> int:
+        """How many of the widest numbers that vary with an axis a vector has."""
+        widest = max(
+            x.dtype.itemsize if axis in x.labels | x.closed else 4
+            for x in (*steps, *leaves)
+            if x.kind not in POSITIONS
+        )
+        return min(lanes // max(widest, 4), 1 << (axis.size.bit_length() - 1))
 
     def price(axis: Axis) -> float:
-        width = min(most, 1 << (axis.size.bit_length() - 1))
+        width = width_along(axis)
         full = axis.size / math.ceil(axis.size / width)
         total = 0.0
         for step in (*steps, *leaves):
@@ -73,7 +77,7 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
     if axes:
         best = min(axes, key=lambda axis: (price(axis), axis.number))
         kernel.vector = best
-        kernel.width = min(most, 1 << (best.size.bit_length() - 1))
+        kernel.width = width_along(best)
 
 
 def distance(step: Step, axis: Axis) -> int | None:
