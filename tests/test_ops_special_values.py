@@ -211,6 +211,31 @@ def test_long_products_of_matrices_keep_their_digits(dtype: DType, inner: int) -
     assert_agrees(case.agreement, got, case.reference(x, y), where=f"matmul {dtype}")
 
 
+@pytest.mark.parametrize(
+    "dtype", [d for d in DTYPES if is_differentiable(d)], ids=lambda d: d.name
+)
+@pytest.mark.parametrize("rows", [1, 2, 5, 16])
+@pytest.mark.parametrize("columns", [1, 2, 3, 17])
+def test_products_with_zeros_have_no_minus_sign(
+    dtype: DType, rows: int, columns: int
+) -> None:
+    rng = np.random.default_rng(29)
+    case = CASES["matmul"][0]
+    for inner in (1, 2, 6, 40):
+        x = np.zeros((rows, inner), dtype)
+        y = np.zeros((inner, columns), dtype)
+        for part in parts_of(x):
+            part[...] = np.copysign(0.0, rng.normal(size=x.shape))
+        for part in parts_of(y):
+            part[...] = rng.normal(size=y.shape)
+        for a, b in ((x, y), (y.T, x.T)):
+            got = np.asarray(eager("matmul", [a, b], {})._value)
+            truth = case.reference(a, b)
+            assert_agrees(case.agreement, got, truth, where=f"{dtype}, {inner} terms")
+            for part in parts_of(got):
+                assert not np.signbit(part).any()
+
+
 # Casts
 
 

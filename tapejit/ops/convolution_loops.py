@@ -26,6 +26,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit.ops.linalg import multiply_matrices
+
 Sizes = Sequence[int]
 
 # A block of windows. From 128 KB to 64 MB the times are alike: this many bytes of
@@ -252,7 +254,8 @@ def matrix_product(windows: Any, filters: Any) -> Any:
         block = laid[start : start + step]
         stretch = slice(start * inside, (start + step) * inside)
         if is_by_row:
-            np.matmul(block.reshape(-1, len(weights)), weights, out=out[stretch])
+            part = block.reshape(-1, len(weights))
+            multiply_matrices(part, weights, out=out[stretch])
         else:
             out += block.reshape(-1, count).T @ weights[stretch]
     out = out.reshape(*[windows.shape[at] for at in rows], features)

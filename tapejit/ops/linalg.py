@@ -75,7 +75,20 @@ def matmul_eval(x: Any, y: Any) -> Any:
     """NumPy's; halves are multiplied and added in float32 and rounded once."""
     if x.dtype.itemsize == 2 and is_differentiable(x.dtype):
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(x.dtype)
-    return np.matmul(x, y)
+    return multiply_matrices(x, y)
+
+
+def multiply_matrices(x: Any, y: Any, out: Any = None) -> Any:
+    """NumPy's product of arrays; no zero of it has a minus sign.
+
+    A sum that begins with 0 is never -0. But OpenBLAS's complex kernels for AVX-512
+    give -0 for some of a row of zeros, by the signs of what it meets; those for AVX2
+    do not.
+    """
+    out = np.matmul(x, y, out=out)
+    if out.dtype.kind == "c":
+        out += 0.0
+    return out
 
 
 def transposed(x: Node) -> Node:
