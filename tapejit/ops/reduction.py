@@ -463,18 +463,23 @@ def logsumexp_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
     return (out if keepdims else out.reshape(drop_axes(x.shape, axes))).astype(x.dtype)
 
 
-def softmax_weights(out: Node, x: Node, axes: Axes, keepdims: bool) -> Node:
-    """The share of each element in its sum of exponentials, which is its slope.
+def powers_below_largest(x: Node, axes: Axes) -> Node:
+    """e^x of every element over that of the largest one in its slice.
 
-    `out` only scales numerator and denominator alike, so it counts as a constant,
-    and its rounding cancels: exp(x - out) alone would be off by up to |out| ULP.
-
-    inf - inf would be NaN, so infinities are kept from meeting: elements of inf
-    share their slice equally, and a slice of nothing but -inf is all 0.
+    The largest one only scales the slice, so it counts as a constant. inf - inf would
+    be NaN, so infinities are kept from meeting: elements of inf are 1 and all others in
+    their slice 0, and a slice of nothing but -inf is all 0.
     """
-    shift = stop_gradient(kept(out, x, axes, keepdims))
-    shift = where(equal(shift, -math.inf), 0, shift)
-    powers = exp(where(equal(x, math.inf), 0, x - shift))
+    if 0 in x.shape:  # there is no largest of nothing
+        return exp(x)
+    largest = stop_gradient(max(x, axes=axes, keepdims=True))
+    shift = where(equal(largest, -math.inf), 0, largest)
+    return exp(where(equal(x, math.inf), 0, x - shift))
+
+
+def softmax_weights(x: Node, axes: Axes) -> Node:
+    """The share of each element in its sum of exponentials, which is its slope."""
+    powers = powers_below_largest(x, axes)
     total = sum(powers, axes=axes, keepdims=True)
     return powers / (total + eq_mask(total, 0))
 
@@ -483,7 +488,7 @@ def logsumexp_vjp(
     g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool
 ) -> Cotangents:
     """The cotangent is shared out by the softmax weights."""
-    weights = softmax_weights(out, x, axes, keepdims)
+    weights = softmax_weights(x, axes)
     return (kept(g, x, axes, keepdims) * weights,)
 
 
@@ -491,7 +496,7 @@ def logsumexp_jvp(
     tangents: Tangents, out: Node, x: Node, *, axes: Axes, keepdims: bool
 ) -> Node:
     """The mean of the tangents under the softmax weights."""
-    weights = softmax_weights(out, x, axes, keepdims)
+    weights = softmax_weights(x, axes)
     return sum(tangents[0] * weights, axes=axes, keepdims=keepdims)
 
 

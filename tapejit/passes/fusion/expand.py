@@ -16,8 +16,13 @@ from typing import Final
 
 import numpy as np
 
-from tapejit.ir.node import OPS, Node, literal
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import OPS, Node, literal, origin_of
 from tapejit.ops.philox import MASK32, MASK64, SIGNIFICANT_BITS
+from tapejit.ops.reduction import powers_below_largest
+from tapejit.passes.cse import cse
+from tapejit.passes.rewriting import rewritten
+from tapejit.passes.simplify import simplify
 from tapejit.types import is_complex
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -25,12 +30,19 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 MANY: Final = 16
 
 
-def expansion(node: Node) -> Node | None:
-    """What a Node is in terms of others, None if it is itself."""
+def expanded(graph: Graph) -> Graph:
+    """The Graph with all of them written out, and what is then computed twice, once."""
+    found = rewritten(graph, expansion)
+    return found if found is graph else cse(simplify(found))
+
+
+def expansion(node: Node) -> Node:
+    """What a Node is in terms of others, itself if it is one of them."""
     expand = EXPANSIONS.get(node.op.name)
     if expand is None or any(is_complex(x.dtype) for x in node.inputs):
-        return None
-    return expand(node)
+        return node
+    with origin_of(node.origin):
+        return expand(node)
 
 
 def cast(x: Node, dtype: np.dtype[np.generic]) -> Node:
@@ -38,16 +50,16 @@ def cast(x: Node, dtype: np.dtype[np.generic]) -> Node:
 
 
 def expand_logsumexp(node: Node) -> Node:
-    """log(sum(exp(x - largest))) + largest, where an infinite largest counts as 0."""
+    """log(sum(exp(x - largest))) + largest, from the powers that its slope has too."""
     (x,) = node.inputs
     axes = node.attrs["axes"]
     count = math.prod(int(x.shape[axis]) for axis in axes)
     is_single = x.dtype != F64 and (x.dtype != F32 or count >= MANY)
     wide = cast(x, F32 if is_single else F64)
     largest = OPS["max"](wide, axes=axes, keepdims=True)
-    zero = literal(0, wide.dtype)
-    shift = OPS["where"](OPS["isfinite"](largest), largest, zero)
-    total = OPS["sum"](OPS["exp"](wide - shift), axes=axes, keepdims=True)
+    shift = OPS["where"](OPS["equal"](largest, -math.inf), 0, largest)
+    powers = powers_below_largest(wide, axes)
+    total = OPS["sum"](powers, axes=axes, keepdims=True)
     out = cast(OPS["log"](total) + shift, node.dtype)
     if node.attrs["keepdims"]:
         return out

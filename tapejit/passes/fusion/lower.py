@@ -28,7 +28,7 @@ from tapejit.passes.fusion.candidates import (
     is_whole,
     one_hot,
 )
-from tapejit.passes.fusion.expand import expansion
+from tapejit.passes.fusion.expand import expanded
 from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
@@ -51,9 +51,10 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """The Steps of a Graph all of whose Nodes are native."""
+    graph = expanded(graph)
     lowering = Lowering(graph)
     for node in graph.nodes:
-        lowering.add_expanded(node)
+        lowering.add(node)
     for at, node in enumerate(graph.outputs):
         lowering.output(at, node)
     return Lowered(
@@ -67,17 +68,6 @@ class Lowering(Reading):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.frames: dict[tuple[Any, ...], Node] = {}  # what `placed` has made
-
-    def add_expanded(self, node: Node) -> None:
-        """Lower one Node, or those that stand for it."""
-        other = expansion(node)
-        if other is None:
-            self.add(node)
-            return
-        for part in Graph("part", node.inputs, [other]).nodes:
-            if part not in self.computed:
-                self.add(part)
-        self.expanded[node] = other
 
     def add(self, node: Node) -> None:
         """Lower one Node, if there is something to compute."""
@@ -279,13 +269,8 @@ class Lowering(Reading):
         buffer = Buffer("output", at, node.dtype, node.shape)
         self.outputs.append(buffer)
         base = node
-        while base not in self.inputs:
-            if base in self.expanded:
-                base = self.expanded[base]
-            elif base.op.name == "reshape":
-                base = base.inputs[0]  # lies in memory as it did before
-            else:
-                break
+        while base not in self.inputs and base.op.name == "reshape":
+            base = base.inputs[0]  # lies in memory as it did before
         step = self.computed.get(base)
         if step is not None and step.output is None and step.dims is not None:
             own = frozenset(axis.root for axis in step.dims if axis is not None)

@@ -49,7 +49,6 @@ class Reading:
         self.steps: list[Step] = []
         self.computed: dict[Node, Step] = {}
         self.copies: dict[Node, Step] = {}
-        self.expanded: dict[Node, Node] = {}
         self.outputs: list[Buffer] = []
         self.readers: dict[Buffer, list[Axis | None]] = {}
         self.constants: dict[Node, Buffer] = {}
@@ -157,9 +156,6 @@ class Reading:
     def resolved(self, node: Node, index: Index) -> tuple[Node, Index]:
         """The Node behind movements, and the position in it."""
         while node not in self.inputs:
-            if node in self.expanded:
-                node = self.expanded[node]
-                continue
             name, attrs = node.op.name, node.attrs
             if name in ALIASES or (name in REDUCTIONS and not attrs["axes"]):
                 if node.inputs[0].dtype != node.dtype:
@@ -440,8 +436,6 @@ class Reading:
         plain = node, 0, strides_of(tuple(map(int, node.shape)))
         if node in self.inputs:
             return plain
-        if node in self.expanded:
-            return self.lies(self.expanded[node])
         is_same = name in ALIASES or (name in REDUCTIONS and not attrs["axes"])
         if not (is_same or name in MOVEMENTS) or node.inputs[0].dtype != node.dtype:
             return plain
