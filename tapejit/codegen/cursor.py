@@ -235,17 +235,23 @@ class Cursor:
 
     def buffer(self, buffer: Buffer) -> Any:
         """The first element of a Buffer."""
-        if buffer.kind == "constant":
-            return self.at_place(Place(-1, buffer.number))
-        first = 0 if buffer.kind == "input" else self.layout.inputs
-        return self.at_place(Place(first + buffer.number))
+        return self.at_place(self.place_of_memory(buffer))
+
+    def place_of_memory(self, memory: Buffer | Storage) -> Place:
+        """Where memory is that kernels have in common."""
+        if isinstance(memory, Storage):
+            if memory.buffer is None:
+                return Place(self.layout.arena, memory.offset)
+            memory = memory.buffer
+        if memory.kind == "constant":
+            return Place(-1, memory.number)
+        first = 0 if memory.kind == "input" else self.layout.inputs
+        return Place(first + memory.number)
 
     def pointer_to(self, memory: Storage) -> Any:
         """The first element of a Step's memory."""
-        if memory.buffer is not None:
-            return self.buffer(memory.buffer)
-        if memory.kernel is None:
-            return self.at_place(Place(self.layout.arena, memory.offset))
+        if memory.buffer is not None or memory.kernel is None:
+            return self.at_place(self.place_of_memory(memory))
         found = self.private.get(memory)
         if found is None:
             size = memory.size * max(memory.lanes, 1)

@@ -303,6 +303,7 @@ class Tiling:
     vectors: int  # of a full panel
     packs_a: bool = False
     packs_b: bool = False
+    is_ready: bool = False  # whether B's panels have been packed beforehand
     stores_tiles: bool = False  # in the result, without an epilogue
     ends_tiles: bool = False  # with an epilogue, while they are in registers
     blocks: int = 1  # of k
@@ -328,6 +329,12 @@ class Tiling:
     @property
     def panels(self) -> int:
         return self.full + (self.rest > 0)
+
+    @property
+    def packed(self) -> int:
+        """Bytes of all panels, packed one after the other."""
+        last = -(-self.rest // self.width) * self.width
+        return self.gemm.k * (self.full * self.columns + last) * self.gemm.lane
 
     @property
     def depth(self) -> int:
@@ -360,7 +367,7 @@ class Tiling:
     def stack(self) -> int:
         """Bytes that a task has on the stack: a panel, its part of A, its sums."""
         rows = self.tiles_of_task * self.rows.most
-        numbers = self.depth * self.columns if self.packs_b else 0
+        numbers = 0 if self.is_ready or not self.packs_b else self.depth * self.columns
         numbers += self.depth * rows if self.packs_a else 0
         numbers += self.kept_tiles * self.rows.most * self.columns
         return numbers * self.gemm.lane

@@ -87,9 +87,22 @@ def emit(
     """
     hooks = hooks or Hooks()
     tiling = tiling_of(gemm, registers or host_registers(), hooks)
+    return emit_tiling(module, tiling, name, hooks)
+
+
+def emit_tiling(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> Emitted:
+    """The same for a product that has been cut up already."""
     kind = DotEmitter if tiling.is_dots else TileEmitter
     function = kind(module, tiling, name, hooks).task()
     return Emitted(function, tiling.tasks, tiling)
+
+
+def emit_panels(module: Any, tiling: Tiling) -> Any:
+    """A function (table, panel) that packs B, for tilings that want it ready.
+
+    The second entry of the table is B, the third is where its panels go.
+    """
+    return TileEmitter(module, tiling, "", Hooks()).panels()
 
 
 class TileEmitter(ProductEmitter):
@@ -104,7 +117,7 @@ class TileEmitter(ProductEmitter):
         tile_size = rows.most * tiling.columns
         nothing = ir.Constant(POINTER, None)
         panel_scratch = tile_scratch = sums = nothing
-        if tiling.packs_b:
+        if tiling.packs_b and not tiling.is_ready:
             panel_scratch = site.scratch(depth * tiling.columns)
         if tiling.packs_a:
             tile_scratch = site.scratch(room * rows.most * depth)
@@ -125,7 +138,10 @@ class TileEmitter(ProductEmitter):
             def panel(number_of_it: Any, columns: int) -> None:
                 column = site.times(number_of_it, tiling.columns)
                 row_size = len(self.lanes(columns)) * tiling.width
-                if tiling.packs_b:
+                if tiling.is_ready:
+                    right = site.at(site.pointers["b"], site.times(column, gemm.k))
+                    right = site.at(right, site.times(start, row_size))
+                elif tiling.packs_b:
                     here = (batch, start, column)
                     others = (panel_scratch, count)
                     self.call_near(site, "b", here, others, self.pack_panel(columns))
@@ -368,6 +384,26 @@ class TileEmitter(ProductEmitter):
 
         details = [columns, min(self.gemm.k, width), f"{fetches:d}"]
         return self.near("b", [POINTER, I64], "panel", details, body)
+
+    def panels(self) -> Any:
+        """The function that packs one of all panels, for all of k."""
+        tiling, gemm = self.tiling, self.gemm
+
+        def body(site: Site, _: Any, task: Any) -> None:
+            _, source, out = self.hooks.operands(site)
+            site.pointers = {"b": source}
+
+            def panel(at: Any, columns: int) -> None:
+                column = site.times(at, tiling.columns)
+                place = site.at(out, site.times(column, gemm.k))
+                here, others = ((), ZERO, column), (place, number(gemm.k))
+                self.call_near(site, "b", here, others, self.pack_panel(columns))
+
+            next_one = site.builder.add(task, number(1))
+            self.each_kind_of_panel(site, (task, next_one), panel)
+
+        details = [gemm.n, gemm.k, tiling.columns, *gemm.b]
+        return self.function("panels", details, [POINTER, I64], body, self.hooks)
 
 
 class RegisterTile:

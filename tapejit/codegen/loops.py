@@ -32,12 +32,13 @@ from tapejit.codegen.cursor import (
     I64,
     POINTER,
     Layout,
+    Place,
     lane_numbers,
     number,
 )
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.reductions import Accumulator, Reductions
-from tapejit.codegen.row_products import emit_row_product
+from tapejit.codegen.row_products import Preparation, emit_row_product
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import (
     Kernel,
@@ -97,6 +98,8 @@ class KernelEmitter(Reductions):
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
         self.products: list[Any] = []  # functions that are called for tiles of rows
+        self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
+        self.preparations: list[Preparation] = []
 
     @property
     def own(self) -> list[Any]:

@@ -67,7 +67,7 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
     layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
     imports: list[str] = [POLL] if polls else []
     parts = Parts(module)
-    functions: list[tuple[Kernel, Part, Part | None]] = []
+    functions: list[tuple[Kernel, list[tuple[Part, int]], Part, Part | None]] = []
     for kernel in made.kernels:
         label = f"{name}_k{kernel.number}"
         emitted: Cursor | ProductKernel
@@ -83,7 +83,11 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
             combination = parts.add(
                 emit_combination(module, made, kernel, layout, f"{label}_combine")
             )
-        functions.append((kernel, part, combination))
+        before = [
+            (parts.keep(Part(x.function, x.places)), x.tasks)
+            for x in getattr(emitted, "preparations", ())
+        ]
+        functions.append((kernel, before, part, combination))
     symbol = f"{name}_run"
     run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
     builder = ir.IRBuilder(run.append_basic_block("entry"))
@@ -98,25 +102,29 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
         for place in (flag, word(builder, arena, LOOKED)):
             builder.store(number(0), place)
     since_poll = 0.0
-    for kernel, part, combination in functions:
+
+    def call(part: Part, tasks: int) -> None:
+        fill(builder, table, local, layout, part)
+        if tasks == 1:
+            builder.call(part.function, [local, number(0)])
+            return
+        driver = imported(builder, table, layout, imports, DRIVER)
+        signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
+        operands = [part.function, local, number(tasks)]
+        call_address(builder, driver, signature, operands)
+
+    for kernel, before, part, combination in functions:
         since_poll += kernel.work
         if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
             poll = imported(builder, table, layout, imports, POLL)
             call_address(builder, poll, POLL_TYPE, [arena])
             leave_if_raised(builder, flag)
             since_poll = 0.0
-        if kernel.tasks > 1:
-            driver = imported(builder, table, layout, imports, DRIVER)
-            signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
-            fill(builder, table, local, layout, part)
-            operands = [part.function, local, number(kernel.tasks)]
-            call_address(builder, driver, signature, operands)
-        else:
-            fill(builder, table, local, layout, part)
-            builder.call(part.function, [local, number(0)])
+        for preparation, tasks in before:
+            call(preparation, tasks)
+        call(part, kernel.tasks)
         if combination is not None:
-            fill(builder, table, local, layout, combination)
-            builder.call(combination.function, [local, number(0)])
+            call(combination, 1)
     if polls:
         leave_if_raised(builder, flag)
     builder.ret(builder.load(arena, typ=I64))
@@ -147,7 +155,10 @@ class Parts:
         if known is not function:
             for x in emitted.own:
                 del self.module.globals[x.name]
-        part = Part(known, tuple(emitted.places))
+        return self.keep(Part(known, tuple(emitted.places)))
+
+    def keep(self, part: Part) -> Part:
+        """Remember what is called."""
         self.all.append(part)
         return part
 

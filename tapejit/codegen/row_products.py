@@ -9,22 +9,41 @@ Start reading at `emit_row_product`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llvmlite import ir
 
 from tapejit.codegen import lanes
-from tapejit.codegen.cursor import I64, POINTER, number
-from tapejit.codegen.gemm import Gemm, Hooks, Spot, Strides
-from tapejit.codegen.gemm_micro import emit
+from tapejit.codegen.cursor import I64, POINTER, Place, number
+from tapejit.codegen.gemm import (
+    Gemm,
+    Hooks,
+    Spot,
+    Strides,
+    Tiling,
+    host_registers,
+    tiling_of,
+)
+from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
 from tapejit.codegen.gemm_site import Reader
 from tapejit.codegen.products import aligned_strides
 from tapejit.passes.fusion.index import Affine, strides_of
+from tapejit.passes.fusion.kernels import ALIGNMENT
 from tapejit.passes.fusion.rows import Along
 from tapejit.passes.fusion.steps import Step
 
 if TYPE_CHECKING:
     from tapejit.codegen.loops import KernelEmitter
+
+
+class Preparation(NamedTuple):
+    """A function to be called before a kernel, with its table, once for each task."""
+
+    function: Any
+    places: tuple[Place, ...]
+    tasks: int
 
 
 class Operand:
@@ -48,10 +67,14 @@ def emit_row_product(at: KernelEmitter, step: Step, rows: int) -> Any:
     m, k = (m, rows) if is_sum else (rows, k)
     gemm = Gemm(m, n, k, step.dtype, a.strides, b.strides, c.strides)
     hooks = Hooks(epilogue=added if is_sum else None, key="added" if is_sum else "")
+    tiling = tiling_of(gemm, host_registers(), hooks)
     name = f"{at.function.name}_p{step.number}"
     known = at.function.module.globals.get(name)
+    if is_worth_packing(at, step, tiling, rows):
+        tiling = replace(tiling, is_ready=True)
+        b.pointer = packed(at, step, tiling, is_new=known is None)
     if known is None:
-        made = emit(at.function.module, gemm, name, hooks)
+        made = emit_tiling(at.function.module, tiling, name, hooks)
         known, tasks = made.function, made.tasks
         known.tasks = tasks
     with at.at_entry():
@@ -70,6 +93,38 @@ def emit_row_product(at: KernelEmitter, step: Step, rows: int) -> Any:
         lambda task: at.builder.call(known, [table, task]),
     )
     return known
+
+
+def is_worth_packing(at: KernelEmitter, step: Step, tiling: Tiling, rows: int) -> bool:
+    """Whether all tiles of rows can use the same panels of the right operand."""
+    assert step.node is not None
+    along, (base, _, strides) = step.attrs["along"], step.attrs["views"][1]
+    if along.kind == "sum" or tiling.is_flipped or not tiling.packs_b:
+        return False
+    if isinstance(base, Step):
+        is_there = at.plan.kernel_of[base] is not at.kernel
+    else:
+        is_there = base.kind != "constant"
+    shape = tuple(map(int, step.node.inputs[1].shape))
+    own = aligned_strides(shape, strides, len(step.node.shape) - 2)
+    tiles = math.prod(axis.size for axis in along.axes) // rows
+    return is_there and not any(own[:-2]) and tiles > 1
+
+
+def packed(at: KernelEmitter, step: Step, tiling: Tiling, is_new: bool) -> Any:
+    """A pointer to the panels of the right operand, packed before the kernel runs."""
+    base, offset, _ = step.attrs["views"][1]
+    if is_new:
+        at.ready[step] = Place(at.layout.arena, at.plan.arena_size)
+        at.plan.arena_size += -(-tiling.packed // ALIGNMENT) * ALIGNMENT
+        source = at.place_of_memory(
+            at.plan.storage[base] if isinstance(base, Step) else base
+        )
+        first = source._replace(offset=source.offset + offset * base.dtype.itemsize)
+        function = emit_panels(at.function.module, tiling)
+        places = (first, first, at.ready[step])
+        at.preparations.append(Preparation(function, places, tiling.panels))
+    return at.at_place(at.ready[step])
 
 
 def added(site: Any, spot: Spot, value: Any) -> None:
