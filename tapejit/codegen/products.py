@@ -27,7 +27,7 @@ from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.step_values import StepValues
 from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.kernels import Kernel, Plan, accumulator
-from tapejit.passes.fusion.schedule import TRANSCENDENTAL, Loop, cost, is_leaf, steps_in
+from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, is_long, steps_in
 from tapejit.passes.fusion.steps import Step
 
 BRIEF: Final = 2  # cost of an epilogue's Steps, for each vector of a register tile
@@ -132,7 +132,7 @@ class Epilogue(StepValues):
         self.of = of
         # A tile has many vectors, and the epilogue is written for each of them.
         steps = steps_in(of.nest.body) if of.nest is not None else ()
-        self.is_large = any(cost(step) >= TRANSCENDENTAL for step in steps)
+        self.is_large = any(map(is_long, steps))
 
     def finish(self, spot: Spot, value: Any) -> None:
         """The Steps of the epilogue at one vector of the product."""

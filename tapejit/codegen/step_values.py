@@ -29,13 +29,14 @@ from tapejit.codegen.cursor import (
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Affine, Range, strides_of
 from tapejit.passes.fusion.kernels import Kernel, Plan, Storage, accumulator
-from tapejit.passes.fusion.schedule import TRANSCENDENTAL, cost, is_leaf
+from tapejit.passes.fusion.schedule import is_leaf, is_long
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
 LEAST_FETCHED: Final = 512  # bytes of a row that is worth asking for beforehand
 MOST_FETCHED: Final = 16384  # of one that the nearest cache has room for
 LARGE: Final = 150  # Steps from which on a kernel calls what would be long formulas
+MANY: Final = 60  # long formulas of all kernels from which on each of them does
 
 
 class StepValues(Cursor):
@@ -52,7 +53,7 @@ class StepValues(Cursor):
         super().__init__(function, plan, kernel, layout, places)
         self.values: dict[Step, Any] = {}
         self.read_before: set[Step] = set()  # by other loops of the outermost one
-        self.is_large = sum(1 for _ in kernel.steps()) > LARGE
+        self.is_large = sum(1 for _ in kernel.steps()) > LARGE or plan.formulas > MANY
 
     def step(self, step: Step) -> Any:
         """The value of a Step in this iteration."""
@@ -84,7 +85,7 @@ class StepValues(Cursor):
         values = self.together([self.value(x) for x in step.inputs])
         width = values[0].type.count if values else 1
         dtypes = [x.dtype for x in step.inputs]
-        if self.is_large and cost(step) >= TRANSCENDENTAL:
+        if self.is_large and is_long(step):
             return self.builder.call(self.shared(step, dtypes, width), values)
         return lanes.apply(
             self.builder, step.op, step.attrs, dtypes, step.dtype, values, width

@@ -18,7 +18,7 @@ import numpy as np
 
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.lower import Lowered
-from tapejit.passes.fusion.schedule import Loop, cost
+from tapejit.passes.fusion.schedule import Loop, cost, is_long
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
@@ -127,6 +127,9 @@ class Plan:
         self.homes: dict[Step, Path] = {}
         self.lanes: dict[Step, tuple[Axis | None, int]] = {}
         self.kernel_of: dict[Step, Kernel] = {}
+        self.shared: set[Step] = set()  # what another kernel uses
+        long = (x for kernel in kernels for x in kernel.steps() if is_long(x))
+        self.formulas = sum(1 for _ in long)
         self.checks = False  # whether a value that is not finite is a failure
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
 

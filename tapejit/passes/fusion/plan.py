@@ -50,6 +50,11 @@ def plan(
     for kernel in made.kernels:
         for item in kernel.items:
             note_paths(made, kernel, item, ())
+    for step, kernel in made.kernel_of.items():
+        needed = (x.source if isinstance(x.source, Step) else x for x in step.needed())
+        made.shared.update(
+            x for x in needed if made.kernel_of.get(x) not in (None, kernel)
+        )
     for kernel in made.kernels:
         arrange(made, kernel, lanes)
         for item in kernel.items:

@@ -76,6 +76,11 @@ def cost(step: Step) -> float:
     return COSTS.get(step.op.name, TRANSCENDENTAL)
 
 
+def is_long(step: Step) -> bool:
+    """Whether a Step computes a formula of many instructions."""
+    return cost(step) >= TRANSCENDENTAL
+
+
 def is_leaf(step: Step) -> bool:
     """Whether a Step takes nothing but positions: it is done wherever it is needed.
 

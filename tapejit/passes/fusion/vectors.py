@@ -45,7 +45,11 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
         if step.kind == "library":
             rows |= {loop.axis for loop in plan.paths[step]}
     axes = {axis: None for axis in axes if axis not in rows}
-    leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
+    inputs = {x: None for step in steps for x in step.inputs}
+    leaves = [x for x in inputs if is_leaf(x)]
+    # What other kernels have left in memory, and what this one leaves there.
+    left = [x for x in inputs if x in plan.shared and plan.kernel_of[x] is not kernel]
+    left += [x for x in steps if x in plan.shared and x.output is None]
 
     def width_along(axis: Axis) -> int:
         """How many of the widest numbers that vary with an axis a vector has."""
@@ -72,6 +76,10 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
                     total += 6.0 * count / axis.size
             else:
                 total += here * count
+        for step in left:
+            count = math.prod(x.size for x in step.labels)
+            is_near = axis in step.labels and distance(step, axis) == 1
+            total += count / full if is_near else 1.5 * count
         return total
 
     if axes:
@@ -98,8 +106,11 @@ def distance(step: Step, axis: Axis) -> int | None:
             total += sum(f * stride for a, f in position.terms if a.root is axis)
         return total
     assert step.dims is not None
-    assert step.output is not None
-    for dim, stride in zip(step.dims, strides_of(step.output.shape), strict=False):
+    if step.output is not None:
+        shape = step.output.shape
+    else:
+        shape = tuple(1 if dim is None else dim.size for dim in step.dims)
+    for dim, stride in zip(step.dims, strides_of(shape), strict=False):
         if dim is not None and dim.root is axis:
             return stride
     return 0
