@@ -426,9 +426,11 @@ class RegisterTile:
         is_tall = self.vectors == 1 and height > TALL
         self.unrolled = 1 if is_tall else UNROLLED
         # Steps of k after the loop; None if they depend on the block.
-        self.remainder = None if self.is_blocked else gemm.k % self.unrolled
+        steps, rest = divmod(gemm.k, tiling.blocks)
+        self.remainder = None if rest else steps % self.unrolled
         operands = [f"{self.packs_b:d}", self.b_step, *self.a_steps]
-        self.details = [height, columns, *operands, self.remainder]
+        blocks = ["blocks"] if self.is_blocked else []
+        self.details = [height, columns, *operands, self.remainder, *blocks]
 
     def emit(
         self,

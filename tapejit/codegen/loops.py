@@ -48,12 +48,14 @@ from tapejit.passes.fusion.kernels import (
     bound,
     grain_of,
 )
-from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
+from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, is_long
 from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.vectors import distance
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
 UNROLLED: Final = 16  # loops of no more iterations are written out
 MOST_UNROLLED: Final = 24  # Steps that are written out so
+LONG: Final = 8  # Steps that a long formula counts for
 PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
 BLOCK: Final = 64  # iterations whose sum is a number of its own
 
@@ -323,13 +325,29 @@ class KernelEmitter(Reductions):
         total = 0
         for item in items:
             if not isinstance(item, Loop):
-                total += 1
+                total += self.step_weight(item)
             elif self.is_unrolled(item):
                 stride = self.width if item.axis is self.vector else 1
                 trips = math.ceil(item.axis.size / stride)
                 total += trips * self.weight(item.body)
             else:
                 total += self.weight(item.body)
+        return total
+
+    def step_weight(self, step: Step) -> int:
+        """The same of one Step: long formulas and elements from all over count more."""
+        total = LONG if is_long(step) and not self.is_large else 1
+        vector = self.vector
+        if vector is None:
+            return total
+        for x in (step, *step.inputs):
+            memory = self.plan.storage.get(x)
+            apart: int | None = 0
+            if memory is not None and not memory.lanes:
+                apart = memory.strides.get(vector, 0)
+            elif x.kind == "load":
+                apart = distance(x, vector)
+            total += self.width if apart not in (0, 1) else 0
         return total
 
     @contextlib.contextmanager
