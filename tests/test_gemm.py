@@ -589,6 +589,18 @@ def test_operands_that_do_not_suit_the_caches_are_packed() -> None:
     assert packs(apart) == (True, True)
 
 
+def test_rows_that_would_be_in_one_place_of_the_nearest_cache_are_packed() -> None:
+    def packs(k: int, dtype: Any = F32, m: int = 512) -> bool:
+        return rules.tiling_of(rows_times_rows(m, 512, k, dtype), PROCESSORS[3]).packs_a
+
+    assert packs(1024)
+    assert packs(2048)
+    assert packs(512, F64)
+    assert not packs(512)
+    assert not packs(1000)
+    assert not packs(1024, m=8), "there is room for eight"
+
+
 @settings(QUICK, max_examples=300)
 @given(
     sizes=st.tuples(*[st.one_of(st.integers(1, 60), st.integers(1, 5000))] * 3),

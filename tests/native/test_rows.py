@@ -10,6 +10,7 @@ import pytest
 
 import tapejit as tj
 from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.codegen import gemm
 from tapejit.codegen.module import build
 from tapejit.ir import Graph
 from tapejit.passes.fusion import rows
@@ -170,3 +171,43 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
     sizes = [build(graph_of(plain, time), "attend").arena_size for time in (2048, 4096)]
     assert sizes[1] < 4 * 4096 * 4096 * 4 / 2, "no matrix of all pairs of a head"
     assert sizes[1] < 2.2 * sizes[0]
+
+
+def mixed(x: tj.Tensor, w: tj.Tensor, v: tj.Tensor, u: tj.Tensor) -> list[tj.Tensor]:
+    """Two products with weights that all rows share, one of them transposed."""
+    with tj.GradientTape() as tape:
+        tape.watch([x, w, v])
+        h = tj.nn.softmax(x @ w)
+        y = tj.nn.softmax(h @ v) @ tj.matrix_transpose(u)
+        loss = tj.sum(y * y)
+    return [loss, y, *tape.gradient(loss, [x, w, v])]
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        ((40, 70, 33), "f2"),
+        ((256, 100, 64), "f4"),
+        ((500, 96, 401), "f4"),
+        ((500, 96, 401), "f8"),
+    ],
+    ids=str,
+)
+def test_weights_are_packed_for_all_rows(
+    sizes: tuple[int, int, int], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gemm, "REUSED", 1)
+    first, second, third = sizes
+    rng = np.random.default_rng(0)
+    shapes = [(3, 112, first), (first, second), (second, third), (70, third)]
+    arrays = [(rng.standard_normal(x) / np.sqrt(x[-1])).astype(dtype) for x in shapes]
+    tensors = [tj.asarray(x) for x in arrays]
+    expected = mixed(*tensors)
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(mixed)
+        text, got = function.llvm(*tensors), function(*tensors)
+    assert "_gemm_panels_" in text
+    for at, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        where = f"{sizes}, result {at}"
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy(), where=where)
