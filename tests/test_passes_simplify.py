@@ -411,3 +411,32 @@ def test_no_rule_looks_behind_an_input() -> None:
         assert len(fewer.nodes) == len(graph.nodes) - 1  # the read
         for one, two in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("divisor", [4.0, 0.25, -2.0, 2.0**126, 2.0**127, 2.0**-129])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_power_of_two_divides_by_multiplying_with_the_same_bits(
+    dtype: str, divisor: float
+) -> None:
+    x = param("x", TensorType.parse("f32[n]" if dtype == "f4" else "f64[n]"))
+    y = ops.div(x, literal(divisor, np.dtype(dtype)))
+    graph = Graph("f", (x,), (y,))
+    odd = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38, 1e-45, 7.0]
+    rng = np.random.default_rng(0)
+    bits = np.frombuffer(rng.bytes(80_000), dtype)
+    values = np.concatenate([np.array(odd, dtype), bits])
+    with np.errstate(all="ignore"):
+        (before,) = interpret(graph, values)
+        (after,) = interpret(simplify(graph), values)
+    np.testing.assert_array_equal(before, after)
+    is_number = ~np.isnan(before)
+    assert before[is_number].tobytes() == after[is_number].tobytes()
+    is_far = divisor in (2.0**127, 2.0**-129)  # its inverse is no normal f32
+    assert ("mul" in str(simplify(graph))) == (dtype == "f8" or not is_far)
+
+
+@pytest.mark.parametrize("divisor", [3.0, 0.0, math.inf, math.nan, 6.0])
+def test_other_numbers_still_divide(divisor: float) -> None:
+    x = param("x", TensorType.parse("f32[3]"))
+    graph = Graph("f", (x,), (x / literal(divisor, np.dtype("f4")),))
+    assert simplify(graph) is graph

@@ -27,12 +27,13 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, Op
+from tapejit.ir.node import Node, Op, literal
 from tapejit.ops.custom_rules import custom, custom_call
 from tapejit.passes.layouts import Layouts, is_complex_number
 from tapejit.passes.rewriting import Sources, in_place_of, rewritten
 from tapejit.types import DType, is_complex, is_float, real_dtype
 
+INVERTED: Final = (np.dtype(np.float32), np.dtype(np.float64))
 Rule = Callable[[Node], Node | None]
 
 
@@ -98,6 +99,22 @@ def identity_element(node: Node) -> Node | None:
             return None
     # The constant may have broadcast x.
     return kept if kept is not None and kept.type == node.type else None
+
+
+def exact_inverse(node: Node) -> Node | None:
+    """x / 2ⁿ -> x * 2⁻ⁿ: the same number, rounded once"""
+    match node:
+        case Node(inputs=(x, Node(value=float(divisor), shape=()) as y)):
+            dtype = node.dtype
+        case _:
+            return None
+    is_power = abs(math.frexp(divisor)[0]) == 0.5
+    if not is_power or dtype not in INVERTED or {x.dtype, y.dtype} != {dtype}:
+        return None
+    limits = np.finfo(dtype)
+    if not float(limits.tiny) <= abs(1 / divisor) <= float(limits.max):
+        return None
+    return in_place_of(node, ops.mul, (x, literal(1 / divisor, dtype)), {})
 
 
 def _is_zero(zero: Node, sign: float) -> bool:
@@ -342,7 +359,7 @@ COPIES: Final[dict[Op, tuple[Rule, ...]]] = {
     ops.add: (identity_element,),
     ops.sub: (identity_element,),
     ops.mul: (identity_element,),
-    ops.div: (identity_element,),
+    ops.div: (identity_element, exact_inverse),
     ops.negative: (undone,),
     ops.bitwise_invert: (undone,),
     ops.conj: (undone,),
