@@ -10,12 +10,14 @@ done and no more. One caller at a time has the threads; a caller that finds them
 There are two drivers. `thread_pool_module` is a pool of its own. Its data structure is
 one global, `POOL`, of 64-bit words on separate cache lines:
 
-- the job: `remaining` tasks, `seats` for threads that may still join, and what to call.
-  A claim is one atomic subtraction from `remaining`, and it is a claim if something
-  was left. The job's other words are read after a claim only, and are not written
-  before every claimed task is done: a thread that comes late finds nothing to claim,
-  or a task of the next job, and both are right. So the caller waits for tasks, never
-  for threads; an OpenMP region ends when every thread has come to its end.
+- the job: `remaining` tasks, `seats` for threads that may still join, what to call, and
+  how many tasks were taken from the `back`; the caller takes them from the `front` and
+  counts for itself. A claim is one atomic subtraction from `remaining`, and it is a
+  claim if something was left. The job's other words are read after a claim only, and
+  are not written before every claimed task is done: a thread that comes late finds
+  nothing to claim, or a task of the next job, and both are right. So the caller waits
+  for tasks, never for threads; an OpenMP region ends when every thread has come to its
+  end.
 - `done`, the tasks that helpers have finished, which the caller watches.
 - `wake` and `sleepers`: helpers without work look for it for a while, then sleep in
   the kernel (a futex). To wake one takes longer than many regions, so the caller
@@ -51,9 +53,11 @@ from llvmlite import ir
 
 from tapejit.codegen.driver_words import (
     ALONE,
+    BACK,
     BUSY,
     DONE,
     ENDED,
+    FRONT,
     FUTEX,
     HELPERS,
     LINE,
@@ -293,24 +297,34 @@ def emit_clock(module: Any) -> None:
     code.builder.ret(code.clock())
 
 
-def emit_claim(code: Code, none: Any) -> Any:
-    """Claim a task and run it, or go to `none`; how many tasks were left before."""
+def emit_claim(code: Code, none: Any, is_helper: bool) -> Any:
+    """Claim a task and run it, or go to `none`; how many tasks were left before.
+
+    The caller takes the first one that is left, a helper the last one: from call to
+    call each has the same part of what tasks write and read, in its own caches.
+    """
     b = code.builder
     left = code.change("sub", REMAINING, number(1), "acq_rel")
     code.leave_if(b.not_(code.is_positive(left)), none)
-    index = b.sub(code.get(TASKS), left)
+    if is_helper:
+        before = code.change("add", BACK, number(1), "monotonic")
+        index = b.sub(b.sub(code.get(TASKS), number(1)), before)
+    else:
+        index = code.get(FRONT)
+        code.put(FRONT, b.add(index, number(1)))
     table = b.inttoptr(code.get(TABLE), POINTER)
     call_task(code, b.inttoptr(code.get(TASK), POINTER), table, index)
     return left
 
 
-def emit_pull(module: Any) -> Any:
+def emit_pull(module: Any, is_helper: bool) -> Any:
     """`pull()`: claim tasks and run them until none is left; how many they were."""
-    code = Code(module, "pull", ir.FunctionType(I64, []))
+    name = "pull_last" if is_helper else "pull_first"
+    code = Code(module, name, ir.FunctionType(I64, []))
     code.function.linkage = "internal"
     count = code.counter()
     with code.forever() as (_, out):
-        emit_claim(code, out)
+        emit_claim(code, out, is_helper)
         code.add(count)
     code.builder.ret(code.builder.load(count, typ=I64))
     return code.function
@@ -338,7 +352,7 @@ def emit_begin(module: Any) -> Any:
         awake = b.sub(code.get(HELPERS), code.get(SLEEPERS, "seq_cst"))
         missing = b.sub(wanted, awake)
         code.leave_if(b.not_(code.is_positive(missing)), finish)
-        left = b.sub(emit_claim(code, none), number(1))
+        left = b.sub(emit_claim(code, none, is_helper=False), number(1))
         done = b.add(code.add(count), number(1))
         pace = b.udiv(b.sub(code.clock(), start), done)
         gain = b.add(b.mul(pace, left), alone)
@@ -433,8 +447,9 @@ def thread_pool_module() -> Any:
     """
     module = new_module("tapejit_threads")
     emit_clock(module)
-    pull, begin = emit_pull(module), emit_begin(module)
-    start = emit_start(module, emit_helper(module, pull))
+    pull, begin = emit_pull(module, is_helper=False), emit_begin(module)
+    helper = emit_helper(module, emit_pull(module, is_helper=True))
+    start = emit_start(module, helper)
 
     code = Code(module, "parallel", PARALLEL_TYPE)
     b = code.builder
@@ -447,6 +462,8 @@ def thread_pool_module() -> Any:
     code.put(TASK, b.ptrtoint(task, I64))
     code.put(TABLE, b.ptrtoint(table, I64))
     code.put(TASKS, tasks)
+    code.put(FRONT, number(0))
+    code.put(BACK, number(0))
     code.put(DONE, number(0))
     code.put(WAITING, number(0))
     code.put(SEATS, wanted, "seq_cst")

@@ -14,13 +14,13 @@ from typing import Final
 # each starts on a cache line; two lines, because processors fetch them in pairs.
 LINE: Final = 16
 JOB: Final = 0
-REMAINING, SEATS, TASK, TABLE, TASKS = range(JOB, JOB + 5)
+REMAINING, SEATS, TASK, TABLE, TASKS, BACK = range(JOB, JOB + 6)
 FINISHED: Final = LINE
 DONE, WAITING = range(FINISHED, FINISHED + 2)
 SLEEP: Final = 2 * LINE
 WAKE, SLEEPERS = range(SLEEP, SLEEP + 2)
 OWNER: Final = 3 * LINE
-BUSY, HELPERS, ROOM, ALONE, ENDED = range(OWNER, OWNER + 5)
+BUSY, HELPERS, ROOM, ALONE, ENDED, FRONT = range(OWNER, OWNER + 6)
 SETTINGS: Final = 4 * LINE
 THREADS, LOOK, PATIENCE, WORTH = range(SETTINGS, SETTINGS + 4)
 SYSCALL, FUTEX, PTHREAD_CREATE, PTHREAD_SIGMASK, PARALLEL_FOR = range(

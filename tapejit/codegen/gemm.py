@@ -521,6 +521,7 @@ def in_tasks(made: Tiling) -> Tiling:
         column_blocks = -(-made.panels // max(1, wide // (made.columns * gemm.lane)))
     grain = MEMORY_GRAIN if gemm.m <= 2 else GRAIN
     wanted = -(-gemm.operations // grain)
+    wanted += wanted % 2 if wanted > 1 else 0  # two threads have as much to do
     others = row_blocks * gemm.matrices
     if not made.packs_a:  # else each block of columns would pack the same rows again
         strips = -(-min(wanted, MANY) // others)
