@@ -10,6 +10,7 @@ Start reading at `build`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -95,8 +96,7 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
     arena = entry(builder, table, layout.arena)
     builder.store(number(0), arena)
     most = max([len(part.places) for part in parts.all] or [0])
-    local = builder.alloca(ir.ArrayType(POINTER, max(most, 1)))
-    local.type = POINTER
+    local = Table(builder, table, layout, most)
     flag = word(builder, arena, INTERRUPTED)
     if polls:
         for place in (flag, word(builder, arena, LOOKED)):
@@ -104,13 +104,13 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
     since_poll = 0.0
 
     def call(part: Part, tasks: int) -> None:
-        fill(builder, table, local, layout, part)
+        local.fill(part.places)
         if tasks == 1:
-            builder.call(part.function, [local, number(0)])
+            builder.call(part.function, [local.memory, number(0)])
             return
         driver = imported(builder, table, layout, imports, DRIVER)
         signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
-        operands = [part.function, local, number(tasks)]
+        operands = [part.function, local.memory, number(tasks)]
         call_address(builder, driver, signature, operands)
 
     for kernel, before, part, combination in functions:
@@ -163,17 +163,40 @@ class Parts:
         return part
 
 
-def fill(builder: Any, table: Any, local: Any, layout: Layout, part: Part) -> None:
-    """Write the table of a kernel."""
-    for at, place in enumerate(part.places):
+class Table:
+    """The table of the kernel that comes next, filled by `run`.
+
+    `run` has no loops: what it has loaded or written stays so to its end.
+    """
+
+    def __init__(self, builder: Any, given: Any, layout: Layout, size: int) -> None:
+        self.builder, self.given, self.layout = builder, given, layout
+        self.memory = builder.alloca(ir.ArrayType(POINTER, max(size, 1)))
+        self.memory.type = POINTER
+        self.entries: dict[int, Any] = {}
+        self.written: dict[int, Place] = {}
+
+    def fill(self, places: Sequence[Place]) -> None:
+        """Point to the memory of a kernel."""
+        for at, place in enumerate(places):
+            if self.written.get(at) != place:
+                where = self.builder.gep(
+                    self.memory, [number(at)], source_etype=POINTER
+                )
+                self.builder.store(self.pointer(place), where)
+                self.written[at] = place
+
+    def pointer(self, place: Place) -> Any:
         if place.entry < 0:
-            pointer = layout.constants[place.offset]
-        else:
-            pointer = entry(builder, table, place.entry)
-            if place.offset:
-                pointer = builder.gep(pointer, [number(place.offset)], source_etype=I8)
-        where = builder.gep(local, [number(at)], source_etype=POINTER)
-        builder.store(pointer, where)
+            return self.layout.constants[place.offset]
+        found = self.entries.get(place.entry)
+        if found is None:
+            found = entry(self.builder, self.given, place.entry)
+            self.entries[place.entry] = found
+        if place.offset:
+            offset = number(place.offset)
+            found = self.builder.gep(found, [offset], source_etype=I8)
+        return found
 
 
 def constant_of(module: Any, name: str, buffer: Any) -> Any:
