@@ -8,6 +8,7 @@ Start reading at `KernelWriter.block`.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -332,7 +333,8 @@ class KernelWriter:
         wanted = tuple(map(int, node.shape))
         plain = strides_of(wanted)
         pairs = zip(strides, plain, wanted, strict=True)
-        if offset == 0 and all(a == b or size == 1 for a, b, size in pairs):
+        is_whole = offset == 0 and math.prod(shape) == math.prod(wanted)
+        if is_whole and all(a == b or size == 1 for a, b, size in pairs):
             return name if tuple(shape) == wanted else f"{name}.reshape{wanted}"
         is_flipped = tuple(shape) == wanted[::-1] and len(wanted) == 2
         if offset == 0 and is_flipped and strides == strides_of(shape)[::-1]:

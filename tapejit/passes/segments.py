@@ -130,7 +130,8 @@ class _Splitter:
             effects = None
         outputs = [self.made[node] for node in graph.outputs]
         made = Graph(graph.name, graph.inputs, outputs, effects)
-        originals = {copy: node for node, copy in self.made.items()}
+        kept = (pair for pair in self.made.items() if not self.is_gone(pair[0]))
+        originals = {copy: node for node, copy in kept}
         return Split(made, self.segments, originals)
 
     def copy(self, node: Node) -> None:

@@ -161,7 +161,6 @@ def known(op: str, limits: Callable[..., Any]) -> Callable[..., Any]:
         bounded = doubles[1:] if op == "xlog1py" else doubles
         inside = np.all([(x > low) & (x < high) for x in bounded], axis=0)
         inside &= np.all([np.isfinite(x) for x in doubles], axis=0)
-        inside &= found != 0  # an exact zero has a sign, which mpmath does not know
         if op in HIDDEN_ZEROS:
             inside &= (doubles[0] > 0) | (doubles[0] != np.trunc(doubles[0]))
         if op in ("kl_div", "rel_entr"):
@@ -171,7 +170,9 @@ def known(op: str, limits: Callable[..., Any]) -> Callable[..., Any]:
                 & np.isfinite(doubles[0] + doubles[1])
             )
         out = np.array(found)
-        out[inside] = precise(op, [x[inside] for x in doubles])
+        digits = precise(op, [x[inside] for x in doubles])
+        # An exact zero has a sign, which mpmath does not know.
+        out[inside] = np.where(digits == 0, np.copysign(0, found[inside]), digits)
         if op not in HIDDEN_ZEROS:
             return out
         size = 0.5
