@@ -29,7 +29,7 @@ from tapejit.passes.fusion.steps import Step
 
 MOST_ROWS: Final = 256
 LEAST_ROWS: Final = 16
-TILE: Final = 1 << 21  # bytes of a matrix of the rows of one tile
+TILE: Final = 1 << 18  # bytes of a matrix of the rows of one tile: some stay near
 LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
 RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
 Item = Step | Loop
