@@ -348,6 +348,7 @@ PASSING: Final[dict[Op, tuple[Rule, ...]]] = {
     ops.item: (known_item,),
 }
 VIEWS: Final[dict[Op, tuple[Rule, ...]]] = {
+    ops.div: (exact_inverse,),  # lies in memory as x / y does
     ops.real: (real_already,),
     ops.reshape: (same_shape,),
     ops.broadcast_to: (same_shape, one_broadcast),
@@ -359,7 +360,7 @@ COPIES: Final[dict[Op, tuple[Rule, ...]]] = {
     ops.add: (identity_element,),
     ops.sub: (identity_element,),
     ops.mul: (identity_element,),
-    ops.div: (identity_element, exact_inverse),
+    ops.div: (identity_element,),
     ops.negative: (undone,),
     ops.bitwise_invert: (undone,),
     ops.conj: (undone,),
