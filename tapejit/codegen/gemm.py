@@ -418,8 +418,10 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
     is_torn = made.rows.parts > FEW and conflicts(gemm.b.row, gemm.dtype, k)
     packs_b = not is_row or is_torn or (made.rows.parts > REUSED and k >= 4)
     is_spread = made.panels >= MANY_PANELS and spreads(gemm)
-    is_torn = conflicts(gemm.a.column, gemm.dtype, k) or collide(gemm, made.rows.most)
-    packs_a = is_spread or (made.panels > 2 and is_torn)
+    in_the_way = conflicts(gemm.a.column, gemm.dtype, k) or collide(
+        gemm, made.rows.most
+    )
+    packs_a = is_spread or (made.panels > 2 and in_the_way)
     packs_a = k > 0 and (packs_a or must_widen or hooks.load_a is not None)
     packs_b = k > 0 and (packs_b or must_widen or hooks.load_b is not None)
     made = replace(

@@ -21,6 +21,7 @@ from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, numb
 from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
 from tapejit.codegen.loops import (
+    KernelEmitter,
     emit_combination,
     emit_kernel,
     new_function,
@@ -84,10 +85,8 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
             combination = parts.add(
                 emit_combination(module, made, kernel, layout, f"{label}_combine")
             )
-        before = [
-            (parts.keep(Part(x.function, x.places)), x.tasks)
-            for x in getattr(emitted, "preparations", ())
-        ]
+        wanted = emitted.preparations if isinstance(emitted, KernelEmitter) else ()
+        before = [(parts.keep(Part(x.function, x.places)), x.tasks) for x in wanted]
         functions.append((kernel, before, part, combination))
     symbol = f"{name}_run"
     run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
