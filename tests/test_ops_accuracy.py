@@ -16,6 +16,7 @@ from agreement import POWER, ROUNDED, TRANSCENDENTAL, assert_agrees, widen
 from op_cases import CASES, OpCase
 from op_cases.case import Array, dtypes_of, eager
 from op_cases.special import INSIDE_OF
+from scipy.special import factorial
 
 from tapejit.types import DType, dtype_named, is_complex, is_float
 
@@ -79,6 +80,23 @@ def test_functions_are_accurate_over_the_whole_range(
     step = (31 if full else 151) if case.op in INSIDE_OF else 1
     for x in floats_of(dtype, full):
         assert_accurate(case, x[::step])
+
+
+def test_gammaln_is_accurate_next_to_its_hidden_zeros() -> None:
+    """About 1/n! to either side of -n, until floats are farther apart than that."""
+    rng = np.random.default_rng(43)
+    n = np.repeat(np.arange(2.0, 18.0), 40)
+    away = 2.0 ** rng.uniform(-1, 1, n.size) / factorial(n)
+    x = np.concatenate([-n - away, -n + away])
+    # The last: SciPy's is off by more than 4 ULP.
+    x = np.append(x[x != np.rint(x)], -45.99999999999936)
+    assert_accurate(CASES["gammaln"][0], x)
+
+
+def test_digamma_is_accurate_next_to_its_first_hidden_zero() -> None:
+    """There both terms of its reflection are small, and 1 - x is rounded."""
+    x = np.random.default_rng(47).uniform(-0.53, -0.48, 500)
+    assert_accurate(CASES["digamma"][0], x)
 
 
 @pytest.mark.parametrize(("case", "dtype"), COMPLEX)

@@ -2,8 +2,8 @@
 
 SciPy rounds x² before it is an exponent, so that the tails of erfc and Φ lose as many
 digits as x² has; it cancels x log(x/y) against x - y, and log Γ against itself around
-its zeros at 1 and 2. Here squares and products are two words: what a double holds and
-what its rounding lost (T. J. Dekker, 1971). Special values are SciPy's.
+its zeros. Here squares and products are two words: what a double holds and what its
+rounding lost (T. J. Dekker, 1971). Special values are SciPy's.
 
 Functions take doubles and return doubles, and NumPy's warnings are the caller's. They
 cost some hundred operations of arrays, so narrow floats, which need no such digits,
@@ -307,20 +307,57 @@ def polynomial(x: Array, coefficients: list[float]) -> Array:
     return total
 
 
+LEAST = -33.5
+"""Left of it no float is next to a zero of log |Γ|, and Stirling's series is short."""
+
+
+def rising_product(x: Array, count: Array) -> Words:
+    """x (x + 1) (x + 2) ..., of `count` factors, none of which is to be rounded."""
+    high, low = np.where(count > 0, x, 1), np.zeros_like(x)
+    for k in range(1, int(count.max())):
+        factor = np.where(k < count, x + k, 1)
+        high, lost = two_product(high, factor)
+        low = low * factor + lost
+    return high, low
+
+
+def mirrored_gammaln(x: Array) -> Array:
+    """log |Γ(x)| left of `LEAST`: log |π / (x sin πx)| less Stirling's series of -x."""
+    a, away = -x, x - np.rint(x)
+    high, low = log_of_ratio(a, 1.0)
+    product, lost = two_product(a, high)
+    total, more = two_sum(product, -a)
+    series = polynomial(1 / (a * a), [1 / 12, -1 / 360, 1 / 1260, -1 / 1680]) / a
+    rest = 0.5 * (high - math.log(math.pi / 2)) + series
+    rest = rest + (lost + more + (a + 0.5) * low)
+    return -(total + (rest + np.log(np.abs(np.sin(math.pi * away)))))
+
+
 def gammaln(x: Array) -> Array:
-    """log |Γ(x)|: by its series around its zeros, and -log |x| next to 0.
+    """log |Γ(x)|: by its series around 1 and 2, and to the left by that around 1.
+
+    With t the distance from the nearest integer, Γ(x) is Γ(1 + t) by the product of x,
+    x + 1, ..., t. None of these is rounded, and next to zeros the product is near 1.
 
     >>> print(f"{gammaln(np.float64(1 + 2.0**-40)):.13g}")
     -5.249745890076e-13
+    >>> print(f"{gammaln(np.float64(-3.1428258438257712)):.13g}")
+    0.005890444162361
     """
-    found = np.array(scipys("gammaln", x))
+    found, nearest = np.array(scipys("gammaln", x)), np.rint(x)
+    is_far = (x < LEAST) & (x != nearest)
+    if np.any(is_far):
+        found[is_far] = mirrored_gammaln(np.asarray(x)[is_far])
     for zero, slope in ((1, -np.euler_gamma), (2, 1 - np.euler_gamma)):
-        is_near = (np.abs(x - zero) <= 0.5) & (x != zero)
+        is_near = (np.maximum(nearest, 1) == zero) & (x >= LEAST) & (x != nearest)
         if np.any(is_near):
-            t = np.asarray(x)[is_near] - zero
+            near, whole = np.asarray(x)[is_near], np.asarray(nearest)[is_near]
+            t = near - whole
             series = t * polynomial(t, zeta_coefficients(zero - 1))
-            found[is_near] = t * (slope + series)
-    return np.where((np.abs(x) < 1e-18) & (x != 0), -np.log(np.abs(x)), found)
+            product, rest = rising_product(near, 1 - whole)
+            logarithm = np.log(np.abs(product)) + rest / product
+            found[is_near] = t * (slope + series) - logarithm
+    return found
 
 
 def digamma(x: Array) -> Array:
@@ -334,7 +371,9 @@ def digamma(x: Array) -> Array:
     cotangent = np.where(
         np.abs(away) < 0.25, 1 / np.tan(math.pi * away), np.tan(math.pi * other)
     )
-    mirrored = scipys("psi", 1 - x) - math.pi * cotangent
+    mirror, lost = two_sum(1.0, -x)
+    rest = lost / (mirror - 0.5)  # times about the slope of ψ
+    mirrored = scipys("psi", mirror) + (rest - math.pi * cotangent)
     is_left = (x < -1e-3) & (away != 0) & np.isfinite(x)
     return np.where(is_left, mirrored, scipys("psi", x))
 

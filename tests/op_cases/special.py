@@ -139,8 +139,7 @@ INSIDE_OF: dict[str, tuple[float, float]] = {
     "erfinv": (-1.0, 1.0),
     "ndtri": (0.0, 1.0),
     "logit": (0.0, 1.0),
-    "gammaln": (-700.0, 1e300),
-    "digamma": (-1e12, 1e300),
+    **dict.fromkeys(("gammaln", "digamma"), (-np.inf, 1e300)),
     **dict.fromkeys(("entr", "rel_entr", "kl_div"), (0.0, np.inf)),
     "xlog1py": (-1.0, np.inf),
 }
