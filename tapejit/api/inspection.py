@@ -165,6 +165,7 @@ class State(NamedTuple):
     type: TensorType
     is_read: bool
     is_written: bool
+    in_place: bool = False  # if nobody else refers to its value
 
 
 class Explanation:
@@ -198,7 +199,7 @@ class Explanation:
     >>> step.explain(tj.ones(2))  # nothing is run, or compiled
     step(x: f32[2]): 5 Nodes, native in 1 kernel; path 1 of 1
       arguments  x: f32[2]
-      variables  w: f32[2] read and written
+      variables  w: f32[2] read and written in place
       returns    f32[]
       Nodes      mul 2, reread 1, sub 1, sum 1
       kernels    kernel_0: i<2 by 2>; mul 2, sub, sum; reads 16 bytes, writes 12
@@ -268,6 +269,11 @@ class Explanation:
         self.executable = "native"
         found = Inside(path.executable.graph)
         self.kernels = found.kernels
+        places = path.updated(found.updates).values()
+        self.variables = tuple(
+            x._replace(in_place=at in places)
+            for at, x in enumerate(self.variables, len(path.takes))
+        )
         self.on_numpy = found.on_numpy
         self.arena_bytes = found.arena_size
         self.seconds = compile_seconds(path.executable)
@@ -382,7 +388,8 @@ def _uses(binding: Binding) -> tuple[bool, bool]:
 
 
 def _variable_text(x: State) -> str:
-    uses = ["read"] * x.is_read + ["written"] * x.is_written
+    written = "written in place" if x.in_place else "written"
+    uses = ["read"] * x.is_read + [written] * x.is_written
     return f"{x.name}: {x.type} {' and '.join(uses)}".rstrip()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tapejit.api.dispatch import TAPES, TRACE
 from tapejit.api.tensor import Tensor
+from tapejit.api.variable import JOURNAL
 from tapejit.structure import LEAF, flat_structure
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def form_of(structure: Any) -> Form:
 def native_entry(path: Path, form: Form) -> Callable[..., Any] | None:
     """A built-in function for the path; None if not all of it is native code.
 
-    The values of written variables are among the outputs, so with those the form is
-    "values": Python commits them under their locks.
+    It commits what is written to variables, over their old values where it can. Inside
+    of a function that runs as plain Python it misses: that one may have to undo it.
     """
     from tapejit.runtime.entry import make_entry
 
@@ -46,13 +47,24 @@ def native_entry(path: Path, form: Form) -> Callable[..., Any] | None:
         return None
     kinds = [x.tensor_type for x in code.graph.inputs]
     count, end = len(path.takes), len(path.takes) + len(path.bindings)
+    updated = path.updated({(out, x) for out, x in code.header["updates"]})
+    commits = [
+        (path._fixed[at], updated.get(out))
+        for out, at in enumerate(path._writes, path.results)
+    ]
     spec = code.spec(
         arguments=kinds[:count],
         variables=[*zip(path._fixed, kinds[count:end], strict=True)],
         captured=path._captured_values,
+        commits=commits,
         result=form,
         takes_scalars=False,
-        context=[(TAPES, ()), (TRACE, None), (_CONFIG["_context"], None)],
+        context=[
+            (TAPES, ()),
+            (TRACE, None),
+            (JOURNAL, None),
+            (_CONFIG["_context"], None),
+        ],
         names=[(_CONFIG, "_process", _CONFIG["_process"])],
     )
     return make_entry(spec, Tensor)

@@ -180,7 +180,7 @@ class Path:
         self._executable: Executable = executable_for(graph, observe, compile)
         self._arguments = len(traced.arguments)
         self._shared: tuple[int, ...] | None = None
-        self._form: Form = "values" if self._writes else form_of(self.structure)
+        self._form: Form = form_of(self.structure)
         self._entry: Any = MISS  # until it is asked for
         self._checking: dict[Graph, CheckedExecutable] = {}
         self._forwards: dict[
@@ -279,19 +279,22 @@ class Path:
             recorded = self._run_recorded(arrays, leaves, variables)
             if recorded is not None:
                 return recorded
-        values = arrays
-        if variables:
-            values += map(_array_held, variables)
-        if self._captured_values:
-            values += self._captured_values
-        entry = self._native_entry() if self._form == "values" else None
         executable: Runs = self._executable
+        has_missed = self._form != "values" and not self._writes
+        entry = None if has_missed else self._native_entry()
         if NUMERICS and config.check_numerics:
-            executable, entry = self._checked(self.graph), None
+            executable = self._checked(self.graph)
         try:
+            # First: what Python refers to is not written over.
             found: Any = MISS if entry is None else entry(*leaves)
-            if found is MISS:
-                found = executable.run(values)
+            if found is not MISS:
+                return self._wrapped(found)
+            values = arrays
+            if variables:
+                values += map(_array_held, variables)
+            if self._captured_values:
+                values += self._captured_values
+            found = executable.run(values)
         except Exception as error:  # of any op; raised again, explained
             raise self._explained(error, self.graph, executable, leaves) from None
         if foreign and self._may_share():
@@ -310,6 +313,12 @@ class Path:
             self.structure, [Tensor(value) for value in found[: self.results]]
         )
 
+    def _wrapped(self, found: Any) -> Any:
+        """What a call returns whose native entry has given `found`."""
+        if self._form != "values":
+            return found
+        return tree.unflatten(self.structure, [Tensor(value) for value in found])
+
     @property
     def executable(self) -> Executable:
         """What runs a call that no tape looks at."""
@@ -319,9 +328,19 @@ class Path:
     def native(self) -> Callable[..., Any] | None:
         """A built-in function that does what `run` does, or misses.
 
-        None if something is left to do in Python: commits, unusual structures.
+        None if something is left to do in Python: unusual structures.
         """
         return None if self._form == "values" else self._native_entry()
+
+    def updated(self, pairs: set[tuple[int, int]]) -> dict[int, int]:
+        """The variables whose next value may be written over the present one.
+
+        `pairs` are the numbers of outputs and inputs of which that is so; the result
+        has those of variables among the outputs and among the inputs.
+        """
+        first = len(self.takes)
+        found = {out: first + at for out, at in enumerate(self._writes, self.results)}
+        return {out: x for out, x in found.items() if (out, x) in pairs}
 
     def _checked(self, graph: Graph) -> CheckedExecutable:
         """What runs a Graph of this path while numerics are checked."""

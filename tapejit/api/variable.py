@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
 from threading import RLock
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -80,6 +80,7 @@ class Variable(Operators):
 
     __slots__ = (
         "__weakref__",
+        "_away",
         "_constraint",
         "_lock",
         "_name",
@@ -131,6 +132,25 @@ class Variable(Operators):
 
     def _holding(self, array: Any) -> Tensor:
         return Tensor(array[()], Made("variable", None, self._name))
+
+    if not TYPE_CHECKING:  # attributes that do not exist are errors
+
+        def __getattr__(self, name: str) -> Any:
+            """The Tensor while it is away: native code may write over its memory.
+
+            The call that does so holds the lock to its end. Python that runs in the
+            midst of it, in the handler of a signal, gets a copy of the old value:
+            from the first write on no handler runs.
+            """
+            if name != "_tensor":
+                kind = type(self).__name__
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            with self._lock:
+                try:
+                    return object.__getattribute__(self, "_tensor")
+                except AttributeError:
+                    away = object.__getattribute__(self, "_away")
+                return Tensor(away._value.copy(), away._made)
 
     # What it is
 
@@ -490,6 +510,12 @@ JOURNAL: ContextVar[dict[int, tuple[Variable, Tensor]] | None] = ContextVar(
 )
 
 
+def _await_calls() -> None:
+    """Before a fork: let calls in other threads end that write over variables."""
+    for variable in list(_alive.values()):
+        variable._held()
+
+
 def _renew_locks() -> None:
     """In a forked child: no thread is left that could release a lock held before."""
     for variable in list(_alive.values()):
@@ -497,7 +523,7 @@ def _renew_locks() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(before=_await_calls, after_in_child=_renew_locks)
 
 _tracked_warned = False
 

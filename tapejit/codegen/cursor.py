@@ -462,14 +462,36 @@ class Cursor:
         where = self.builder.gep(pointer, [at], source_etype=element)
         letter = "i" if isinstance(element, ir.IntType) else "f"
         name = f"llvm.masked.load.v{size}{letter}{step.dtype.itemsize * 8}.p0"
+        load = self.declared(name, kind, [POINTER, mask, kind])
+        wanted = self.shuffled(holds, holds, range(first, first + size))
+        fill = ir.Constant(kind, None)
+        return self.builder.call(load, [where, wanted, fill])
+
+    def store_masked(
+        self, pointer: Any, at: Any, value: Any, dtype: DType, holds: Any
+    ) -> None:
+        """Those of neighbouring elements for which a condition holds, to memory."""
+        element = lanes.memory_type(dtype)
+        plain, width = lanes.to_memory(self.builder, value, dtype), value.type.count
+        size = min(width, host_registers().nbytes // dtype.itemsize)
+        kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
+        letter = "i" if isinstance(element, ir.IntType) else "f"
+        name = f"llvm.masked.store.v{size}{letter}{dtype.itemsize * 8}.p0"
+        store = self.declared(name, ir.VoidType(), [kind, POINTER, mask])
+        for first in range(0, width, size):
+            here = self.builder.add(at, number(first))
+            where = self.builder.gep(pointer, [here], source_etype=element)
+            some = range(first, first + size)
+            new, is_new = (self.shuffled(x, x, some) for x in (plain, holds))
+            self.builder.call(store, [new, where, is_new])
+
+    def declared(self, name: str, result: Any, operands: Sequence[Any]) -> Any:
+        """An intrinsic function of LLVM."""
         module = self.function.module
         known = module.globals.get(name)
         if known is None:
-            signature = ir.FunctionType(kind, [POINTER, mask, kind])
-            known = ir.Function(module, signature, name)
-        wanted = self.shuffled(holds, holds, range(first, first + size))
-        fill = ir.Constant(kind, None)
-        return self.builder.call(known, [where, wanted, fill])
+            known = ir.Function(module, ir.FunctionType(result, operands), name)
+        return known
 
     def joined(self, x: Any, y: Any) -> Any:
         """The lanes of two vectors as one."""

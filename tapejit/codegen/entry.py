@@ -13,60 +13,45 @@ A call takes a frame from the free ones, checks, makes the outputs, runs, wraps.
 does not fit gives MISS, whatever it is: the caller knows a slower way that does. The
 GIL is held but for the compiled code itself, so the free frames need no lock.
 
+Outputs that are the next values of variables replace these at the end, all in one go:
+`entry_variables.py`.
+
 Start reading at `entry_module`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from llvmlite import ir
 
+from tapejit.codegen.entry_code import (
+    I8,
+    I32,
+    I64,
+    NULL,
+    POINTER,
+    function_type,
+    number,
+)
 from tapejit.codegen.entry_tables import (
     ALIGNMENT,
-    HEADER,
     INTERRUPTED,
     LINK,
     OWNER,
     SYMBOL,
     TABLE,
-    WORD,
     Global,
     Guard,
     Input,
     Output,
     Record,
     Services,
-    Words,
 )
+from tapejit.codegen.entry_variables import Variables
 
 CARRAY: Final = 0x0501  # NumPy's flags: C-contiguous, aligned, writeable
 FITTING: Final = 0x0101  # C-contiguous, aligned
-
-I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-POINTER = ir.PointerType()
-
-
-_SIGNATURES: Final[dict[Services, tuple[Any, tuple[Any, ...]]]] = {
-    Services.Py_IncRef: (ir.VoidType(), (POINTER,)),
-    Services.Py_DecRef: (ir.VoidType(), (POINTER,)),
-    Services.PyContextVar_Get: (I32, (POINTER, POINTER, POINTER)),
-    Services.PyDict_GetItem: (POINTER, (POINTER, POINTER)),
-    Services.PyObject_CallNoArgs: (POINTER, (POINTER,)),
-    Services.PyObject_CallOneArg: (POINTER, (POINTER, POINTER)),
-    Services.PyType_GenericAlloc: (POINTER, (POINTER, I64)),
-    Services.PyEval_SaveThread: (POINTER, ()),
-    Services.PyEval_RestoreThread: (ir.VoidType(), (POINTER,)),
-    Services.PyArray_NewFromDescr: (
-        POINTER,
-        (POINTER, POINTER, I32, POINTER, POINTER, POINTER, I32, POINTER),
-    ),
-    Services.PyArray_SetBaseObject: (I32, (POINTER, POINTER)),
-    Services.PyArray_Scalar: (POINTER, (POINTER, POINTER, POINTER)),
-}
-_NULL: Final = ir.Constant(POINTER, None)
 
 
 def entry_module() -> Any:
@@ -82,28 +67,8 @@ def entry_module() -> Any:
     return module
 
 
-class _Emitter:
-    """Writes the function: `emit` is its outline, a method each step.
-
-    `refused` leaves before there is a frame; `missed` and `failed` (an exception is
-    set) go through `leave`, which drops what the frame holds and frees it.
-    """
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.owner, self.arguments, self.count = function.args
-        self.b = ir.IRBuilder(function.append_basic_block("start"))
-        self.refused = function.append_basic_block("refused")
-        self.missed = function.append_basic_block("missed")
-        self.failed = function.append_basic_block("failed")
-        self.leave = function.append_basic_block("leave")
-        self.result = self.b.alloca(POINTER)
-        self.found = self.b.alloca(POINTER)
-        self.place = self.b.alloca(POINTER)
-        self.frame_found = self.b.alloca(POINTER)
-        self.number = self.b.alloca(I64)
-        self.record = self.load(self.owner, HEADER)
-        self.services = self.word(self.record, Record.services, POINTER)
+class _Emitter(Variables):
+    """Writes the function: `emit` is its outline, a method each step."""
 
     def emit(self) -> None:
         """All steps in order."""
@@ -111,15 +76,20 @@ class _Emitter:
         self.take_frame()
         inputs = self.word(self.record, Record.inputs)
         outputs = self.word(self.record, Record.outputs)
+        self.results = self.at(self.objects, inputs)
+        self.b.store(number(0), self.locked)
+        with self.loop(outputs) as at:
+            self.take_lock(at)
         with self.loop(inputs) as at:
             self.check_input(at)
-        self.results = self.at(self.objects, inputs)
         with self.loop(outputs) as at:
             self.make_output(at)
         self.run()
         with self.loop(outputs) as at:
             self.wrap(at)
-        self.gather(outputs)
+        self.gather()
+        with self.loop(outputs) as at:
+            self.commit(at)
         self.b.branch(self.leave)
         self.finish(inputs, outputs)
 
@@ -135,11 +105,11 @@ class _Emitter:
         self.go_if(b.icmp_signed("!=", self.count, expected), self.refused)
         with self.loop(self.word(self.record, Record.guards)) as at:
             guard = self.row(Record.guard_table, Guard, at)
-            b.store(_NULL, self.found)
+            b.store(NULL, self.found)
             variable = self.word(guard, Guard.variable, POINTER)
-            status = self.call(Services.PyContextVar_Get, variable, _NULL, self.found)
+            status = self.call(Services.PyContextVar_Get, variable, NULL, self.found)
             with b.if_then(b.icmp_signed("<", status, ir.Constant(I32, 0))):
-                b.ret(_NULL)
+                b.ret(NULL)
             found = b.load(self.found, typ=POINTER)
             self.call(Services.Py_DecRef, found)  # the context still has it
             wanted = self.word(guard, Guard.expected, POINTER)
@@ -163,7 +133,7 @@ class _Emitter:
                 grow = self.word(self.record, Record.grow, POINTER)
                 array = self.call(Services.PyObject_CallNoArgs, grow)
                 with b.if_then(self.is_null(array)):
-                    b.ret(_NULL)
+                    b.ret(NULL)
                 data = self.load(array, self.service(Services.array_data))
                 b.store(data, self.frame_found)
                 is_kept = self.is_null(self.word(data, OWNER, POINTER))
@@ -208,13 +178,13 @@ class _Emitter:
             with other:
                 is_bare = b.not_(self.differ(value, found))
                 takes_none = self.word(self.record, Record.bare)
-                takes_none = b.icmp_signed("==", takes_none, _word(0))
+                takes_none = b.icmp_signed("==", takes_none, number(0))
                 self.go_if(b.and_(is_bare, takes_none), self.missed)
                 kind = self.load(value, self.service(Services.object_class))
                 wanted = self.word(row, Input.scalar_class, POINTER)
                 self.go_if(self.differ(kind, wanted), self.missed)
-                number = self.offset(value, self.word(row, Input.scalar_data))
-                b.store(number, data)
+                scalar = self.offset(value, self.word(row, Input.scalar_data))
+                b.store(scalar, data)
         self.call(Services.Py_IncRef, value)
         b.store(value, self.at(self.objects, at))
 
@@ -224,9 +194,9 @@ class _Emitter:
         descr = self.load(array, self.service(Services.array_descr))
         same = self.differ(descr, self.word(row, Input.descr, POINTER))
         with b.if_then(same):  # a copy of the dtype, from a pickle for example
-            number = self.load(descr, self.service(Services.descr_number), I32)
+            which = self.load(descr, self.service(Services.descr_number), I32)
             wanted = b.trunc(self.word(row, Input.number), I32)
-            self.go_if(b.icmp_signed("!=", number, wanted), self.missed)
+            self.go_if(b.icmp_signed("!=", which, wanted), self.missed)
             order = self.load(descr, self.service(Services.descr_order), I8)
             wanted = b.trunc(self.word(row, Input.order), I8)
             self.go_if(b.icmp_signed("!=", order, wanted), self.missed)
@@ -243,43 +213,64 @@ class _Emitter:
             self.go_if(b.icmp_signed("!=", size, wanted), self.missed)
 
     def make_output(self, at: Any) -> None:
-        """A new array, unless it is a scalar: that has a place in the frame."""
+        """A new array, unless it is a scalar: that has a place in the frame.
+
+        The next value of a variable has the memory of its value, if nobody else does.
+        """
         b = self.b
         row = self.row(Record.output_table, Output, at)
-        is_scalar = self.word(row, Output.is_scalar)
-        with b.if_then(b.icmp_signed("==", is_scalar, _word(0))):
-            padded = self.word(row, Output.padded, POINTER)
-            descr = self.word(row, Output.descr, POINTER)
-            shape = self.word(row, Output.shape, POINTER)
-            ndim = b.trunc(self.word(row, Output.ndim), I32)
-            with b.if_else(self.is_null(padded)) as (small, large):
-                with small:
-                    array = self.new_array(descr, ndim, shape, _NULL, 0)
-                    b.store(array, self.found)
-                with large:
-                    size = self.word(row, Output.lent, POINTER)
-                    with b.if_else(self.is_null(size)) as (new, lent):
-                        with new:
-                            self.find_new_room(padded)
-                        with lent:
-                            self.find_lent_room(size)
-                    room = b.load(self.found, typ=POINTER)
-                    place = b.load(self.place, typ=POINTER)
-                    array = self.new_array(descr, ndim, shape, place, CARRAY, room)
-                    b.store(array, self.found)
-            array = b.load(self.found, typ=POINTER)
-            b.store(array, self.at(self.results, at))
-            data = self.load(array, self.service(Services.array_data))
-            b.store(data, self.at(self.table, self.word(row, Output.place)))
+        made = self.function.append_basic_block("made")
+        self.go_if(
+            b.icmp_signed("!=", self.word(row, Output.is_scalar), number(0)), made
+        )
+        fresh = self.function.append_basic_block("fresh")
+        array = self.taken_array(row, fresh)
+        self.call(Services.Py_IncRef, array)
+        self.note_output(row, at, array)
+        b.branch(made)
+        b.position_at_end(fresh)
+        self.note_output(row, at, self.fresh_array(row))
+        b.branch(made)
+        b.position_at_end(made)
+
+    def note_output(self, row: Any, at: Any, array: Any) -> None:
+        """Have the frame hold an array, and compiled code write to it."""
+        self.b.store(array, self.at(self.results, at))
+        data = self.load(array, self.service(Services.array_data))
+        self.b.store(data, self.at(self.table, self.word(row, Output.place)))
+
+    def fresh_array(self, row: Any) -> Any:
+        """A new array for an output."""
+        b = self.b
+        padded = self.word(row, Output.padded, POINTER)
+        descr = self.word(row, Output.descr, POINTER)
+        shape = self.word(row, Output.shape, POINTER)
+        ndim = b.trunc(self.word(row, Output.ndim), I32)
+        with b.if_else(self.is_null(padded)) as (small, large):
+            with small:
+                array = self.new_array(descr, ndim, shape, NULL, 0)
+                b.store(array, self.found)
+            with large:
+                size = self.word(row, Output.lent, POINTER)
+                with b.if_else(self.is_null(size)) as (new, lent):
+                    with new:
+                        self.find_new_room(padded)
+                    with lent:
+                        self.find_lent_room(size)
+                room = b.load(self.found, typ=POINTER)
+                place = b.load(self.place, typ=POINTER)
+                array = self.new_array(descr, ndim, shape, place, CARRAY, room)
+                b.store(array, self.found)
+        return b.load(self.found, typ=POINTER)
 
     def find_new_room(self, padded: Any) -> None:
         """An array of bytes as the room for an output, which starts inside of it."""
         b = self.b
         bytes_ = self.service(Services.byte_descr, POINTER)
-        room = self.new_array(bytes_, ir.Constant(I32, 1), padded, _NULL, 0)
+        room = self.new_array(bytes_, ir.Constant(I32, 1), padded, NULL, 0)
         start = self.load(room, self.service(Services.array_data))
-        end = b.add(self.as_word(start), _word(ALIGNMENT - 1))
-        aligned = b.and_(end, _word(-ALIGNMENT))
+        end = b.add(self.as_word(start), number(ALIGNMENT - 1))
+        aligned = b.and_(end, number(-ALIGNMENT))
         b.store(room, self.found)
         b.store(b.inttoptr(aligned, POINTER), self.place)
 
@@ -311,10 +302,10 @@ class _Emitter:
             descr,
             ndim,
             shape,
-            _NULL,
+            NULL,
             data,
             ir.Constant(I32, flags),
-            _NULL,
+            NULL,
         )
         with b.if_then(self.is_null(array)):
             if base is not None:
@@ -330,67 +321,84 @@ class _Emitter:
     def run(self) -> None:
         """The compiled code; where it fails, the slower way will say why."""
         b = self.b
-        run = self.word(self.record, Record.run, _function(I64, POINTER))
+        run = self.word(self.record, Record.run, function_type(I64, POINTER))
         releases = self.word(self.record, Record.releases)
-        number = self.number
-        with b.if_else(b.icmp_signed("!=", releases, _word(0))) as (long, short):
+        with b.if_else(b.icmp_signed("!=", releases, number(0))) as (long, short):
             with long:
                 thread = self.call(Services.PyEval_SaveThread)
-                b.store(b.call(run, [self.table]), number)
+                b.store(b.call(run, [self.table]), self.number)
                 self.call(Services.PyEval_RestoreThread, thread)
             with short:
-                b.store(b.call(run, [self.table]), number)
-        failure = b.load(number, typ=I64)
-        self.go_if(b.icmp_signed("==", failure, _word(INTERRUPTED)), self.failed)
-        self.go_if(b.icmp_signed("!=", failure, _word(0)), self.missed)
+                b.store(b.call(run, [self.table]), self.number)
+        failure = b.load(self.number, typ=I64)
+        self.go_if(b.icmp_signed("==", failure, number(INTERRUPTED)), self.failed)
+        self.go_if(b.icmp_signed("!=", failure, number(0)), self.missed)
 
     def wrap(self, at: Any) -> None:
-        """A scalar as NumPy has it; then a Tensor, if that is wanted."""
+        """A scalar as NumPy has it; then a Tensor, if that is wanted.
+
+        Variables hold Tensors; one whose memory was written to has its own already.
+        """
         b = self.b
         row = self.row(Record.output_table, Output, at)
         place = self.at(self.results, at)
         is_scalar = self.word(row, Output.is_scalar)
-        with b.if_then(b.icmp_signed("!=", is_scalar, _word(0))):
+        with b.if_then(b.icmp_signed("!=", is_scalar, number(0))):
             data = self.word(self.table, self.word(row, Output.place), POINTER)
             descr = self.word(row, Output.descr, POINTER)
-            scalar = self.call(Services.PyArray_Scalar, data, descr, _NULL)
+            scalar = self.call(Services.PyArray_Scalar, data, descr, NULL)
             self.go_if(self.is_null(scalar), self.failed)
             b.store(scalar, place)
-        wraps = self.word(self.record, Record.wraps)
-        with b.if_then(b.icmp_signed("!=", wraps, _word(0))):
-            kind = self.service(Services.tensor_class, POINTER)
-            tensor = self.call(Services.PyType_GenericAlloc, kind, _word(0))
-            self.go_if(self.is_null(tensor), self.failed)
-            value = b.load(place, typ=POINTER)
-            b.store(value, self.offset(tensor, self.service(Services.tensor_value)))
-            for content, slot in (
-                (Services.zero, Services.tensor_id),
-                (Services.none, Services.tensor_made),
-            ):
-                found = self.service(content, POINTER)
-                self.call(Services.Py_IncRef, found)
-                b.store(found, self.offset(tensor, self.service(slot)))
-            b.store(tensor, place)
+        variable = self.word(row, Output.variable, POINTER)
+        with b.if_else(self.is_null(variable)) as (result, value):
+            with result:
+                wraps = self.word(self.record, Record.wraps)
+                with b.if_then(b.icmp_signed("!=", wraps, number(0))):
+                    self.wrap_in_tensor(place, self.service(Services.none, POINTER))
+            with value:
+                taken, _ = self.taken(row, at)
+                with b.if_then(self.is_null(taken)):
+                    held = self.load(variable, self.word(row, Output.slot))
+                    self.go_if(self.is_null(held), self.missed)
+                    made = self.load(held, self.service(Services.tensor_made))
+                    self.wrap_in_tensor(place, made)
 
-    def gather(self, outputs: Any) -> None:
+    def wrap_in_tensor(self, place: Any, made: Any) -> None:
+        """Have a Tensor in place of its value."""
+        b = self.b
+        kind = self.service(Services.tensor_class, POINTER)
+        tensor = self.call(Services.PyType_GenericAlloc, kind, number(0))
+        self.go_if(self.is_null(tensor), self.failed)
+        value = b.load(place, typ=POINTER)
+        b.store(value, self.offset(tensor, self.service(Services.tensor_value)))
+        for found, slot in (
+            (self.service(Services.zero, POINTER), Services.tensor_id),
+            (made, Services.tensor_made),
+        ):
+            self.call(Services.Py_IncRef, found)
+            b.store(found, self.offset(tensor, self.service(slot)))
+        b.store(tensor, place)
+
+    def gather(self) -> None:
         """The only result, or all of them in a tuple or list."""
         b = self.b
-        new = self.word(self.record, Record.new, _function(POINTER, I64))
+        results = self.word(self.record, Record.results)
+        new = self.word(self.record, Record.new, function_type(POINTER, I64))
         is_single = self.is_null(self.word(self.record, Record.new, POINTER))
         with b.if_else(is_single) as (single, several):
             with single:
                 b.store(self.word(self.results, 0, POINTER), self.result)
-                b.store(_NULL, self.results)
+                b.store(NULL, self.results)
             with several:
-                made = b.call(new, [outputs])
+                made = b.call(new, [results])
                 self.go_if(self.is_null(made), self.failed)
                 b.store(made, self.result)
-                put_type = _function(I32, POINTER, I64, POINTER)
+                put_type = function_type(I32, POINTER, I64, POINTER)
                 put = self.word(self.record, Record.put, put_type)
-                with self.loop(outputs) as at:
+                with self.loop(results) as at:
                     place = self.at(self.results, at)
                     b.call(put, [made, at, b.load(place, typ=POINTER)])
-                    b.store(_NULL, place)
+                    b.store(NULL, place)
 
     def finish(self, inputs: Any, outputs: Any) -> None:
         """The ways out."""
@@ -404,13 +412,16 @@ class _Emitter:
         b.store(self.service(miss, POINTER), self.result)
         b.branch(self.leave)
         b.position_at_end(self.failed)
-        b.store(_NULL, self.result)
+        b.store(NULL, self.result)
         b.branch(self.leave)
         b.position_at_end(self.leave)
+        with self.loop(outputs) as at:
+            self.put_back(at)
+        self.release_locks()
         with self.loop(b.add(inputs, outputs)) as at:
             place = self.at(self.objects, at)
             found = b.load(place, typ=POINTER)
-            b.store(_NULL, place)
+            b.store(NULL, place)
             self.call(Services.Py_DecRef, found)  # nothing happens for NULL
         owner = self.word(self.frame, OWNER, POINTER)
         with b.if_else(self.is_null(owner)) as (stays, goes):
@@ -421,87 +432,3 @@ class _Emitter:
             with goes:
                 self.call(Services.Py_DecRef, owner)
         b.ret(b.load(self.result, typ=POINTER))
-
-    # Words
-
-    def load(self, base: Any, offset: Any, kind: Any = POINTER) -> Any:
-        """What stands some bytes after `base`."""
-        return self.b.load(self.offset(base, offset), typ=kind)
-
-    def offset(self, base: Any, offset: Any) -> Any:
-        """The address some bytes after `base`."""
-        distance = _word(offset) if isinstance(offset, int) else offset
-        return self.b.gep(base, [distance], source_etype=I8)
-
-    def at(self, table: Any, index: Any) -> Any:
-        """The address of a word of a table."""
-        number = _word(index) if isinstance(index, int) else index
-        return self.b.gep(table, [number], source_etype=I64)
-
-    def word(self, table: Any, index: Any, kind: Any = I64) -> Any:
-        """A word of a table."""
-        return self.b.load(self.at(table, index), typ=kind)
-
-    def row(self, table: Record, columns: type[Words], at: Any) -> Any:
-        """The address of a row of one of the record's tables."""
-        start = self.word(self.record, table, POINTER)
-        return self.offset(start, self.b.mul(at, _word(WORD * len(columns))))
-
-    def service(self, which: Services, kind: Any = I64) -> Any:
-        return self.word(self.services, which, kind)
-
-    def call(self, which: Services, *operands: Any) -> Any:
-        """Call a function of CPython or NumPy."""
-        result, kinds = _SIGNATURES[which]
-        return self.b.call(self.service(which, _function(result, *kinds)), operands)
-
-    # Questions
-
-    def as_word(self, pointer: Any) -> Any:
-        return self.b.ptrtoint(pointer, I64)
-
-    def differ(self, one: Any, other: Any) -> Any:
-        return self.b.icmp_unsigned("!=", self.as_word(one), self.as_word(other))
-
-    def is_null(self, pointer: Any) -> Any:
-        return self.b.icmp_unsigned("==", self.as_word(pointer), _word(0))
-
-    def is_a(self, thing: Any, which: Services) -> Any:
-        """Whether an object's class is exactly this one."""
-        kind = self.load(thing, self.service(Services.object_class), I64)
-        return self.b.icmp_unsigned("==", kind, self.service(which))
-
-    # Ways
-
-    def go_if(self, condition: Any, block: Any) -> None:
-        """Go to `block` if the condition holds, else on."""
-        further = self.function.append_basic_block()
-        self.b.cbranch(condition, block, further)
-        self.b.position_at_end(further)
-
-    @contextmanager
-    def loop(self, count: Any) -> Iterator[Any]:
-        """What is written inside happens `count` times, with the index."""
-        b = self.b
-        before = b.block
-        head = self.function.append_basic_block("head")
-        body = self.function.append_basic_block("body")
-        after = self.function.append_basic_block("after")
-        b.branch(head)
-        b.position_at_end(head)
-        index = b.phi(I64)
-        index.add_incoming(_word(0), before)
-        b.cbranch(b.icmp_signed("<", index, count), body, after)
-        b.position_at_end(body)
-        yield index
-        index.add_incoming(b.add(index, _word(1)), b.block)
-        b.branch(head)
-        b.position_at_end(after)
-
-
-def _word(number: int) -> Any:
-    return ir.Constant(I64, int(number))
-
-
-def _function(result: Any, *operands: Any) -> Any:
-    return ir.FunctionType(result, operands).as_pointer()

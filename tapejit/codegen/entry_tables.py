@@ -5,7 +5,7 @@
     Guard      a context variable and what it must hold
     Global     a module's dictionary, a name in it, and what it must hold
     Input      an argument or a variable: what its array must be like
-    Output     an array or scalar to be made
+    Output     an array or scalar to be made, and the variable that it is for
     frame      working memory of one call: link, table of pointers, objects held, arena
 
 `entry.py` emits the code that reads them, `tapejit.runtime.entry` fills them. They
@@ -39,9 +39,10 @@ class Words(IntEnum):
 class Services(Words):
     """What the code needs of the process.
 
-    Functions are called by their C names, `array_*` and `descr_*` are offsets of
-    fields, `tensor_*`, `loan_block` and `kept` are offsets of slots; `lend` is the
-    Python function that gives a Loan for a size.
+    Functions are called by their C names, `object_*`, `array_*` and `descr_*` are
+    offsets of fields, `tensor_*`, `loan_block` and `kept` are offsets of slots; `lend`
+    is the Python function that gives a Loan for a size, `acquire` and `release` are
+    names of methods.
     """
 
     Py_IncRef = auto()
@@ -50,6 +51,9 @@ class Services(Words):
     PyDict_GetItem = auto()
     PyObject_CallNoArgs = auto()
     PyObject_CallOneArg = auto()
+    PyObject_VectorcallMethod = auto()
+    PyErr_Fetch = auto()
+    PyErr_Restore = auto()
     PyType_GenericAlloc = auto()
     PyEval_SaveThread = auto()
     PyEval_RestoreThread = auto()
@@ -59,14 +63,21 @@ class Services(Words):
     miss = auto()
     none = auto()
     zero = auto()
+    false = auto()
+    true = auto()
+    acquire = auto()
+    release = auto()
     array_class = auto()
     tensor_class = auto()
     byte_descr = auto()
     lend = auto()
+    loan_class = auto()
+    object_count = auto()
     object_class = auto()
     array_data = auto()
     array_ndim = auto()
     array_shape = auto()
+    array_base = auto()
     array_descr = auto()
     array_flags = auto()
     descr_number = auto()
@@ -81,7 +92,8 @@ class Services(Words):
 class Record(Words):
     """What one callable does; `objects` is the offset of that part of a frame.
 
-    `new` and `put` make the container of the results, both 0 for a single one; `grow`
+    Of the outputs, `results` are returned, the others are for variables. `new` and
+    `put` make the container of the results, both 0 for a single one; `grow`
     is a Python function that gives an array which is a new frame; `bare` says that
     NumPy scalars are taken by themselves.
     """
@@ -96,6 +108,7 @@ class Record(Words):
     inputs = auto()
     input_table = auto()
     outputs = auto()
+    results = auto()
     output_table = auto()
     objects = auto()
     free = auto()
@@ -148,6 +161,11 @@ class Output(Words):
     `padded` is the address of the number of bytes to allocate, 0 for a small array,
     which NumPy places itself; `lent` is for a large one whose memory is lent: the
     number of bytes, as a Python object, else 0.
+
+    `variable` is what the output is the next value of, else 0, with the offsets of its
+    slots: of its Tensor, of its lock, and of the Tensor while its memory is `away`,
+    being written. `source` is the number of the input whose memory it may have, -1 if
+    it has to have its own.
     """
 
     is_scalar = auto()
@@ -157,6 +175,11 @@ class Output(Words):
     padded = auto()
     lent = auto()
     place = auto()
+    variable = auto()
+    slot = auto()
+    lock = auto()
+    away = auto()
+    source = auto()
 
 
 # A frame begins with the next free one and, if it serves one call only, the array that

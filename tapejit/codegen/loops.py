@@ -444,16 +444,21 @@ class KernelEmitter(Reductions):
 
         In the last tile, iterations that were done before are vectors' lanes once more,
         but loops that go one by one leave them out: what was kept for these lanes is of
-        other iterations. Such lanes are not written.
+        other iterations. Such lanes are not written. Nor are lanes of an update that
+        are done once more: what they have read is the new value.
         """
         is_shared = memory.kernel is None and self.vector in memory.strides
-        if not (self.is_repeating and is_shared):
+        is_partial = self.is_repeating or (memory.is_update and self.valid is not None)
+        if not (is_partial and is_shared):
             super().write(memory, value)
             return
         assert self.vector is not None
         value = self.widened(value, self.width)
         at, pointer = self.place_in(memory), self.pointer_to(memory)
         stride = memory.strides[self.vector]
+        if stride == 1:
+            self.store_masked(pointer, at, value, memory.dtype, self.valid)
+            return
         for lane in range(self.width):
             is_new = self.builder.extract_element(self.valid, ir.Constant(I32, lane))
             with self.builder.if_then(is_new):

@@ -67,10 +67,14 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
     constants = [constant_of(module, name, x) for x in made.constants]
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
     layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
+    quiet = Layout(len(graph.inputs), len(graph.outputs), constants, False)
+    final = first_update(made)
     imports: list[str] = [POLL] if polls else []
     parts = Parts(module)
     functions: list[tuple[Kernel, list[tuple[Part, int]], Part, Part | None]] = []
     for kernel in made.kernels:
+        if kernel is final:
+            layout = quiet
         label = f"{name}_k{kernel.number}"
         emitted: Cursor | ProductKernel
         if kernel.library is None:
@@ -113,6 +117,11 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
         call_address(builder, driver, signature, operands)
 
     for kernel, before, part, combination in functions:
+        if kernel is final:  # from here on nothing fails, and nothing is interrupted
+            if polls:
+                leave_if_raised(builder, flag)
+            leave_if_failed(builder, arena)
+            polls = False
         since_poll += kernel.work
         if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
             poll = imported(builder, table, layout, imports, POLL)
@@ -227,6 +236,21 @@ def leave_if_raised(builder: Any, flag: Any) -> None:
     raised = builder.icmp_signed("!=", builder.load(flag, typ=I64), number(0))
     with builder.if_then(raised):
         builder.ret(number(STOPPED))
+
+
+def leave_if_failed(builder: Any, arena: Any) -> None:
+    """Return the number of a failure, if there was one."""
+    failure = builder.load(arena, typ=I64)
+    with builder.if_then(builder.icmp_signed("!=", failure, number(0))):
+        builder.ret(failure)
+
+
+def first_update(plan: Plan) -> Kernel | None:
+    """The first kernel that may write over an input."""
+    for kernel in plan.kernels:
+        if any(step.output in plan.updates for step in kernel.steps()):
+            return kernel
+    return None
 
 
 def imported(

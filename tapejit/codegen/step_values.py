@@ -290,13 +290,10 @@ class StepValues(Cursor):
         element = lanes.memory_type(step.dtype)
         at = self.builder.add(base, number(row))
         where = self.builder.gep(pointer, [at], source_etype=element)
-        name, module = "llvm.prefetch.p0", self.function.module
-        known = module.globals.get(name)
-        if known is None:
-            signature = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
-            known = ir.Function(module, signature, name)
+        operands = [POINTER, I32, I32, I32]
+        fetch = self.declared("llvm.prefetch.p0", ir.VoidType(), operands)
         read, nearest, data = (ir.Constant(I32, x) for x in (0, 3, 1))
-        self.builder.call(known, [where, read, nearest, data])
+        self.builder.call(fetch, [where, read, nearest, data])
 
     def condition(self, ranges: Sequence[Range]) -> Any:
         """Whether all Ranges hold."""
@@ -326,8 +323,4 @@ class StepValues(Cursor):
             return self.builder.add(before, self.builder.mul(x, y))
         kind = lanes.register_type(dtype, width)
         name = f"llvm.fma.v{width}f{8 * dtype.itemsize}"
-        known = self.function.module.globals.get(name)
-        if known is None:
-            signature = ir.FunctionType(kind, [kind] * 3)
-            known = ir.Function(self.function.module, signature, name)
-        return self.builder.call(known, [x, y, before])
+        return self.builder.call(self.declared(name, kind, [kind] * 3), [x, y, before])

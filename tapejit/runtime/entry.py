@@ -67,6 +67,8 @@ class EntrySpec:
                  the type it must have
     captured     arrays that never change
     outputs      dtype and shape of what it makes
+    commits      the variables that the last outputs are the next values of, each with
+                 the number of the input whose memory the output may have, or None
     input_slots  where in the table arguments, variables and captured go, one after the
                  other, None for one that the code does not use; by default in order
     output_slots  which of the code's outputs each of `outputs` is; by default in order
@@ -84,6 +86,7 @@ class EntrySpec:
     run: int
     arguments: Sequence[TensorType]
     outputs: Sequence[TensorType]
+    commits: Sequence[tuple[Any, int | None]] = ()
     variables: Sequence[tuple[Any, TensorType]] = ()
     captured: Sequence[Any] = ()
     input_slots: Sequence[int | None] | None = None
@@ -101,6 +104,11 @@ class EntrySpec:
     def inputs(self) -> int:
         """How many there are, used or not."""
         return len(self.arguments) + len(self.variables) + len(self.captured)
+
+    @property
+    def results(self) -> int:
+        """How many of the outputs are returned."""
+        return len(self.outputs) - len(self.commits)
 
     def slots(self) -> tuple[list[int | None], list[int]]:
         """Where inputs and outputs go in the table."""
@@ -166,8 +174,8 @@ def check(spec: EntrySpec) -> None:
             raise ArgumentError(f"a native entry has known sizes, not {kind}")
         if kind.dtype.hasobject or not kind.dtype.isnative:
             raise ArgumentError(f"a native entry takes no {kind.dtype}")
-    if spec.result == "tensor" and len(spec.outputs) != 1:
-        raise ArgumentError(f"{len(spec.outputs)} outputs are no single Tensor")
+    if spec.result == "tensor" and spec.results != 1:
+        raise ArgumentError(f"{spec.results} outputs are no single Tensor")
     places, made = spec.slots()
     used = [place for place in places if place is not None]
     if len(places) != spec.inputs or len(made) != len(spec.outputs):
@@ -210,9 +218,12 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
     for variable, kind in spec.variables:
         row = input_row(kept, native, kind)
         row[Input.variable] = kept.object(variable)
-        row[Input.slot] = native.variable_slot(variable)
+        row[Input.slot] = native.variable_slot(variable, "_tensor")
         inputs.append(row)
     outputs = [output_row(kept, kind) for kind in spec.outputs]
+    own = [(None, None)] * spec.results
+    for row, (variable, source) in zip(outputs, [*own, *spec.commits], strict=True):
+        row.update(commit_of(kept, native, variable, source))
     frames = Frames(spec, kept)
     for row, place in zip(inputs, frames.inputs, strict=False):
         row[Input.place] = place
@@ -242,6 +253,7 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         Record.inputs: len(inputs),
         Record.input_table: kept.rows(Input, inputs),
         Record.outputs: len(outputs),
+        Record.results: spec.results,
         Record.output_table: kept.rows(Output, outputs),
         Record.objects: frames.objects,
         Record.free: 0,
@@ -289,6 +301,20 @@ def output_row(kept: Kept, kind: TensorType) -> dict[Any, int]:
         Output.lent: lent,
         Output.place: 0,
     }
+
+
+def commit_of(
+    kept: Kept, native: Native, variable: Any, source: int | None
+) -> dict[Any, int]:
+    """What becomes of an output that is the next value of a variable, if it is one."""
+    names = {Output.slot: "_tensor", Output.lock: "_lock", Output.away: "_away"}
+    found: dict[Any, int] = dict.fromkeys((Output.variable, *names), 0)
+    found[Output.source] = -1 if source is None else source
+    if variable is not None:
+        found[Output.variable] = kept.object(variable)
+        for column, name in names.items():
+            found[column] = native.variable_slot(variable, name)
+    return found
 
 
 def sizes_of(kind: TensorType) -> list[int]:

@@ -90,8 +90,10 @@ class Inside:
         self.parts: list[Part] = []
         self.on_numpy: list[OnNumPy] = []
         whole = native.whole_graph(graph)
+        self.updates: set[tuple[int, int]] = set()  # results over inputs
         if whole is not None:
             self.parts.append(Part(whole, "kernels", 0))
+            self.updates.update(self.parts[0].built.plan.update_pairs())
             return
         split = native.native_form(graph, "kernels")
         count = 0

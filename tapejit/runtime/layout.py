@@ -24,7 +24,7 @@ import numpy as np
 
 from tapejit.codegen.entry_tables import HEADER, SYMBOL, WORD, Services
 from tapejit.runtime.handles import MISS
-from tapejit.runtime.kept_memory import KEPT_FROM, address_of, lend
+from tapejit.runtime.kept_memory import KEPT_FROM, Loan, address_of, lend
 from tapejit.types import DType
 
 Array = np.ndarray[Any, Any]
@@ -64,10 +64,12 @@ ARRAY_CLASS: Final = 2
 
 # PyArrayObject_fields and PyArray_Descr, from the end of the object's header.
 FIELDS: Final = {
+    Services.object_count: 0,
     Services.object_class: 8,
     Services.array_data: HEADER,
     Services.array_ndim: HEADER + 8,
     Services.array_shape: HEADER + 16,
+    Services.array_base: HEADER + 32,
     Services.array_descr: HEADER + 40,
     Services.array_flags: HEADER + 48,
     Services.descr_order: HEADER + 10,
@@ -102,10 +104,15 @@ class Native:
             (Services.miss, MISS),
             (Services.none, None),
             (Services.zero, 0),
+            (Services.false, False),
+            (Services.true, True),
+            (Services.acquire, sys.intern("acquire")),
+            (Services.release, sys.intern("release")),
             (Services.array_class, np.ndarray),
             (Services.tensor_class, tensor_class),
             (Services.byte_descr, np.dtype(np.uint8)),
             (Services.lend, lend),
+            (Services.loan_class, Loan),
         ):
             words[column] = id(keep_for_ever(thing))
         words.update(tensor_slots(tensor_class))
@@ -127,7 +134,7 @@ class Native:
         self._new = ctypes.PYFUNCTYPE(
             ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
         )(("PyCFunction_NewEx", ctypes.pythonapi))
-        self._slots: dict[type, int] = {}
+        self._slots: dict[tuple[type, str], int] = {}
         self._scalars: dict[int, bool] = {}
 
     def callable_of(self, tables: Tables) -> Callable[..., Any]:
@@ -137,12 +144,14 @@ class Native:
         )
         return made
 
-    def variable_slot(self, variable: Any) -> int:
-        """Where a variable refers to its Tensor."""
+    def variable_slot(self, variable: Any, name: str) -> int:
+        """Where variables have what they call by this name."""
         kind = type(variable)
-        if kind not in self._slots:
-            self._slots[kind] = slot_of(variable, variable._tensor)
-        return self._slots[kind]
+        if (kind, name) not in self._slots:
+            sample = object.__new__(kind)
+            setattr(sample, name, object())
+            self._slots[kind, name] = slot_of(sample, getattr(sample, name))
+        return self._slots[kind, name]
 
     def scalar_lies_as_expected(self, dtype: DType) -> bool:
         """Whether the number of a NumPy scalar follows the header of the object."""
@@ -184,6 +193,13 @@ def require_platform() -> None:
     thing = object()
     if object.__basicsize__ != HEADER or pointer_at(id(thing) + 8) != id(object):
         raise Unexpected("the header of objects")
+    counts = [int_at(id(thing))]
+    others = [thing, thing, thing]
+    counts.append(int_at(id(thing)))
+    del others
+    counts.append(int_at(id(thing)))
+    if [count - counts[0] for count in counts] != [0, 3, 0]:
+        raise Unexpected(f"the number of references to an object: {counts}")
 
 
 def check_arrays() -> None:
@@ -208,18 +224,20 @@ def check_arrays() -> None:
             pointer_at(where + FIELDS[Services.array_data]),
             int_at(where + FIELDS[Services.array_ndim]),
             tuple(pointer_at(shape + WORD * axis) for axis in range(x.ndim)),
+            pointer_at(where + FIELDS[Services.array_base]),
             descr,
-            int_at(where + FIELDS[Services.array_flags]) & 0x0501,
+            int_at(where + FIELDS[Services.array_flags]) & 0x0505,
             int_at(id(dtype) + FIELDS[Services.descr_number]),
             ctypes.string_at(id(dtype) + FIELDS[Services.descr_order], 1).decode(),
         )
         flags = 0x0001 * x.flags.c_contiguous + 0x0100 * x.flags.aligned
-        flags += 0x0400 * x.flags.writeable
+        flags += 0x0400 * x.flags.writeable + 0x0004 * x.flags.owndata
         expected = (
             id(np.ndarray),
             address_of(x),
             x.ndim,
             x.shape,
+            0 if x.base is None else id(x.base),
             id(dtype),
             flags,
             dtype.num,

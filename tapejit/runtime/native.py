@@ -141,6 +141,7 @@ def compiled_code(
         "symbol": built.symbol,
         "arena": built.arena_size,
         "imports": list(built.imports),
+        "updates": built.plan.update_pairs(),
         "kernels": len(built.plan.kernels),
         "work": sum(kernel.work for kernel in built.plan.kernels),
     }

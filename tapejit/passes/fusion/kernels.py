@@ -36,6 +36,7 @@ class Storage:
     __slots__ = (
         "buffer",
         "dtype",
+        "is_update",
         "kernel",
         "lanes",
         "offset",
@@ -54,6 +55,7 @@ class Storage:
         self.lanes = 0  # how many each element has, 0 if it is a number
         self.tiled: Axis | None = None  # the axis of which it holds one tile
         self.buffer: Buffer | None = None
+        self.is_update = False  # whether it may be the memory of an input
         self.offset = 0  # in bytes
 
 
@@ -130,8 +132,14 @@ class Plan:
         self.shared: set[Step] = set()  # what another kernel uses
         long = (x for kernel in kernels for x in kernel.steps() if is_long(x))
         self.formulas = sum(1 for _ in long)
+        self.updates: dict[Buffer, list[Buffer]] = {}  # results over inputs
         self.checks = False  # whether a value that is not finite is a failure
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
+
+    def update_pairs(self) -> list[tuple[int, int]]:
+        """The numbers of results and of inputs that they may be written over."""
+        pairs = self.updates.items()
+        return [(out.number, x.number) for out, inputs in pairs for x in inputs]
 
 
 def kernels_of(

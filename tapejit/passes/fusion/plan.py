@@ -34,6 +34,7 @@ from tapejit.passes.fusion.products import absorb
 from tapejit.passes.fusion.rows import in_blocks_of_rows
 from tapejit.passes.fusion.schedule import Loop, is_leaf
 from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.updates import with_updates
 from tapejit.passes.fusion.vectors import arrange, join
 
 
@@ -47,6 +48,10 @@ def plan(
     tree = tree if checks else in_blocks_of_rows(tree)
     made = Plan(lowered, kernels_of(*absorb(tree)))
     made.checks = checks
+    if not checks:
+        made.kernels, made.updates = with_updates(made.kernels)
+        for number, kernel in enumerate(made.kernels):
+            kernel.number = number
     for kernel in made.kernels:
         for item in kernel.items:
             note_paths(made, kernel, item, ())
@@ -67,6 +72,8 @@ def plan(
             uses.setdefault(used, []).append((step, is_load or step.source is x))
     for step in list(made.paths):
         store(made, step, uses.get(step, []))
+        if step.output in made.updates:
+            made.storage[step].is_update = True
     for kernel in made.kernels:
         for item in kernel.items:
             if isinstance(item, Loop):
