@@ -11,10 +11,13 @@ import pytest
 from elsewhere import needs_fork
 
 from tapejit.codegen import linking, processor
+from tapejit.codegen.helper import Job
 from tapejit.codegen.linking import link
 from tapejit.codegen.objects import (
+    ObjectError,
     addresses_outside,
     emit,
+    joined,
     load_by_llvm,
     load_object,
 )
@@ -87,9 +90,9 @@ def test_code_constants_tables_and_words_are_reached(loader: str) -> None:
     made = emit(PROGRAM)
     outside = addresses_outside(made.undefined)
     if loader == "ours":
-        loaded = link(made.code, made.functions, outside)
+        loaded = link([made.code], made.functions, outside)
     else:
-        loaded = load_by_llvm(made.code, made.functions, outside)
+        loaded = load_by_llvm([made.code], made.functions, outside)
     assert loaded is not None
     assert sorted(loaded.functions) == sorted(made.functions)
     f = loaded.functions
@@ -109,7 +112,7 @@ def test_words_of_two_copies_are_two() -> None:
 
 def test_nothing_is_writable_and_executable() -> None:
     made = emit(PROGRAM)
-    loaded = link(made.code, made.functions, addresses_outside(made.undefined))
+    loaded = link([made.code], made.functions, addresses_outside(made.undefined))
     assert loaded is not None
     words = number(loaded.functions["place"])
     assert permissions(loaded.functions["place"]) == "r-xp"
@@ -162,11 +165,11 @@ def test_what_is_not_simple_is_left_to_llvm() -> None:
     struct.pack_into("<H", other_machine, 0x12, 183)
 
     for code in (other_kind, too_far, no_symbol, other_machine, made.code[:100]):
-        assert link(bytes(code), made.functions, outside) is None
-    assert link(made.code, made.functions, {}) is None, "who has fmod?"
-    assert link(made.code, ["nobody"], outside) is None
+        assert link([bytes(code)], made.functions, outside) is None
+    assert link([made.code], made.functions, {}) is None, "who has fmod?"
+    assert link([made.code], ["nobody"], outside) is None
     threads = emit("@own = thread_local global i64 3\n" + PROGRAM)
-    assert link(threads.code, threads.functions, outside) is None
+    assert link([threads.code], threads.functions, outside) is None
 
 
 def test_memory_that_must_not_be_executed_is_left_to_llvm(
@@ -177,7 +180,7 @@ def test_memory_that_must_not_be_executed_is_left_to_llvm(
 
     monkeypatch.setattr(linking, "_protect", refuse)
     made = emit(PROGRAM)
-    assert link(made.code, made.functions, addresses_outside(made.undefined)) is None
+    assert link([made.code], made.functions, addresses_outside(made.undefined)) is None
     loaded = load_object(made.code, made.header)
     assert number(loaded.functions["chosen"], 0, 1) == 101
     assert processor.identity.__wrapped__() is None
@@ -206,3 +209,49 @@ def test_a_processor_tells_what_llvm_sees() -> None:
     assert bool(int(words["1.0"].split(",")[1], 16) >> 20 & 1) == features["sse4.2"]
     if "7.0" in words:
         assert bool(int(words["7.0"].split(",")[1], 16) >> 8 & 1) == features["bmi2"]
+
+
+ONE = """
+declare hidden i64 @doubled(i64 %x)
+@half = external hidden constant i8
+
+define i64 @one_more(i64 %x) {
+  %twice = call i64 @doubled(i64 %x)
+  %offset = load i64, ptr @half
+  %out = add i64 %twice, %offset
+  ret i64 %out
+}
+"""
+OTHER = """
+@half = hidden constant [2 x i64] [i64 1000, i64 5], align 64
+
+define hidden i64 @doubled(i64 %x) {
+  %out = add i64 %x, %x
+  ret i64 %out
+}
+"""
+
+
+@pytest.mark.parametrize("loader", ["ours", "LLVM's"])
+def test_objects_call_each_other(loader: str) -> None:
+    codes = [Job(text).result() for text in (ONE, OTHER)]
+    made = joined(codes)
+    assert (made.functions, made.undefined) == (("doubled", "half", "one_more"), ())
+    load = link if loader == "ours" else load_by_llvm
+    loaded = load(codes, ["one_more"], {})
+    assert loaded is not None
+    assert number(loaded.functions["one_more"], 4) == 1008
+    loaded = load_object(made.code, made.header)
+    assert number(loaded.functions["one_more"], 5) == 1010
+
+
+def test_objects_that_are_not_all_there_are_refused() -> None:
+    codes = [Job(text).result() for text in (ONE, OTHER)]
+    with pytest.raises(ObjectError, match="calls 'doubled', which nobody provides"):
+        joined(codes[:1])
+    made = joined(codes)
+    with pytest.raises(ObjectError, match="bytes, the header says"):
+        load_object(codes[0], made.header)
+    header = {**made.header, "sizes": [len(made.code)]}
+    with pytest.raises(ObjectError, match="wants doubled, half from outside"):
+        load_object(made.code, header)

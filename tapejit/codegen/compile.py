@@ -1,21 +1,20 @@
-"""From a module to machine code, with the texts of each stage for those who ask.
+"""From the text of a module to what LLVM makes of it.
 
-LLVM gets the module as text. One pass runs over it: accumulators are emitted as memory
+LLVM gets modules as text. One pass runs over them: accumulators are emitted as memory
 and become registers. Everything else is as it was emitted.
 
-Start reading at `compile_module`.
+Start reading at `with_registers`.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import binding
 
 from tapejit.codegen.host import host_machine
-from tapejit.codegen.objects import ObjectCode, emit, initialise
+from tapejit.codegen.objects import ObjectCode, initialise
 
 
 @dataclass(frozen=True)
@@ -26,40 +25,25 @@ class Compiled:
     seconds: dict[str, float]
 
 
-def compile_module(module: Any) -> Compiled:
-    """The machine code of an llvmlite module for this processor."""
-    begin = time.perf_counter()
-    text = str(module)
-    printed = time.perf_counter()
-    parsed, machine = with_registers(text)
-    parsed_at = time.perf_counter()
-    made = emit(parsed, machine)
-    seconds = {
-        "print": printed - begin,
-        "parse": parsed_at - printed,
-        "emit": time.perf_counter() - parsed_at,
-    }
-    return Compiled(made, seconds)
+def with_registers(text: str, machine: Any = None, context: Any = None) -> Any:
+    """A parsed module, its scalar memory in registers.
 
-
-def with_registers(text: str) -> tuple[Any, Any]:
-    """A parsed module, its scalar memory in registers, and the machine it is for."""
+    It is for this processor and in the common context, unless others are given.
+    """
     initialise()
-    parsed = binding.parse_assembly(text)
-    machine = host_machine()
+    parsed = binding.parse_assembly(text, context)
+    parsed.verify()
+    machine = machine or host_machine()
     parsed.triple = machine.triple
     parsed.data_layout = str(machine.target_data)
     options = binding.create_pipeline_tuning_options(speed_level=1)
     builder = binding.create_pass_builder(machine, options)
-    passes = binding.create_new_function_pass_manager()
+    passes = binding.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    for function in parsed.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
-    return parsed, machine
+    passes.run(parsed, builder)
+    return parsed
 
 
 def assembly(module: Any) -> str:
     """The instructions of the processor, as text."""
-    parsed, machine = with_registers(str(module))
-    return str(machine.emit_assembly(parsed))
+    return str(host_machine().emit_assembly(with_registers(str(module))))

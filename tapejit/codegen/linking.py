@@ -1,7 +1,7 @@
 """Object code made ready to run without LLVM, where that is simple.
 
 What LLVM emits for x86-64 asks little of a loader: put the sections into memory, write
-addresses where the object wants them. LLVM can do it too, but to load LLVM takes 50 ms,
+addresses where the objects want them. LLVM can do it too, but to load LLVM takes 50 ms,
 half of what there is between a process and its first answer; this takes 0.2.
 
 An object that asks for more than that is left to LLVM: `link` gives None. So is every
@@ -21,7 +21,7 @@ import mmap
 import platform
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 # Kinds of sections, their flags, machines and relocations: numbers of the ELF format.
@@ -50,24 +50,32 @@ class _TooHard(Exception):
 
 
 def link(
-    code: bytes, functions: Iterable[str], outside: Mapping[str, int]
+    codes: Sequence[bytes], functions: Iterable[str], outside: Mapping[str, int]
 ) -> Linked | None:
-    """The object in memory with the addresses of its functions; None: LLVM has to.
+    """Objects in memory with the addresses of functions; None: LLVM has to.
 
-    `outside` has the address of every name that the object wants and does not define.
+    `outside` has the address of every name that an object wants and none defines.
 
     >>> from tapejit.codegen.objects import emit
     >>> made = emit("define i64 @two() { ret i64 2 }")
-    >>> linked = link(made.code, made.functions, {})
+    >>> linked = link([made.code], made.functions, {})
     >>> HERE and ctypes.CFUNCTYPE(ctypes.c_int64)(linked.functions["two"])()
     2
     """
     if not HERE:
         return None
     try:
-        return _Object(code).link(functions, outside)
+        objects = [_Object(code) for code in codes]
+        known = dict(outside)
+        for each in objects:
+            each.load()
+            known.update(each.defined())
+        for each in objects:
+            each.relocate(known)
+        found = {name: known[name] for name in functions}
     except (_TooHard, struct.error, IndexError, KeyError, ValueError, OSError):
         return None
+    return Linked([each.memory for each in objects], found)
 
 
 class _Object:
@@ -108,31 +116,35 @@ class _Object:
             self.places[at] = self.size
             self.size += size
 
-    def link(self, functions: Iterable[str], outside: Mapping[str, int]) -> Linked:
+    def load(self) -> None:
+        """Put the sections into memory."""
         # Private: by default a child of fork would write into its parent's words.
-        memory = mmap.mmap(
+        memory = self.memory = mmap.mmap(
             -1,
             max(self.size, mmap.PAGESIZE),
             flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
-        base = address_of(memory)
+        self.base = address_of(memory)
         for at, place in self.places.items():
             _, kind, _, _, start, size, _, _, _, _ = self.sections[at]
             if kind == _BYTES:
                 memory[place : place + size] = self.code[start : start + size]
-        symbols = self._addresses(base, outside)
+
+    def defined(self) -> dict[str, int]:
+        """The addresses of what has a name here."""
+        found = self._addresses({})
+        return {name: address for name, address in found if name and address}
+
+    def relocate(self, outside: Mapping[str, int]) -> None:
+        """Write all addresses that the object wants; then it can be run."""
+        symbols = self._addresses(outside)
         for section in self.sections:
             if section[1] == _RELOCATIONS and section[7] in self.places:
-                self._relocate(memory, section, symbols)
-        found = {name: address for name, address in symbols if name and address}
-        known = {name: found[name] for name in functions}
-        _protect(base, self.protected)
-        return Linked(memory, known)
+                self._relocate(section, symbols)
+        _protect(self.base, self.protected)
 
-    def _addresses(
-        self, base: int, outside: Mapping[str, int]
-    ) -> list[tuple[str, int | None]]:
+    def _addresses(self, outside: Mapping[str, int]) -> list[tuple[str, int | None]]:
         """Each symbol's name and address, by its number; None if it is nowhere."""
         tables = [section for section in self.sections if section[1] == _SYMBOLS]
         if len(tables) != 1:
@@ -146,16 +158,13 @@ class _Object:
             end = self.code.index(b"\0", texts + name)
             text = self.code[texts + name : end].decode()
             if section in self.places:
-                found.append((text, base + self.places[section] + value))
+                found.append((text, self.base + self.places[section] + value))
             else:
                 found.append((text, None if section else outside.get(text)))
         return found
 
     def _relocate(
-        self,
-        memory: mmap.mmap,
-        section: tuple[int, ...],
-        symbols: list[tuple[str, int | None]],
+        self, section: tuple[int, ...], symbols: list[tuple[str, int | None]]
     ) -> None:
         """Write the addresses that one section wants."""
         _, _, _, _, start, size, _, target, _, _ = section
@@ -167,7 +176,7 @@ class _Object:
             if info & 0xFFFFFFFF != _ABSOLUTE or address is None or offset + 8 > room:
                 raise _TooHard
             value = (address + addend) % (1 << 64)
-            struct.pack_into("<Q", memory, place + offset, value)
+            struct.pack_into("<Q", self.memory, place + offset, value)
 
 
 def _protect(base: int, size: int) -> None:

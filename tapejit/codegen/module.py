@@ -10,7 +10,7 @@ Start reading at `build`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,10 +56,17 @@ class Built:
     imports: tuple[str, ...]
 
 
-def build(graph: Graph, name: str, checks: bool = False) -> Built:
+def build(
+    graph: Graph,
+    name: str,
+    checks: bool = False,
+    look: Callable[[Any, Mapping[str, str]], None] | None = None,
+) -> Built:
     """The module of a Graph whose Nodes are all native; `name` makes symbols unique.
 
-    With `checks` the function fails where a value is NaN or infinite.
+    With `checks` the function fails where a value is NaN or infinite. `look` is called
+    with the module whenever it has another kernel, and the texts that are known of what
+    is in it; what is there stays as it is.
     """
     lowered = lower(graph)
     made = plan(lowered, schedule(lowered.steps), LANES, checks)
@@ -92,6 +99,8 @@ def build(graph: Graph, name: str, checks: bool = False) -> Built:
         wanted = emitted.preparations if isinstance(emitted, KernelEmitter) else ()
         before = [(parts.keep(Part(x.function, x.places)), x.tasks) for x in wanted]
         functions.append((kernel, before, part, combination))
+        if look is not None:
+            look(module, parts.texts)
     symbol = f"{name}_run"
     run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
     builder = ir.IRBuilder(run.append_basic_block("entry"))
@@ -153,16 +162,20 @@ class Parts:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.by_text: dict[str, Any] = {}
+        self.texts: dict[str, str] = {}  # of functions, by name
         self.all: list[Part] = []
 
     def add(self, emitted: Cursor | ProductKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
-        text = "".join(map(str, emitted.own)).replace(function.name, "")
+        texts = {x.name: str(x) for x in emitted.own}
+        text = "".join(texts.values()).replace(function.name, "")
         known = self.by_text.setdefault(text, function)
-        if known is not function:
-            for x in emitted.own:
-                del self.module.globals[x.name]
+        if known is function:
+            self.texts |= texts
+        else:
+            for name in texts:
+                del self.module.globals[name]
         return self.keep(Part(known, tuple(emitted.places)))
 
     def keep(self, part: Part) -> Part:

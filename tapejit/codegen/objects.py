@@ -1,8 +1,9 @@
 """Machine code as bytes: made by LLVM once, kept anywhere, loaded in any process.
 
-`emit` turns a module into an `ObjectCode`: the bytes of an object file and the names in
-it that matter. `load_object` makes those bytes runnable and hands out addresses: by
-`linking`, and by LLVM where that cannot. LLVM is loaded only when it is needed.
+`emit` turns a module into an `ObjectCode`: the bytes of an object file, or of several
+that call each other, and the names in them that matter. `load_object` makes those bytes
+runnable and hands out addresses: by `linking`, and by LLVM where that cannot. LLVM is
+loaded only when it is needed.
 
 LLVM trusts what it is given. It loads an object that calls a function which nobody
 provides, and the first call then ends the process; asked for a name that the object
@@ -21,7 +22,8 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from tapejit.codegen.linking import link
@@ -52,18 +54,24 @@ class ObjectError(TapejitError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """The bytes of an object file, its functions and the names it wants from outside.
+    """The bytes of object files, their functions, and what they want from outside.
 
-    `header` is what `load_object` has to be given beside the bytes; it is JSON.
+    `sizes` are those of the files, of which `code` has one after the other. `header` is
+    what `load_object` has to be given beside the bytes; it is JSON.
     """
 
     code: bytes
+    sizes: tuple[int, ...]
     functions: tuple[str, ...]
     undefined: tuple[str, ...]
 
     @property
     def header(self) -> dict[str, Any]:
-        return {"functions": list(self.functions), "undefined": list(self.undefined)}
+        return {
+            "sizes": list(self.sizes),
+            "functions": list(self.functions),
+            "undefined": list(self.undefined),
+        }
 
 
 class LoadedObject:
@@ -108,15 +116,25 @@ def emit(module: Any, machine: Any = None) -> ObjectCode:
 
         machine = host_machine()
     module.triple = machine.triple
-    code = machine.emit_object(module)
-    defined, undefined = symbols_of(code)
+    return joined([machine.emit_object(module)])
+
+
+def joined(codes: Sequence[bytes]) -> ObjectCode:
+    """Object files that call each other as one; ObjectError if something is missing."""
+    defined, undefined = symbols_of(*codes)
     addresses_outside(undefined)
-    return ObjectCode(code, tuple(sorted(defined)), tuple(sorted(undefined)))
+    sizes = tuple(map(len, codes))
+    names = tuple(sorted(defined)), tuple(sorted(undefined))
+    return ObjectCode(b"".join(codes), sizes, *names)
 
 
 def load_object(code: bytes, header: Mapping[str, Any]) -> LoadedObject:
     """Object code made ready to run; ObjectError if it is not what the header says."""
-    defined, undefined = symbols_of(code)
+    ends = list(accumulate(header.get("sizes", [len(code)])))
+    if ends[-1:] != [len(code)]:
+        raise ObjectError(f"these are {len(code)} bytes, the header says {ends[-1:]}")
+    codes = [code[start:end] for start, end in pairwise([0, *ends])]
+    defined, undefined = symbols_of(*codes)
     if sorted(undefined) != list(header["undefined"]):
         raise ObjectError(
             f"the object wants {_listed(undefined)} from outside, "
@@ -126,16 +144,16 @@ def load_object(code: bytes, header: Mapping[str, Any]) -> LoadedObject:
     if missing:
         raise ObjectError(f"the object does not define {_listed(missing)}")
     outside = addresses_outside(undefined)
-    linked = link(code, header["functions"], outside)
+    linked = link(codes, header["functions"], outside)
     if linked is not None:
         return LoadedObject(linked.memory, linked.functions)
-    return load_by_llvm(code, header["functions"], outside)
+    return load_by_llvm(codes, header["functions"], outside)
 
 
 def load_by_llvm(
-    code: bytes, names: Iterable[str], outside: Mapping[str, int]
+    codes: Sequence[bytes], names: Iterable[str], outside: Mapping[str, int]
 ) -> LoadedObject:
-    """Any object that LLVM understands."""
+    """Any objects that LLVM understands."""
     from llvmlite import binding
 
     initialise()
@@ -145,7 +163,8 @@ def load_by_llvm(
     # to compile: the module is empty, and any machine of this kind will do.
     machine = binding.Target.from_default_triple().create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    for code in codes:
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
     functions = {name: engine.get_function_address(name) for name in names}
     if not all(functions.values()):
@@ -154,8 +173,8 @@ def load_by_llvm(
     return LoadedObject(engine, functions)
 
 
-def symbols_of(code: bytes) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that an object file defines for others, and those it wants from them.
+def symbols_of(*codes: bytes) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that object files define for others, and those they want from them.
 
     >>> defined, undefined = symbols_of(
     ...     emit("define void @nothing() { ret void }").code
@@ -164,12 +183,13 @@ def symbols_of(code: bytes) -> tuple[frozenset[str], frozenset[str]]:
     (['nothing'], [])
     """
     defined, undefined = set(), set()
-    for name, is_global, is_defined in _symbols(code):
-        if not is_defined and name not in _MADE_BY_THE_LOADER:
-            undefined.add(name)
-        elif is_defined and is_global:
-            defined.add(name)
-    return frozenset(defined), frozenset(undefined)
+    for code in codes:
+        for name, is_global, is_defined in _symbols(code):
+            if not is_defined and name not in _MADE_BY_THE_LOADER:
+                undefined.add(name)
+            elif is_defined and is_global:
+                defined.add(name)
+    return frozenset(defined), frozenset(undefined - defined)
 
 
 _SYMBOL_TABLE = 2

@@ -108,7 +108,8 @@ class Executable:
         with native.COMPILING:
             if not self.is_waiting:
                 return
-            self._compile()
+            with native.with_helper():
+                self._compile()
             self.is_waiting = False
             settings = config.current()
             if settings.debug or settings.dump:
@@ -141,6 +142,7 @@ class Executable:
             found = native.stored_code(self.given, digest)
             if found is not None:
                 return found
+            native.expect_to_compile()
         whole = native.whole_graph(self.graph)
         if whole is None:
             return None

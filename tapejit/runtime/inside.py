@@ -72,8 +72,7 @@ class Part:
         """The module as it is turned into machine code."""
         from tapejit.codegen.compile import with_registers
 
-        parsed, _ = with_registers(str(self.built.module))
-        return str(parsed)
+        return str(with_registers(str(self.built.module)))
 
     def asm(self) -> str:
         """The instructions of this processor."""

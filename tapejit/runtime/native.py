@@ -16,7 +16,8 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -128,14 +129,22 @@ def compiled_code(
 
     With `checks` it fails where a value is NaN or infinite.
     """
-    from tapejit.codegen.compile import compile_module
     from tapejit.codegen.module import build
     from tapejit.codegen.objects import ObjectError, load_object
+    from tapejit.codegen.pieces import Pieces
     from tapejit.runtime.store import current_store
 
+    made: Any = None
+    is_straight = config.host != "numba"
+    if is_straight:
+        compile_ahead()
+    pieces = Pieces()
     begin = time.perf_counter()
-    built = build(graph, name, checks)
-    seconds = {"build": time.perf_counter() - begin}
+    built = build(graph, name, checks, pieces.look if is_straight else None)
+    seconds = {"build": time.perf_counter() - begin - pieces.spent}
+    if is_straight:
+        with suppress(ObjectError):  # objects of this system cannot be kept
+            made = pieces.finish(built.module)
     header: dict[str, Any] = {
         "name": graph.name,
         "symbol": built.symbol,
@@ -145,11 +154,7 @@ def compiled_code(
         "kernels": len(built.plan.kernels),
         "work": sum(kernel.work for kernel in built.plan.kernels),
     }
-    if config.host == "numba":
-        return Code(graph, header, Hosted(built.module, built.symbol), seconds)
-    try:
-        made = compile_module(built.module)
-    except ObjectError:  # objects of this system cannot be kept
+    if made is None:
         return Code(graph, header, Hosted(built.module, built.symbol), seconds)
     seconds.update(made.seconds)
     header.update(made.object.header)
@@ -161,6 +166,38 @@ def compiled_code(
     return Code(graph, header, loaded, seconds)
 
 
+@contextmanager
+def with_helper() -> Iterator[None]:
+    """Compile inside with the help of another thread."""
+    from tapejit.codegen.helper import helping
+    from tapejit.runtime.kept import forget_begun
+
+    with helping():
+        try:
+            yield
+        finally:
+            forget_begun()
+
+
+def expect_to_compile() -> None:
+    """Have LLVM loaded soon: probably it will be needed."""
+    if config.host != "numba":
+        from tapejit.codegen.helper import begin
+
+        begin()
+
+
+def compile_ahead() -> None:
+    """Begin with what any native code needs, if it is not on disk."""
+    from tapejit.runtime import layout, pool, signals
+    from tapejit.runtime.kept import begin_kept
+
+    expect_to_compile()
+    begin_kept("native entry", layout._entry_module)
+    begin_kept("thread pool", pool._thread_pool_module)
+    begin_kept("polling", signals._poll_module)
+
+
 class Hosted:
     """Code that a host has made for this process only; like a LoadedObject."""
 
@@ -168,8 +205,7 @@ class Hosted:
         from tapejit.codegen.compile import with_registers
         from tapejit.codegen.numba_host import compile_module
 
-        parsed, _ = with_registers(str(module))
-        self.library = compile_module(str(parsed))
+        self.library = compile_module(str(with_registers(str(module))))
         code: Any = self.library.function(symbol, ctypes.c_int64, ctypes.c_void_p)
         self.functions = {symbol: ctypes.cast(code, ctypes.c_void_p).value}
 
@@ -271,7 +307,7 @@ class Segment:
 
     def prepare(self) -> Callable[..., Any]:
         """Compile or load the code, once."""
-        with COMPILING:
+        with COMPILING, with_helper():
             if self._call is None:
                 self.code = code_for(self.graph, self.name, self.graph.digest)
                 self._call = self.code.callable()

@@ -241,16 +241,16 @@ LEAVES = """
     import atexit, sys
     import numpy as np
     import tapejit as tj
-    from tapejit.codegen import compile
+    from tapejit.codegen import helper
 
     inside = __import__("threading").Event()
-    emit = compile.emit
+    emit = helper.emit_code
 
     def told(*args):
         inside.set()
         return emit(*args)
 
-    compile.emit = told
+    helper.emit_code = told
 
     @tj.function(compile="background")
     def f(x):

@@ -44,7 +44,7 @@ def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
     def refuse(*_: object, **__: object) -> None:
         raise objects.ObjectError("no objects here")
 
-    monkeypatch.setattr("tapejit.codegen.compile.emit", refuse)
+    monkeypatch.setattr("tapejit.codegen.pieces.joined", refuse)
     made: list[Hosted] = []
     before = Hosted.__init__
 
