@@ -281,10 +281,14 @@ class Path:
                 return recorded
         executable: Runs = self._executable
         has_missed = self._form != "values" and not self._writes
-        entry = None if has_missed else self._native_entry()
-        if NUMERICS and config.check_numerics:
+        is_checked = NUMERICS and config.check_numerics
+        if is_checked:
             executable = self._checked(self.graph)
         try:
+            if not is_checked and self._executable.must_compile:
+                self._executable.prepare()
+                has_missed = False
+            entry = None if has_missed else self._native_entry()
             # First: what Python refers to is not written over.
             found: Any = MISS if entry is None else entry(*leaves)
             if found is not MISS:

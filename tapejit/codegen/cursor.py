@@ -22,14 +22,13 @@ from tapejit.codegen.gemm import host_registers
 from tapejit.codegen.polling import POLL_TYPE, POLL_WORK
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Affine, Axis
-from tapejit.passes.fusion.kernels import Kernel, Plan, Storage
+from tapejit.passes.fusion.kernels import ON_STACK, Kernel, Plan, Storage
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER = ir.PointerType()
 INT64: Final = np.dtype(np.int64)
-ON_STACK: Final = 1 << 15  # bytes; what is larger is in the arena
 STREAM: Final = 32  # bytes that are written past the caches at a time
 STREAMED: Final = 1 << 23  # bytes of an output from which on that is worth it
 MOST_ON_STACK: Final = 1 << 18  # of a kernel in all
@@ -97,6 +96,7 @@ class Cursor:
         self.origins: dict[Axis, Any] = {}  # where the current tile begins
         self.vector, self.width = kernel.vector, kernel.width
         self.private: dict[Storage, Any] = {}
+        self.of_task: Any = None  # what this task has of the arena, if it was asked for
         self.on_stack = 0  # bytes
         self.has_streamed = False  # whether some stores go past the caches
         # Entries of the kernel's own table; its functions have the same one.
@@ -254,9 +254,21 @@ class Cursor:
             return self.at_place(self.place_of_memory(memory))
         found = self.private.get(memory)
         if found is None:
-            size = memory.size * max(memory.lanes, 1)
-            found = self.private[memory] = self.private_memory(size, memory.dtype)
+            if memory.is_placed:
+                found = self.placed(memory)
+            else:
+                size = memory.size * max(memory.lanes, 1)
+                found = self.private_memory(size, memory.dtype)
+            self.private[memory] = found
         return found
+
+    def placed(self, memory: Storage) -> Any:
+        """Private memory in what this task has of the arena."""
+        if self.of_task is None:
+            self.of_task = self.part_of_arena(self.kernel.task_bytes)
+        with self.at_entry():
+            offset = number(memory.offset)
+            return self.builder.gep(self.of_task, [offset], source_etype=I8)
 
     def private_memory(self, size: int, dtype: DType) -> Any:
         """Memory of this task: on the stack, or its part of the arena."""
@@ -264,18 +276,21 @@ class Cursor:
         self.on_stack += nbytes
         if nbytes > ON_STACK or self.on_stack > MOST_ON_STACK:
             self.on_stack -= nbytes
-            place = Place(self.layout.arena, self.plan.arena_size)
-            self.plan.arena_size += nbytes * self.kernel.tasks
-            first = self.at_place(place)
-            with self.at_entry():
-                offset = self.builder.mul(self.task, number(nbytes))
-                return self.builder.gep(first, [offset], source_etype=I8)
+            return self.part_of_arena(nbytes)
         with self.at_entry():
             kind = ir.ArrayType(lanes.memory_type(dtype), size)
             found = self.builder.alloca(kind)
             found.align = 64
             found.type = POINTER  # whose elements are told at each use
         return found
+
+    def part_of_arena(self, nbytes: int) -> Any:
+        """Memory of this task in the arena: each has as much."""
+        offset = self.plan.room_for(nbytes * self.kernel.tasks)
+        first = self.at_place(Place(self.layout.arena, offset))
+        with self.at_entry():
+            distance = self.builder.mul(self.task, number(nbytes))
+            return self.builder.gep(first, [distance], source_etype=I8)
 
     def load_at(self, pointer: Any, at: Any, dtype: DType, width: int) -> Any:
         """Neighbouring elements from memory."""

@@ -82,6 +82,7 @@ def build(
     for kernel in made.kernels:
         if kernel is final:
             layout = quiet
+        made.begin_kernel()
         label = f"{name}_k{kernel.number}"
         emitted: Cursor | ProductKernel
         if kernel.library is None:

@@ -30,7 +30,6 @@ from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
 from tapejit.codegen.gemm_site import Reader
 from tapejit.codegen.products import aligned_strides
 from tapejit.passes.fusion.index import Affine, strides_of
-from tapejit.passes.fusion.kernels import ALIGNMENT
 from tapejit.passes.fusion.rows import Along
 from tapejit.passes.fusion.steps import Step
 
@@ -115,8 +114,7 @@ def packed(at: KernelEmitter, step: Step, tiling: Tiling, is_new: bool) -> Any:
     """A pointer to the panels of the right operand, packed before the kernel runs."""
     base, offset, _ = step.attrs["views"][1]
     if is_new:
-        at.ready[step] = Place(at.layout.arena, at.plan.arena_size)
-        at.plan.arena_size += -(-tiling.packed // ALIGNMENT) * ALIGNMENT
+        at.ready[step] = Place(at.layout.arena, at.plan.room_for(tiling.packed))
         source = at.place_of_memory(
             at.plan.storage[base] if isinstance(base, Step) else base
         )

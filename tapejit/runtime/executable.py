@@ -70,6 +70,11 @@ class Executable:
             self.run = self._interpreted_run
 
     @property
+    def must_compile(self) -> bool:
+        """Whether the next call has to wait for native code."""
+        return self.is_waiting and self.compilation is None
+
+    @property
     def graph(self) -> Graph:
         """What the passes made of the given Graph."""
         return self._passed()[0]

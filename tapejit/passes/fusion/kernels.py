@@ -23,6 +23,7 @@ from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.types import DType
 
 ALIGNMENT: Final = 64
+ON_STACK: Final = 1 << 15  # bytes of private memory; what is larger is in the arena
 Path = tuple[Loop, ...]
 
 
@@ -36,6 +37,7 @@ class Storage:
     __slots__ = (
         "buffer",
         "dtype",
+        "is_placed",
         "is_update",
         "kernel",
         "lanes",
@@ -56,7 +58,14 @@ class Storage:
         self.tiled: Axis | None = None  # the axis of which it holds one tile
         self.buffer: Buffer | None = None
         self.is_update = False  # whether it may be the memory of an input
-        self.offset = 0  # in bytes
+        self.is_placed = False  # whether private memory has an offset, too
+        self.offset = 0  # in bytes: in the arena, or in what a task has of it
+
+    @property
+    def nbytes(self) -> int:
+        """How much it takes, rounded up so that what follows is aligned."""
+        size = self.size * max(self.lanes, 1) * self.dtype.itemsize
+        return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class Kernel:
@@ -69,6 +78,7 @@ class Kernel:
         self.width = 1
         self.tasks = 1
         self.private: list[Storage] = []
+        self.task_bytes = 0  # of the arena for each task: private memory that is placed
         self.partials: dict[Step, Storage] = {}
 
     @property
@@ -135,6 +145,19 @@ class Plan:
         self.updates: dict[Buffer, list[Buffer]] = {}  # results over inputs
         self.checks = False  # whether a value that is not finite is a failure
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
+        self.shared_size = ALIGNMENT  # of that, what several kernels use
+        self.used_size = ALIGNMENT  # with what the present kernel has besides
+
+    def begin_kernel(self) -> None:
+        """What an earlier kernel had for itself is free again."""
+        self.used_size = self.shared_size
+
+    def room_for(self, nbytes: int) -> int:
+        """Where in the arena the present kernel has so much for itself."""
+        offset = self.used_size
+        self.used_size += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.arena_size = max(self.arena_size, self.used_size)
+        return offset
 
     def update_pairs(self) -> list[tuple[int, int]]:
         """The numbers of results and of inputs that they may be written over."""

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from tapejit.passes.fusion.index import strides_of
 from tapejit.passes.fusion.kernels import (
     ALIGNMENT,
+    ON_STACK,
     Kernel,
     Path,
     Plan,
@@ -32,10 +33,13 @@ from tapejit.passes.fusion.kernels import (
 from tapejit.passes.fusion.lower import Lowered
 from tapejit.passes.fusion.products import absorb
 from tapejit.passes.fusion.rows import in_blocks_of_rows
-from tapejit.passes.fusion.schedule import Loop, is_leaf
+from tapejit.passes.fusion.schedule import Loop, is_leaf, loops_in, steps_in
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.updates import with_updates
 from tapejit.passes.fusion.vectors import arrange, join
+
+# Who uses a Step, and whether from memory in any case.
+Uses = dict[Step, list[tuple[Step, bool]]]
 
 
 def plan(
@@ -64,7 +68,7 @@ def plan(
         arrange(made, kernel, lanes)
         for item in kernel.items:
             note_paths(made, kernel, item, ())
-    uses: dict[Step, list[tuple[Step, bool]]] = {}
+    uses: Uses = {}
     for step in made.paths:
         for x in step.needed():
             is_load = is_leaf(x) and isinstance(x.source, Step)
@@ -79,6 +83,8 @@ def plan(
             if isinstance(item, Loop):
                 join(made, item.body)
     place_in_arena(made)
+    for kernel in made.kernels:
+        place_in_tasks(made, kernel, uses)
     return made
 
 
@@ -186,25 +192,45 @@ def place_in_arena(plan: Plan) -> None:
                     kernel.partials[step] = memory
                     first_use[memory] = last_use[memory] = kernel.number
     live: list[Storage] = []
-    for memory in sorted(first_use, key=lambda x: (first_use[x], -room(x))):
+    for memory in sorted(first_use, key=lambda x: (first_use[x], -x.nbytes)):
         live = [x for x in live if last_use[x] >= first_use[memory]]
         place(memory, live)
         live.append(memory)
-        end = memory.offset + room(memory)
+        end = memory.offset + memory.nbytes
         plan.arena_size = max(plan.arena_size, end)
+    plan.shared_size = plan.used_size = plan.arena_size
 
 
-def place(memory: Storage, live: Sequence[Storage]) -> None:
+def place_in_tasks(plan: Plan, kernel: Kernel, uses: Uses) -> None:
+    """Offsets for large memory of a tile of rows; what is over makes room for others.
+
+    That is known by the items of the loop over tiles, which come one after the other.
+    """
+    tile = next((x for x in loops_in(kernel.items) if x.tile), None)
+    if tile is None:
+        return
+    items = {x: at for at, item in enumerate(tile.body) for x in steps_in([item])}
+    live: list[tuple[int, Storage]] = []  # with the last item that uses it
+    for step, first in items.items():
+        memory = plan.storage.get(step)
+        if memory is None or memory.kernel is None or memory.nbytes <= ON_STACK:
+            continue
+        if tile not in plan.homes[step] or memory.is_placed:
+            continue
+        users = [items.get(user, len(items)) for user, _ in uses.get(step, ())]
+        last = max([first, *users])
+        live = [(until, x) for until, x in live if until >= first]
+        place(memory, [x for _, x in live], start=0)
+        memory.is_placed = True
+        live.append((last, memory))
+        kernel.task_bytes = max(kernel.task_bytes, memory.offset + memory.nbytes)
+
+
+def place(memory: Storage, live: Sequence[Storage], start: int = ALIGNMENT) -> None:
     """The first gap between what is in use at the same time."""
-    at = ALIGNMENT
+    at = start
     for other in sorted(live, key=lambda x: x.offset):
-        if at + room(memory) <= other.offset:
+        if at + memory.nbytes <= other.offset:
             break
-        at = max(at, other.offset + room(other))
+        at = max(at, other.offset + other.nbytes)
     memory.offset = at
-
-
-def room(memory: Storage) -> int:
-    """Bytes, rounded up so that what follows is aligned."""
-    size = memory.size * memory.dtype.itemsize
-    return -(-size // ALIGNMENT) * ALIGNMENT

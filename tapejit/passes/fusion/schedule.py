@@ -126,6 +126,14 @@ def steps_in(items: Sequence[Step | Loop]) -> Iterator[Step]:
             yield item
 
 
+def loops_in(items: Sequence[Step | Loop]) -> Iterator[Loop]:
+    """Every loop of a tree, outer ones first."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield item
+            yield from loops_in(item.body)
+
+
 def only(items: Sequence[Step | Loop], used: set[Step]) -> list[Step | Loop]:
     """A tree without the Steps that copies have made superfluous."""
     kept: list[Step | Loop] = []
