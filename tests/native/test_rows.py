@@ -17,7 +17,9 @@ from tapejit.passes.fusion import rows
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, schedule
+from tapejit.passes.fusion.steps import Step
 from tapejit.passes.pipeline import optimise
+from tapejit.runtime.entry import Frames
 
 Program = Callable[..., list[tj.Tensor]]
 
@@ -211,3 +213,65 @@ def test_weights_are_packed_for_all_rows(
     for at, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         where = f"{sizes}, result {at}"
         assert_agrees(COMPOSED, ours.numpy(), theirs.numpy(), where=where)
+
+
+@pytest.mark.parametrize("attention", ["plain", "causal", "gated"])
+def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
+    attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less than all of it together; and nothing is written over that is still read."""
+    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    arguments = [np.zeros((3, 256, 32), "f4")] * 3
+    graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
+    lowered = lower(graph)
+    made = plan(lowered, schedule(lowered.steps), 64)
+    savings = []
+    for kernel in made.kernels:
+        order = {step: at for at, step in enumerate(kernel.steps())}
+        used: dict[Any, list[int]] = {}
+        for step, at in order.items():
+            for x in (step, *step.needed(), *(leaf.source for leaf in step.needed())):
+                memory = made.storage.get(x) if isinstance(x, Step) else None
+                if memory is not None and memory.is_placed:
+                    used.setdefault(memory, []).append(at)
+        for one, places in used.items():
+            assert one.offset + one.nbytes <= kernel.task_bytes
+            for other, others in used.items():
+                first, last = min(places), max(places)
+                apart = last < min(others) or max(others) < first
+                below = one.offset + one.nbytes <= other.offset
+                above = other.offset + other.nbytes <= one.offset
+                assert one is other or apart or below or above
+        savings.append(sum(x.nbytes for x in used) - kernel.task_bytes)
+    assert max(savings) > 0 or attention == "gated"
+
+
+def test_kernels_have_the_same_memory_for_themselves_in_turn() -> None:
+    arguments = [np.zeros((4, 1024, 32), "f4")] * 3
+    graph = optimise(tj.function(gradients(plain)).graph(*arguments))
+    built = build(graph, "memory")
+    own = [kernel.tasks * kernel.task_bytes for kernel in built.plan.kernels]
+    assert sum(own) > max(own) > 0
+    assert built.arena_size < built.plan.shared_size + sum(own)
+
+
+def test_the_first_call_and_the_later_ones_use_the_same_memory() -> None:
+    """It is made by the entry that later calls have, not by another one as well."""
+    arguments = [np.zeros((4, 512, 32), "f4")] * 3
+    tj.config.update(native=True)
+    try:
+        f = tj.function(gradients(plain))
+        made: list[int] = []
+        new = Frames.new
+
+        def counted(self: Frames) -> Any:
+            made.append(self.arena_bytes)
+            return new(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Frames, "new", counted)
+            for _ in range(3):
+                f(*arguments)
+    finally:
+        tj.config.update(native=False)
+    assert len(made) == 1
