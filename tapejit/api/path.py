@@ -29,7 +29,7 @@ from tapejit.api.function_trace import Slot, Traced
 from tapejit.api.native_call import Form, form_of, native_entry
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Made, Tensor
-from tapejit.api.variable import JOURNAL, Variable, warn_tracked
+from tapejit.api.variable import JOURNAL, WAITS, Variable, warn_tracked
 from tapejit.binding import bind_shapes
 from tapejit.config import NUMERICS, config
 from tapejit.errors import TapejitError
@@ -106,9 +106,21 @@ class held:
             lock.release()
 
 
-# Each reads all variables of a call in one go, between two commits.
 _tensor_held = attrgetter("_tensor")
 _array_held = attrgetter("_tensor._value")
+
+
+def all_at_once(get: Callable[[Any], Any], variables: Sequence[Any]) -> list[Any]:
+    """Something of each variable, all between two commits.
+
+    One call into C reads them, as one sets them. If it had to wait in the midst of it,
+    for the end of a call that writes over a variable, those read before may be older.
+    """
+    while True:
+        WAITS.has_waited = False
+        found = list(map(get, variables))
+        if not WAITS.has_waited:
+            return found
 
 
 class Passed:
@@ -243,7 +255,7 @@ class Path:
             leaves[b.position] if b.position is not None else b.variable
             for b in self.bindings
         ]
-        values = [variable._tensor._value for variable in variables]
+        values = all_at_once(_array_held, variables)
         try:
             executable.run([*arrays, *values, *self._captured_values])
         except Exception as error:  # of any op; raised again, explained
@@ -295,7 +307,7 @@ class Path:
                 return self._wrapped(found)
             values = arrays
             if variables:
-                values += map(_array_held, variables)
+                values += all_at_once(_array_held, variables)
             if self._captured_values:
                 values += self._captured_values
             found = executable.run(values)
@@ -462,7 +474,7 @@ class Path:
             for tape in tapes
             if self.answers and isinstance(tape, Recording)
         ]
-        held = list(map(_tensor_held, variables))
+        held = all_at_once(_tensor_held, variables)
         for binding, variable, x in zip(self.bindings, variables, held, strict=True):
             if binding.was_read:
                 variable._note_read(x)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
-from threading import RLock
+from threading import RLock, local
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakValueDictionary
 
@@ -62,6 +62,15 @@ from tapejit.types import DType, as_dtype, is_differentiable
 _MISSING: Any = object()
 _next_serial = count().__next__
 _alive: WeakValueDictionary[int, Variable] = WeakValueDictionary()
+
+
+class Waits(local):
+    """Whether this thread has waited for a value that was being written over."""
+
+    has_waited = False
+
+
+WAITS = Waits()
 
 
 class Variable(Operators):
@@ -147,10 +156,12 @@ class Variable(Operators):
                 raise AttributeError(f"{kind!r} object has no attribute {name!r}")
             with self._lock:
                 try:
-                    return object.__getattribute__(self, "_tensor")
+                    found = object.__getattribute__(self, "_tensor")
                 except AttributeError:
                     away = object.__getattribute__(self, "_away")
-                return Tensor(away._value.copy(), away._made)
+                    return Tensor(away._value.copy(), away._made)
+                WAITS.has_waited = True
+                return found
 
     # What it is
 

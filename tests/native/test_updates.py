@@ -480,16 +480,21 @@ def quick_turns() -> Iterator[None]:
 @pytest.mark.usefixtures("quick_turns")
 @pytest.mark.parametrize("size", [100, 200_000])
 def test_nobody_sees_a_value_that_is_half_new(size: int, full: bool) -> None:
-    """Readers of several kinds, while two threads add to two variables."""
+    """Readers of several kinds, while two threads add to variables.
+
+    One of these is a number, which is not written over.
+    """
     v, w = tj.Variable(np.zeros(size)), tj.Variable(np.zeros(size))
+    count = tj.Variable(np.float64(0))
 
     @tj.function
     def step(x: Any) -> Any:
+        count.assign_add(1.0)
         v.assign_add(x)
         w.assign_sub(x)
         return tj.sum(x)
 
-    ends = tj.function(lambda: (tj.min(v), tj.max(v), tj.min(w), tj.max(w)))
+    ends = tj.function(lambda: (count + 0, tj.min(v), tj.max(v), tj.min(w), tj.max(w)))
     one, steps = np.ones(size), 1500 if full else 150
     step(one)
     ends()
@@ -505,8 +510,8 @@ def test_nobody_sees_a_value_that_is_half_new(size: int, full: bool) -> None:
     def read(number: int) -> None:
         while any(left):
             if number == 2:
-                low, high, under, over = (float(x) for x in ends())
-                assert low == high == -under == -over
+                steps_done, low, high, under, over = (float(x) for x in ends())
+                assert steps_done == low == high == -under == -over
             elif number == 3:
                 tensor = v.value()
                 first = tensor.numpy()
