@@ -97,6 +97,7 @@ class Cursor:
         self.vector, self.width = kernel.vector, kernel.width
         self.private: dict[Storage, Any] = {}
         self.of_task: Any = None  # what this task has of the arena, if it was asked for
+        self.part: Any = None  # the number of the part that it has; by default the task
         self.on_stack = 0  # bytes
         self.has_streamed = False  # whether some stores go past the caches
         # Entries of the kernel's own table; its functions have the same one.
@@ -170,7 +171,11 @@ class Cursor:
         poll = self.builder.inttoptr(address, POLL_TYPE.as_pointer())
         raised = self.builder.call(poll, [self.arena()])
         with self.builder.if_then(self.builder.icmp_signed("!=", raised, number(0))):
-            self.builder.ret_void()
+            self.leave()
+
+    def leave(self) -> None:
+        """The end of a task."""
+        self.builder.ret_void()
 
     # Positions
 
@@ -285,11 +290,13 @@ class Cursor:
         return found
 
     def part_of_arena(self, nbytes: int) -> Any:
-        """Memory of this task in the arena: each has as much."""
-        offset = self.plan.room_for(nbytes * self.kernel.tasks)
+        """Memory of this task in the arena: each part of it is as large."""
+        parts = self.plan.parts_of(self.kernel) if self.part is not None else 0
+        offset = self.plan.room_for(nbytes * (parts or self.kernel.tasks))
         first = self.at_place(Place(self.layout.arena, offset))
         with self.at_entry():
-            distance = self.builder.mul(self.task, number(nbytes))
+            part = self.task if self.part is None else self.part
+            distance = self.builder.mul(part, number(nbytes))
             return self.builder.gep(first, [distance], source_etype=I8)
 
     def load_at(self, pointer: Any, at: Any, dtype: DType, width: int) -> Any:

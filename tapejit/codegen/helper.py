@@ -17,7 +17,6 @@ Start reading at `helping`, then `Job`.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
+from tapejit.codegen.processor import cores
 from tapejit.config import config
 
 MOMENT: Final = 5e-5  # seconds in which the helper takes the GIL, to begin with a Job
@@ -65,7 +65,7 @@ def begin() -> None:
 
     First it loads LLVM, which takes 40 ms.
     """
-    if _helper is not None and processors() > 1:
+    if _helper is not None and cores() > 1:
         _helper.start()
 
 
@@ -231,10 +231,3 @@ def generator() -> Generator | None:
     except (AttributeError, OSError, TypeError):
         return None
     return Generator(*found)
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

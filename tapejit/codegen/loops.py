@@ -37,6 +37,7 @@ from tapejit.codegen.cursor import (
     number,
 )
 from tapejit.codegen.finite import fail_unless_finite
+from tapejit.codegen.polling import TAKEN
 from tapejit.codegen.reductions import Accumulator, Reductions
 from tapejit.codegen.row_products import Preparation, emit_row_product
 from tapejit.passes.fusion.index import Axis
@@ -58,6 +59,7 @@ MOST_UNROLLED: Final = 24  # Steps that are written out so
 LONG: Final = 8  # Steps that a long formula counts for
 PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
 BLOCK: Final = 64  # iterations whose sum is a number of its own
+MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
 
 
 def emit_kernel(
@@ -76,6 +78,35 @@ def new_function(module: Any, name: str) -> Any:
     """A function of the kind that the driver calls, known in the module only."""
     function = ir.Function(module, TASK, name)
     function.linkage = "internal"
+    return function
+
+
+def taking_function(module: Any, parts: int) -> Any:
+    """A function that finds a bit which is not set, sets it, and gives its number.
+
+    It waits if there is none: whoever has set one is a task that runs.
+    """
+    name = f"{module.name}_take_{parts}"
+    known = module.globals.get(name)
+    if known is not None:
+        return known
+    function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
+    function.linkage = "internal"
+    entry, look, take, done = (
+        function.append_basic_block(x) for x in ("entry", "look", "take", "done")
+    )
+    ir.IRBuilder(entry).branch(look)
+    b, (word,) = ir.IRBuilder(look), function.args
+    before = b.load_atomic(word, "monotonic", 8, typ=I64)
+    place = b.cttz(b.not_(before), ir.Constant(ir.IntType(1), 0))
+    b.cbranch(b.icmp_unsigned("<", place, number(parts)), take, look)
+    b.position_at_end(take)
+    bit = b.shl(number(1), place)
+    found = b.atomic_rmw("or", word, bit, "acquire")
+    is_free = b.icmp_unsigned("==", b.and_(found, bit), number(0))
+    b.cbranch(is_free, done, look)
+    b.position_at_end(done)
+    b.ret(place)
     return function
 
 
@@ -110,10 +141,40 @@ class KernelEmitter(Reductions):
 
     def emit(self) -> None:
         """The whole function."""
+        if (
+            self.kernel.task_bytes
+            and self.plan.parts_of(self.kernel) < self.kernel.tasks
+        ):
+            self.take_part()
         self.block(self.kernel.items, ())
         if self.has_streamed:  # other threads are to see it as they see other stores
             self.builder.fence("seq_cst")
-        self.builder.ret_void()
+        self.leave()
+
+    def take_part(self) -> None:
+        """Have one of a few parts of memory for as long as the task runs.
+
+        There are more tasks than processors, and those that run take turns with it.
+        """
+        parts = self.plan.parts_of(self.kernel)
+        take = taking_function(self.function.module, parts)
+        taken = self.taken_parts()
+        with self.at_entry():
+            self.part = self.builder.call(take, [taken])
+
+    def taken_parts(self) -> Any:
+        """The word that says which parts are taken."""
+        arena = self.arena()
+        with self.at_entry():
+            return self.builder.gep(arena, [number(TAKEN)], source_etype=I64)
+
+    def leave(self) -> None:
+        """The end of a task; what it has taken is free again."""
+        if self.part is not None:
+            bit = self.builder.shl(number(1), self.part)
+            rest = self.builder.not_(bit)
+            self.builder.atomic_rmw("and", self.taken_parts(), rest, "release")
+        super().leave()
 
     # Blocks and loops
 

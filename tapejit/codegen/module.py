@@ -21,13 +21,22 @@ from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, numb
 from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
 from tapejit.codegen.loops import (
+    MOST_PARTS,
     KernelEmitter,
     emit_combination,
     emit_kernel,
     new_function,
 )
-from tapejit.codegen.polling import INTERRUPTED, LOOKED, POLL_TYPE, POLL_WORK
+from tapejit.codegen.polling import (
+    FAILURE,
+    INTERRUPTED,
+    LOOKED,
+    POLL_TYPE,
+    POLL_WORK,
+    TAKEN,
+)
 from tapejit.codegen.polling_words import SYMBOL as POLL
+from tapejit.codegen.processor import cores
 from tapejit.codegen.products import ProductKernel
 from tapejit.codegen.whole import EMITTERS, Whole
 from tapejit.ir.graph import Graph
@@ -70,6 +79,7 @@ def build(
     """
     lowered = lower(graph)
     made = plan(lowered, schedule(lowered.steps), LANES, checks)
+    made.at_once = cores() if cores() <= MOST_PARTS else 0
     module = ir.Module(name)
     constants = [constant_of(module, name, x) for x in made.constants]
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
@@ -107,7 +117,8 @@ def build(
     builder = ir.IRBuilder(run.append_basic_block("entry"))
     (table,) = run.args
     arena = entry(builder, table, layout.arena)
-    builder.store(number(0), arena)
+    for at in (FAILURE, TAKEN):
+        builder.store(number(0), word(builder, arena, at))
     most = max([len(part.places) for part in parts.all] or [0])
     local = Table(builder, table, layout, most)
     flag = word(builder, arena, INTERRUPTED)

@@ -37,9 +37,12 @@ from tapejit.codegen.polling_words import (
 )
 
 # The arena begins with these words: the number of a failure, whether a signal's handler
-# has raised, and when signals were asked for (0: not yet in this call).
+# has raised, when signals were asked for (0: not yet in this call), and which parts of
+# the memory for tasks are taken, as bits.
+FAILURE: Final = 0
 INTERRUPTED: Final = 1
 LOOKED: Final = 2
+TAKEN: Final = 3
 
 # Instructions of one lane between two calls of `poll`, by the estimate that decides on
 # tasks: 50 us to 1 ms. Such a call takes 10 ns.

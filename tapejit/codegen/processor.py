@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 from typing import Final
 
@@ -129,3 +130,14 @@ def answers() -> dict[str, list[int]] | None:
     if can_be_asked:
         found["saved"] = [ctypes.CFUNCTYPE(ctypes.c_uint64)(place + 64)()]
     return found
+
+
+def cores() -> int:
+    """How many processors this process may use.
+
+    >>> cores() > 0
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -108,8 +108,8 @@ def settings_that_matter() -> dict[str, Any]:
 def environment() -> dict[str, str]:
     """What native code depends on that a process cannot change.
 
-    >>> sorted(environment())
-    ['llvmlite', 'numba', 'numpy', 'platform', 'processor', 'python', 'sources']
+    >>> sorted(environment())[:5]
+    ['cores', 'llvmlite', 'numba', 'numpy', 'platform']
     """
     import llvmlite  # its version alone: the library is not loaded
 
@@ -122,6 +122,7 @@ def environment() -> dict[str, str]:
         "numba": numba_version() or "none",
         "platform": f"{sys.platform} {platform.machine()} {sys.byteorder}",
         "processor": processor.identity() or llvms_description(),
+        "cores": str(processor.cores()),  # for so many tasks code has room
     }
 
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Mapping
 from typing import SupportsIndex
 
+from tapejit.codegen.processor import cores
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.runtime import blas
@@ -122,9 +123,7 @@ def default_num_threads(environ: Mapping[str, str]) -> int:
     first = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first) > 0:  # OpenMP ignores what makes no sense
         return min(int(first), MOST_THREADS)
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    return min(os.cpu_count() or 1, MOST_THREADS)
+    return min(cores(), MOST_THREADS)
 
 
 def _checked(count: SupportsIndex) -> int:

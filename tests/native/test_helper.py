@@ -75,10 +75,10 @@ def test_there_is_help_inside_only() -> None:
     with helper.helping():
         assert not helper.has_help()
         helper.begin()
-        assert helper.has_help() == (helper.processors() > 1)
+        assert helper.has_help() == (helper.cores() > 1)
         with helper.helping():
-            assert helper.has_help() == (helper.processors() > 1)
-        assert helper.has_help() == (helper.processors() > 1)
+            assert helper.has_help() == (helper.cores() > 1)
+        assert helper.has_help() == (helper.cores() > 1)
     assert not helper.has_help()
     assert THREAD not in {thread.name for thread in threading.enumerate()}
 
@@ -137,7 +137,7 @@ def test_however_it_is_cut_it_does_the_same(
         tj.config.update(cache=True)
     for x, y in zip(found, whole, strict=True):
         assert x.tobytes() == y.tobytes()
-    if size == 1 and helper.processors() > 1:
+    if size == 1 and helper.cores() > 1:
         assert len(cuts) > 3
 
 
@@ -152,7 +152,7 @@ def test_the_pieces_do_not_depend_on_help(monkeypatch: pytest.MonkeyPatch) -> No
             helper.begin()
             built = build(graph, "cut", False, made.look)
             found = made.finish(built.module).object
-        assert (len(found.sizes) > 1) == (has_help and helper.processors() > 1)
+        assert (len(found.sizes) > 1) == (has_help and helper.cores() > 1)
         return found.undefined
 
     assert functions(True) == functions(False)

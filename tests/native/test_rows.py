@@ -10,7 +10,7 @@ import pytest
 
 import tapejit as tj
 from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.codegen import gemm
+from tapejit.codegen import gemm, module
 from tapejit.codegen.module import build
 from tapejit.ir import Graph
 from tapejit.passes.fusion import rows
@@ -244,6 +244,33 @@ def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
                 assert one is other or apart or below or above
         savings.append(sum(x.nbytes for x in used) - kernel.task_bytes)
     assert max(savings) > 0 or attention == "gated"
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64, 65])
+def test_tasks_share_parts_of_memory_with_those_that_are_over(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are as many parts as processors, and some threads have to wait for one."""
+    tensors = [tj.asarray(x) for x in np.ones((3, 6, 256, 32), "f4")]
+    tensors = [
+        tj.sin(x * at + tj.cumulative_sum(x, axis=1)) for at, x in enumerate(tensors)
+    ]
+    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(module, "cores", lambda: cores)
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(gradients(plain))
+        got = function(*tensors)
+        sizes = {function.explain(*tensors).arena_bytes}
+        with tj.set_num_threads(4):
+            again = [function(*tensors) for _ in range(20)]
+        monkeypatch.setattr(module, "cores", lambda: 65)
+        other = tj.function(lambda *xs: gradients(plain)(*xs))
+        expected = other(*tensors)
+        sizes.add(other.explain(*tensors).arena_bytes)
+    assert len(sizes) == (2 if cores < 6 else 1)
+    for found in (got, *again):
+        for x, y in zip(found, expected, strict=True):
+            assert x.numpy().tobytes() == y.numpy().tobytes()
 
 
 def test_kernels_have_the_same_memory_for_themselves_in_turn() -> None:

@@ -103,6 +103,27 @@ def test_an_interrupt_ends_tasks_on_every_pool(pool: str, cache: Path) -> None:
     assert_fine(INTERRUPTED, cache, TAPEJIT_POOL=pool)
 
 
+def test_what_tasks_have_taken_is_free_after_an_interrupt(cache: Path) -> None:
+    """Products among rows: tasks take turns with some of the memory."""
+    program = """
+        def attend(q, k):
+            return tj.nn.softmax(q @ tj.matrix_transpose(k)) @ k
+
+        rows = y[: 8 * 32 * 10000].reshape(8, 10000, 32)
+        few = rows[:, :512]
+        thrice = lambda q: attend(attend(attend(q, rows), rows), rows)
+        endless = tj.function(lambda q: tj.sum(thrice(q)))
+        short = tj.function(attend)
+        wanted = short(few, few).numpy()
+        ready(endless, rows)
+        for _ in range(3):
+            soon()
+            assert_ended_by(KeyboardInterrupt, endless, rows)
+            assert (short(few, few).numpy() == wanted).all()
+    """
+    assert_fine(program, cache)
+
+
 def test_an_interrupt_ends_a_single_row(cache: Path) -> None:
     """The outermost loop has few iterations, each of which takes for ever."""
     program = """

@@ -147,10 +147,15 @@ class Plan:
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
         self.shared_size = ALIGNMENT  # of that, what several kernels use
         self.used_size = ALIGNMENT  # with what the present kernel has besides
+        self.at_once = 0  # tasks that run at the same time at most, 0 for all
 
     def begin_kernel(self) -> None:
         """What an earlier kernel had for itself is free again."""
         self.used_size = self.shared_size
+
+    def parts_of(self, kernel: Kernel) -> int:
+        """For how many tasks of a kernel there is private memory at once."""
+        return min(kernel.tasks, self.at_once or kernel.tasks)
 
     def room_for(self, nbytes: int) -> int:
         """Where in the arena the present kernel has so much for itself."""
