@@ -69,6 +69,26 @@ def steps_alike(
     return written
 
 
+def long_step() -> tuple[tj.Variable, Any, Array]:
+    """A variable to which a function adds 1 at the end of long work, and its argument.
+
+    It was called once.
+    """
+    v = tj.Variable(np.zeros(100))
+
+    @tj.function
+    def step(x: Any) -> Any:
+        y = x
+        for _ in range(4):
+            y = y @ x
+        v.assign(v + 1 + 0 * y[0, :100])
+        return tj.sum(y)
+
+    x = np.zeros((1500, 1500))
+    step(x)
+    return v, step, x
+
+
 def holds_tensor(variable: tj.Variable) -> bool:
     """Whether the Tensor of a variable is where it belongs."""
     try:
@@ -533,19 +553,7 @@ def test_nobody_sees_a_value_that_is_half_new(size: int, full: bool) -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
 def test_the_handler_of_a_signal_sees_values_of_before() -> None:
     """A call that takes long asks for signals; its variables are away then."""
-    size = 1500
-    v = tj.Variable(np.zeros(100))
-
-    @tj.function
-    def step(x: Any) -> Any:
-        y = x
-        for _ in range(4):
-            y = y @ x
-        v.assign(v + 1 + 0 * y[0, :100])
-        return tj.sum(y)
-
-    x = np.zeros((size, size))
-    step(x)
+    v, step, x = long_step()
     seen: list[tuple[float, float, bool]] = []
 
     def look(*_: Any) -> None:
@@ -569,19 +577,7 @@ def test_the_handler_of_a_signal_sees_values_of_before() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
 def test_a_handler_that_raises_leaves_everything_as_it_was() -> None:
-    size = 1500
-    v = tj.Variable(np.zeros(100))
-
-    @tj.function
-    def step(x: Any) -> Any:
-        y = x
-        for _ in range(4):
-            y = y @ x
-        v.assign(v + 1 + 0 * y[0, :100])
-        return tj.sum(y)
-
-    x = np.zeros((size, size))
-    step(x)
+    v, step, x = long_step()
     raised = 0
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.products import is_product as is_any_product
 from tapejit.passes.fusion.products import plain_axes
-from tapejit.passes.fusion.schedule import Loop, is_leaf, only, steps_in
+from tapejit.passes.fusion.schedule import Loop, is_leaf, only, sources_of, steps_in
 from tapejit.passes.fusion.steps import Step
 
 MOST_ROWS: Final = 256
@@ -364,15 +364,6 @@ class Copies:
                 for base, *rest in step.attrs["views"]
             ]
             step.attrs = {**step.attrs, "views": views}
-
-
-def sources_of(step: Step) -> Iterator[Step]:
-    """The Steps that one needs, through loads."""
-    for x in step.needed():
-        if not is_leaf(x):
-            yield x
-        elif isinstance(x.source, Step):
-            yield x.source
 
 
 def leaves_in(nest: Loop) -> Iterator[Step]:

@@ -91,6 +91,15 @@ def is_leaf(step: Step) -> bool:
     return step.kind in ("constant", "index")
 
 
+def sources_of(step: Step) -> Iterator[Step]:
+    """The Steps whose values a Step takes, itself or through loads."""
+    for x in step.needed():
+        if not is_leaf(x):
+            yield x
+        elif isinstance(x.source, Step):
+            yield x.source
+
+
 def waits(step: Step) -> Iterator[tuple[Step, frozenset[Axis]]]:
     """What has to come before a Step, and the axes whose loops have to be over then."""
     for x in step.needed():

@@ -25,7 +25,7 @@ from typing import Final
 from tapejit.passes.fusion.index import Affine, Axis, strides_of
 from tapejit.passes.fusion.kernels import Kernel
 from tapejit.passes.fusion.products import is_product
-from tapejit.passes.fusion.schedule import is_leaf
+from tapejit.passes.fusion.schedule import sources_of
 from tapejit.passes.fusion.steps import Buffer, Step
 
 LATE_WORK: Final = 2e9  # instructions of one lane without asking for signals: 50 ms
@@ -166,15 +166,6 @@ def buffers_of(step: Step) -> Iterator[Buffer]:
 def viewed(step: Step) -> list[Buffer]:
     """The inputs that an operation on whole arrays reads."""
     return [x for x, *_ in step.attrs.get("views", ()) if is_input(x)]
-
-
-def sources_of(step: Step) -> Iterator[Step]:
-    """The Steps whose values a Step takes."""
-    for x in step.needed():
-        if not is_leaf(x):
-            yield x
-        elif isinstance(x.source, Step):
-            yield x.source
 
 
 def ancestors(step: Step) -> set[Step]:
