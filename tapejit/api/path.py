@@ -116,10 +116,12 @@ def all_at_once(get: Callable[[Any], Any], variables: Sequence[Any]) -> list[Any
     One call into C reads them, as one sets them. If it had to wait in the midst of it,
     for the end of a call that writes over a variable, those read before may be older.
     """
+    outside = WAITS.has_waited
     while True:
         WAITS.has_waited = False
         found = list(map(get, variables))
         if not WAITS.has_waited:
+            WAITS.has_waited = outside
             return found
 
 
@@ -354,6 +356,8 @@ class Path:
         `pairs` are the numbers of outputs and inputs of which that is so; the result
         has those of variables among the outputs and among the inputs.
         """
+        if not self._is_fixed or self.has_variable_arguments:
+            return {}  # such calls have no native entry
         first = len(self.takes)
         found = {out: first + at for out, at in enumerate(self._writes, self.results)}
         return {out: x for out, x in found.items() if (out, x) in pairs}

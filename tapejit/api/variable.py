@@ -12,6 +12,7 @@ Start reading at `Variable`, then `Variable.assign`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
@@ -57,6 +58,7 @@ from tapejit.errors import (
 )
 from tapejit.ir.node import Op
 from tapejit.numpy_adapter import aligned_copy, restore, silence
+from tapejit.runtime.handles import FORKING
 from tapejit.types import DType, as_dtype, is_differentiable
 
 _MISSING: Any = object()
@@ -162,6 +164,16 @@ class Variable(Operators):
                     return Tensor(away._value.copy(), away._made)
                 WAITS.has_waited = True
                 return found
+
+    def _is_away_elsewhere(self) -> bool:
+        """Whether a call in another thread is writing over the value."""
+        try:
+            object.__getattribute__(self, "_tensor")
+        except AttributeError:
+            if not self._lock.acquire(blocking=False):
+                return True
+            self._lock.release()
+        return False
 
     # What it is
 
@@ -522,19 +534,33 @@ JOURNAL: ContextVar[dict[int, tuple[Variable, Tensor]] | None] = ContextVar(
 
 
 def _await_calls() -> None:
-    """Before a fork: let calls in other threads end that write over variables."""
+    """Before a fork: let calls in other threads end that write over variables.
+
+    From now on none begins with that; and none that has begun waits for anything.
+    """
+    FORKING[0] = 1
     for variable in list(_alive.values()):
-        variable._held()
+        while variable._is_away_elsewhere():
+            time.sleep(1e-4)
+
+
+def _allow_updates() -> None:
+    FORKING[0] = 0
 
 
 def _renew_locks() -> None:
     """In a forked child: no thread is left that could release a lock held before."""
+    _allow_updates()
     for variable in list(_alive.values()):
         variable._lock = RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_await_calls, after_in_child=_renew_locks)
+    os.register_at_fork(
+        before=_await_calls,
+        after_in_parent=_allow_updates,
+        after_in_child=_renew_locks,
+    )
 
 _tracked_warned = False
 

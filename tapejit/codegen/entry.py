@@ -9,8 +9,8 @@ offsets are words of the tables too, so it can be stored as it is.
 The data structures are the tables of `entry_tables.py`; `tapejit.runtime.entry` fills
 them.
 
-A call takes a frame from the free ones, checks, makes the outputs, runs, wraps. What
-does not fit gives MISS, whatever it is: the caller knows a slower way that does. The
+A call takes a frame from the free ones, checks, makes the outputs and runs. What does
+not fit gives MISS, whatever it is: the caller knows a slower way that does. The
 GIL is held but for the compiled code itself, so the free frames need no lock.
 
 Outputs that are the next values of variables replace these at the end, all in one go:
@@ -78,18 +78,25 @@ class _Emitter(Variables):
         outputs = self.word(self.record, Record.outputs)
         self.results = self.at(self.objects, inputs)
         self.b.store(number(0), self.locked)
+        self.b.store(NULL, self.made)
         with self.loop(outputs) as at:
             self.take_lock(at)
         with self.loop(inputs) as at:
             self.check_input(at)
         with self.loop(outputs) as at:
             self.make_output(at)
-        self.run()
         with self.loop(outputs) as at:
             self.wrap(at)
         self.gather()
+        self.run()
+        # From here on nothing runs Python, and nothing fails for want of memory: values
+        # may have been written over.
+        with self.loop(outputs) as at:
+            self.write_number(at)
         with self.loop(outputs) as at:
             self.commit(at)
+        self.b.store(self.b.load(self.made, typ=POINTER), self.result)
+        self.b.store(NULL, self.made)
         self.b.branch(self.leave)
         self.finish(inputs, outputs)
 
@@ -213,25 +220,36 @@ class _Emitter(Variables):
             self.go_if(b.icmp_signed("!=", size, wanted), self.missed)
 
     def make_output(self, at: Any) -> None:
-        """A new array, unless it is a scalar: that has a place in the frame.
+        """A new array, or a scalar, whose number is written to the frame first.
 
         The next value of a variable has the memory of its value, if nobody else does.
         """
         b = self.b
         row = self.row(Record.output_table, Output, at)
-        made = self.function.append_basic_block("made")
-        self.go_if(
-            b.icmp_signed("!=", self.word(row, Output.is_scalar), number(0)), made
+        array, fresh, made = (
+            self.function.append_basic_block(x) for x in ("array", "fresh", "made")
         )
-        fresh = self.function.append_basic_block("fresh")
-        array = self.taken_array(row, fresh)
-        self.call(Services.Py_IncRef, array)
-        self.note_output(row, at, array)
+        is_scalar = self.word(row, Output.is_scalar)
+        self.go_if(b.icmp_signed("==", is_scalar, number(0)), array)
+        b.store(self.new_scalar(row), self.at(self.results, at))
+        b.branch(made)
+        b.position_at_end(array)
+        taken = self.taken_array(row, fresh)
+        self.call(Services.Py_IncRef, taken)
+        self.note_output(row, at, taken)
         b.branch(made)
         b.position_at_end(fresh)
         self.note_output(row, at, self.fresh_array(row))
         b.branch(made)
         b.position_at_end(made)
+
+    def new_scalar(self, row: Any) -> Any:
+        """A scalar as NumPy has it, of the number in the frame."""
+        data = self.word(self.table, self.word(row, Output.place), POINTER)
+        descr = self.word(row, Output.descr, POINTER)
+        scalar = self.call(Services.PyArray_Scalar, data, descr, NULL)
+        self.go_if(self.is_null(scalar), self.failed)
+        return scalar
 
     def note_output(self, row: Any, at: Any, array: Any) -> None:
         """Have the frame hold an array, and compiled code write to it."""
@@ -335,20 +353,13 @@ class _Emitter(Variables):
         self.go_if(b.icmp_signed("!=", failure, number(0)), self.missed)
 
     def wrap(self, at: Any) -> None:
-        """A scalar as NumPy has it; then a Tensor, if that is wanted.
+        """A Tensor around the value, if that is wanted.
 
-        Variables hold Tensors; one whose memory was written to has its own already.
+        Variables hold Tensors; one whose memory is written to has its own already.
         """
         b = self.b
         row = self.row(Record.output_table, Output, at)
         place = self.at(self.results, at)
-        is_scalar = self.word(row, Output.is_scalar)
-        with b.if_then(b.icmp_signed("!=", is_scalar, number(0))):
-            data = self.word(self.table, self.word(row, Output.place), POINTER)
-            descr = self.word(row, Output.descr, POINTER)
-            scalar = self.call(Services.PyArray_Scalar, data, descr, NULL)
-            self.go_if(self.is_null(scalar), self.failed)
-            b.store(scalar, place)
         variable = self.word(row, Output.variable, POINTER)
         with b.if_else(self.is_null(variable)) as (result, value):
             with result:
@@ -387,18 +398,53 @@ class _Emitter(Variables):
         is_single = self.is_null(self.word(self.record, Record.new, POINTER))
         with b.if_else(is_single) as (single, several):
             with single:
-                b.store(self.word(self.results, 0, POINTER), self.result)
-                b.store(NULL, self.results)
+                only = self.word(self.results, 0, POINTER)
+                self.call(Services.Py_IncRef, only)
+                b.store(only, self.made)
             with several:
                 made = b.call(new, [results])
                 self.go_if(self.is_null(made), self.failed)
-                b.store(made, self.result)
-                put_type = function_type(I32, POINTER, I64, POINTER)
-                put = self.word(self.record, Record.put, put_type)
+                b.store(made, self.made)
                 with self.loop(results) as at:
-                    place = self.at(self.results, at)
-                    b.call(put, [made, at, b.load(place, typ=POINTER)])
-                    b.store(NULL, place)
+                    result = self.word(self.results, at, POINTER)
+                    self.call(Services.Py_IncRef, result)
+                    self.put(at, result)
+
+    def put(self, at: Any, result: Any) -> None:
+        """Have a result in the container, which takes over a reference."""
+        put_type = function_type(I32, POINTER, I64, POINTER)
+        put = self.word(self.record, Record.put, put_type)
+        self.b.call(put, [self.b.load(self.made, typ=POINTER), at, result])
+
+    def write_number(self, at: Any) -> None:
+        """Give a scalar the number that was computed."""
+        b = self.b
+        row = self.row(Record.output_table, Output, at)
+        is_scalar = self.word(row, Output.is_scalar)
+        with b.if_then(b.icmp_signed("!=", is_scalar, number(0))):
+            result = self.word(self.results, at, POINTER)
+            is_tensor = self.is_a(result, Services.tensor_class)
+            slot = self.offset(result, self.service(Services.tensor_value))
+            where = self.word(row, Output.scalar_data)
+            with b.if_else(b.icmp_signed("!=", where, number(0))) as (known, other):
+                with known:
+                    b.store(result, self.found)
+                    with b.if_then(is_tensor):
+                        b.store(b.load(slot, typ=POINTER), self.found)
+                    into = self.offset(b.load(self.found, typ=POINTER), where)
+                    data = self.word(self.table, self.word(row, Output.place), POINTER)
+                    with self.loop(self.word(row, Output.itemsize)) as byte:
+                        value = self.load(data, byte, I8)
+                        b.store(value, self.offset(into, byte))
+                with other:
+                    scalar = self.new_scalar(row)
+                    with b.if_else(is_tensor) as (inside, bare):
+                        with inside:
+                            before = b.load(slot, typ=POINTER)
+                            b.store(scalar, slot)
+                            self.call(Services.Py_DecRef, before)
+                        with bare:
+                            self.put(at, scalar)
 
     def finish(self, inputs: Any, outputs: Any) -> None:
         """The ways out."""
@@ -418,6 +464,7 @@ class _Emitter(Variables):
         with self.loop(outputs) as at:
             self.put_back(at)
         self.release_locks()
+        self.call(Services.Py_DecRef, b.load(self.made, typ=POINTER))
         with self.loop(b.add(inputs, outputs)) as at:
             place = self.at(self.objects, at)
             found = b.load(place, typ=POINTER)

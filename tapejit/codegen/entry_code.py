@@ -59,6 +59,7 @@ class EntryCode:
         self.failed = function.append_basic_block("failed")
         self.leave = function.append_basic_block("leave")
         self.result = self.b.alloca(POINTER)
+        self.made = self.b.alloca(POINTER)  # what is returned if all goes well
         self.found = self.b.alloca(POINTER)
         self.place = self.b.alloca(POINTER)
         self.frame_found = self.b.alloca(POINTER)

@@ -42,7 +42,7 @@ class Services(Words):
     Functions are called by their C names, `object_*`, `array_*` and `descr_*` are
     offsets of fields, `tensor_*`, `loan_block` and `kept` are offsets of slots; `lend`
     is the Python function that gives a Loan for a size, `acquire` and `release` are
-    names of methods.
+    names of methods, `forking` is the address of a word that is not 0 before a fork.
     """
 
     Py_IncRef = auto()
@@ -87,6 +87,7 @@ class Services(Words):
     tensor_made = auto()
     loan_block = auto()
     kept = auto()
+    forking = auto()
 
 
 class Record(Words):
@@ -160,7 +161,9 @@ class Output(Words):
 
     `padded` is the address of the number of bytes to allocate, 0 for a small array,
     which NumPy places itself; `lent` is for a large one whose memory is lent: the
-    number of bytes, as a Python object, else 0.
+    number of bytes, as a Python object, else 0. The number of a scalar, `itemsize`
+    bytes, goes to offset `scalar_data` of its object; if that is 0, the object is made
+    when the number is known.
 
     `variable` is what the output is the next value of, else 0, with the offsets of its
     slots: of its Tensor, of its lock, and of the Tensor while its memory is `away`,
@@ -169,6 +172,8 @@ class Output(Words):
     """
 
     is_scalar = auto()
+    scalar_data = auto()
+    itemsize = auto()
     descr = auto()
     ndim = auto()
     shape = auto()

@@ -50,6 +50,9 @@ class Variables(EntryCode):
         b = self.b
         source = self.word(row, Output.source)
         self.go_if(b.icmp_signed("<", source, number(0)), fresh)
+        # A child would have what is written to at the moment of the fork.
+        forking = self.load(self.service(Services.forking, POINTER), 0, I64)
+        self.go_if(b.icmp_signed("!=", forking, number(0)), fresh)
         variable = self.word(row, Output.variable, POINTER)
         place = self.offset(variable, self.word(row, Output.slot))
         tensor = b.load(place, typ=POINTER)

@@ -93,12 +93,14 @@ class Helper:
 
     def start(self) -> None:
         if self.thread is None:
-            self.thread = threading.Thread(
+            thread = threading.Thread(
                 target=self.work,
                 name="tapejit compiler",
                 daemon=threading.current_thread().daemon,
             )
-            self.thread.start()
+            with suppress(RuntimeError):  # at the end of a process none can be started
+                thread.start()
+                self.thread = thread
 
     def work(self) -> None:
         """One Job after the other."""

@@ -131,6 +131,7 @@ class KernelEmitter(Reductions):
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
         self.products: list[Any] = []  # functions that are called for tiles of rows
+        self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
         self.preparations: list[Preparation] = []
 
@@ -505,12 +506,12 @@ class KernelEmitter(Reductions):
 
         In the last tile, iterations that were done before are vectors' lanes once more,
         but loops that go one by one leave them out: what was kept for these lanes is of
-        other iterations. Such lanes are not written. Nor are lanes of an update that
-        are done once more: what they have read is the new value.
+        other iterations. Such lanes are not written. Nor are lanes that are done once
+        more after an update: what they have read is the new value.
         """
-        is_shared = memory.kernel is None and self.vector in memory.strides
-        is_partial = self.is_repeating or (memory.is_update and self.valid is not None)
-        if not (is_partial and is_shared):
+        is_partial = self.is_repeating and memory.kernel is None
+        is_partial |= self.has_updates and self.valid is not None
+        if not is_partial or self.vector not in memory.strides:
             super().write(memory, value)
             return
         assert self.vector is not None

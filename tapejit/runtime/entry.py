@@ -16,7 +16,7 @@ Start reading at `EntrySpec`, then `make_entry`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import prod
@@ -220,10 +220,12 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         row[Input.variable] = kept.object(variable)
         row[Input.slot] = native.variable_slot(variable, "_tensor")
         inputs.append(row)
-    outputs = [output_row(kept, kind) for kind in spec.outputs]
+    outputs = [output_row(kept, native, kind) for kind in spec.outputs]
     own = [(None, None)] * spec.results
     for row, (variable, source) in zip(outputs, [*own, *spec.commits], strict=True):
         row.update(commit_of(kept, native, variable, source))
+        if any(makes_scalar_late(*x) for x in zip(outputs, spec.outputs, strict=True)):
+            row[Output.source] = -1  # that may fail, and then nothing has changed
     frames = Frames(spec, kept)
     for row, place in zip(inputs, frames.inputs, strict=False):
         row[Input.place] = place
@@ -287,13 +289,17 @@ def input_row(kept: Kept, native: Native, kind: TensorType) -> dict[Any, int]:
     }
 
 
-def output_row(kept: Kept, kind: TensorType) -> dict[Any, int]:
+def output_row(kept: Kept, native: Native, kind: TensorType) -> dict[Any, int]:
     """How an output of this type is made."""
     size = nbytes(kind)
+    # There are two bools, which everybody has.
+    is_own = kind.dtype.kind != "b" and native.scalar_lies_as_expected(kind.dtype)
     padded = kept.words([size + ALIGNMENT]) if size >= ALIGNED_FROM else 0
     lent = kept.object(size) if size >= KEPT_FROM else 0
     return {
         Output.is_scalar: int(not kind.shape),
+        Output.scalar_data: HEADER if is_own else 0,
+        Output.itemsize: kind.dtype.itemsize,
         Output.descr: kept.object(kind.dtype),
         Output.ndim: len(kind.shape),
         Output.shape: kept.words(sizes_of(kind)),
@@ -301,6 +307,12 @@ def output_row(kept: Kept, kind: TensorType) -> dict[Any, int]:
         Output.lent: lent,
         Output.place: 0,
     }
+
+
+def makes_scalar_late(row: Mapping[Any, int], kind: TensorType) -> bool:
+    """Whether an object has to be made when a number is known."""
+    is_known = row[Output.scalar_data] or kind.dtype.kind == "b"
+    return not kind.shape and not is_known
 
 
 def commit_of(

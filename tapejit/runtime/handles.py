@@ -2,14 +2,18 @@
 
 `MISS` is what an entry returns for a call it was not made for. `TENSOR_CLASS` holds the
 class of users' handles, which entries recognise and make: this layer does not know it,
-so it is put here by the one that does.
+so it is put here by the one that does. `FORKING` is 1 while the process is about to
+fork: until then no entry begins to write over what a variable holds.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 TENSOR_CLASS: list[type] = []
+FORKING: Final = np.zeros(1, np.int64)
 
 
 class Miss:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.codegen.entry_tables import HEADER, SYMBOL, WORD, Services
-from tapejit.runtime.handles import MISS
+from tapejit.runtime.handles import FORKING, MISS
 from tapejit.runtime.kept_memory import KEPT_FROM, Loan, address_of, lend
 from tapejit.types import DType
 
@@ -118,6 +118,7 @@ class Native:
         words.update(tensor_slots(tensor_class))
         words[Services.loan_block] = block_slot()
         words[Services.kept] = kept_slot()
+        words[Services.forking] = address_of(FORKING)
         table = np.array([words[column] for column in Services], np.int64)
         self.services = address_of(keep_for_ever(table))
         self.containers = {

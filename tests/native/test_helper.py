@@ -196,3 +196,16 @@ print(loss.numpy().tobytes().hex(), "llvmlite.binding" in sys.modules)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     (value, loads), (again, loads_again) = first.stdout.split(), second.stdout.split()
     assert (value, loads, loads_again) == (again, "True", "False")
+
+
+def test_where_no_thread_can_be_started_there_is_no_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with helper.helping():
+        helper.begin()
+        assert not helper.has_help()
+        assert helper.submit("define i64 @one() { ret i64 1 }").result()

@@ -38,7 +38,6 @@ class Storage:
         "buffer",
         "dtype",
         "is_placed",
-        "is_update",
         "kernel",
         "lanes",
         "offset",
@@ -57,7 +56,6 @@ class Storage:
         self.lanes = 0  # how many each element has, 0 if it is a number
         self.tiled: Axis | None = None  # the axis of which it holds one tile
         self.buffer: Buffer | None = None
-        self.is_update = False  # whether it may be the memory of an input
         self.is_placed = False  # whether private memory has an offset, too
         self.offset = 0  # in bytes: in the arena, or in what a task has of it
 

@@ -76,8 +76,6 @@ def plan(
             uses.setdefault(used, []).append((step, is_load or step.source is x))
     for step in list(made.paths):
         store(made, step, uses.get(step, []))
-        if step.output in made.updates:
-            made.storage[step].is_update = True
     for kernel in made.kernels:
         for item in kernel.items:
             if isinstance(item, Loop):
