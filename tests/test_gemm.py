@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from llvmlite import binding, ir
 
 from tapejit.codegen import gemm as rules
-from tapejit.codegen.compile import compile_module
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Registers, Spot, Strides
 from tapejit.codegen.gemm_micro import emit
 from tapejit.codegen.lane_storage import register_element
 from tapejit.codegen.objects import load_object
+from tapejit.codegen.pieces import Pieces
 from tapejit.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +52,7 @@ class Product:
         made = emit(self.module, gemm, "product", hooks, registers)
         made.function.linkage = "external"
         self.tasks, self.tiling = made.tasks, made.tiling
-        code = compile_module(self.module).object
+        code = Pieces().finish(self.module).object
         self.loaded = load_object(code.code, code.header)
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
         self.function = signature(self.loaded.functions["product"])
