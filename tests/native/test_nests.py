@@ -253,3 +253,26 @@ def test_rows_with_known_gaps_are_loaded() -> None:
     (array,) = drawn((3, 1, 7, 3))
     (got,), (wanted,) = run_native(graph, [array]), run_numpy(graph, [array])
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("count", [2, 3, 27, 729, 100_003])
+def test_equal_numbers_add_up_to_as_many_times_one(dtype: str, count: int) -> None:
+    """Rounded once; added one after the other they would be off by hundreds of ULP."""
+
+    @tj.function
+    def sums(x: Any) -> Any:
+        wide = tj.broadcast_to(x[:, None, None], (5, count, 2))
+        total = tj.sum(wide * x[0], axis=(1, 2))
+        return total, tj.sum(wide), tj.sum(wide, axis=1, keepdims=True)
+
+    x = np.array([0.7967060208320618, -0.1, 3.3, -0.0, 1e-3], dtype)
+    with tj.config.override(native=True, cache=False):
+        products, all_of_them, columns = (found.numpy() for found in sums(x))
+    exact = x.astype(np.longdouble) * count
+    one = np.finfo(dtype).eps
+    np.testing.assert_allclose(products, 2 * exact * x[0], rtol=2 * one)
+    np.testing.assert_allclose(all_of_them, 2 * exact.sum(), rtol=8 * one)
+    assert columns.shape == (5, 1, 2)
+    np.testing.assert_allclose(columns[:, 0, 0], exact, rtol=one)
+    assert not np.signbit(columns[3]).any(), "the sum of -0 is 0"

@@ -11,6 +11,7 @@ Start reading at `lower`, then `Lowering.add`.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, Final
@@ -36,6 +37,7 @@ from tapejit.passes.fusion.windows import Frame, framed_padding, frames_of
 from tapejit.types import is_differentiable
 
 ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
+MOST_EXACT: Final = 1 << 24  # whole numbers below it are floats, too
 
 
 class Lowered:
@@ -133,7 +135,7 @@ class Lowering(Reading):
             return self.over(
                 "convert", node, dims, lambda: [self.at(x, index_of(inner))]
             )
-        return self.over(
+        step = self.over(
             "reduce",
             node,
             dims,
@@ -141,6 +143,37 @@ class Lowering(Reading):
             reduced=reduced,
             op=node.op,
         )
+        is_exact = is_differentiable(x.dtype) and x.dtype.itemsize >= 4
+        if node.op.name == "sum" and is_exact and x.dtype == node.dtype:
+            return self.times_equal(node, step)
+        return step
+
+    def times_equal(self, node: Node, step: Step) -> Step:
+        """A sum along axes on which nothing depends: as many times one of them.
+
+        One after the other, equal numbers add up to an error that grows with how many
+        they are: each time it is rounded the same way.
+        """
+        (x,) = step.inputs
+        equal = [axis for axis in step.reduced if axis.root not in x.labels]
+        count = math.prod(axis.size for axis in equal)
+        if not equal or count >= MOST_EXACT:
+            return step
+        step.reduced = tuple(axis for axis in step.reduced if axis not in equal)
+        if not step.reduced:  # 0 + x: the sum of -0 is 0
+            zero = Step("constant", x.dtype, attrs={"value": x.dtype.type(0)})
+            step.kind, step.op, step.inputs = "compute", OPS["add"], [x, zero]
+        number = Step("constant", x.dtype, attrs={"value": x.dtype.type(count)})
+        times = Step(
+            "compute",
+            node.dtype,
+            inputs=[step, number],
+            axes=step.axes,
+            dims=step.dims,
+            op=OPS["mul"],
+            node=node,
+        )
+        return self.append(times)
 
     def sum_of_one(
         self,
