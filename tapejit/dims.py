@@ -464,18 +464,42 @@ def _cancel(x: Size, d: Size) -> tuple[Size, Size, Size, int]:
 
 
 def _bounds(size: Size) -> tuple[float, float]:
-    """Bounds by interval arithmetic, each monomial on its own."""
+    """Bounds by interval arithmetic on what the atoms have above their least values.
+
+    Of m*n - n, each monomial on its own could be anything; with m = 2 + i, n = 2 + j
+    it is i*j + 2*i + j + 2, which is at least 2.
+    """
     low: float = 0
     high: float = 0
-    for monomial, c in terms_of(size).items():
-        lows, highs = [a.low for a in monomial], [a.high for a in monomial]
-        if len(monomial) == 1 or all(bound > 0 for bound in lows):
-            ends = (c * prod(lows), c * prod(highs))
-        else:
-            ends = (0 if all(bound >= 0 for bound in lows) else -c * inf, c * inf)
+    for monomial, c in _above_least_values(size).items():
+        spans = [(atom.low - _base(atom), atom.high - _base(atom)) for atom in monomial]
+        ends: tuple[float, ...]
+        if len(spans) == 1:
+            ends = tuple(c * end for end in spans[0])
+        elif any(start < 0 for start, _ in spans):
+            ends = (-inf, inf)
+        else:  # from all of them at 0; a constant has none
+            ends = (0 if spans else c, c * prod(end for _, end in spans))
         low += min(ends)
         high += max(ends)
     return low, high
+
+
+def _above_least_values(size: Size) -> Terms:
+    """The terms of the size over its atoms less their least values, where known."""
+    terms: dict[Monomial, int] = {}
+    for monomial, c in terms_of(size).items():
+        products: list[tuple[Monomial, int]] = [((), c)]
+        for atom in monomial:
+            above = [((*rest, atom), d) for rest, d in products]
+            products = [(rest, d * _base(atom)) for rest, d in products] + above
+        for rest, d in products:
+            terms[rest] = terms.get(rest, 0) + d
+    return {monomial: c for monomial, c in terms.items() if c}
+
+
+def _base(atom: Atom) -> int:
+    return 0 if isinf(atom.low) else int(atom.low)
 
 
 def _is_positive(size: Size) -> bool:
@@ -507,14 +531,18 @@ def _is_at_least(left: Size, right: Size) -> bool:
     difference = scaled = expanded = left - right
     scale = 1
     for monomial, c in terms_of(difference).items():
-        if len(monomial) != 1 or monomial[0].kind not in ("//", "%"):
+        atom = next((atom for atom in monomial if atom.kind in ("//", "%")), None)
+        if atom is None:
             continue
-        x, d = monomial[0].operands
+        x, d = atom.operands
+        rest = list(monomial)
+        rest.remove(atom)
+        factor = _of_terms({tuple(rest): c})
         term = _of_terms({monomial: c})
-        if monomial[0].kind == "%":
-            expanded = expanded - term + c * (x - d * (x // d))
+        if atom.kind == "%":
+            expanded = expanded - term + factor * (x - d * (x // d))
         elif isinstance(d, int):
-            scaled = (scaled - scale * term) * d + scale * c * (x - x % d)
+            scaled = (scaled - scale * term) * d + scale * factor * (x - x % d)
             scale *= d
     if _bounds(difference)[0] >= 0 or _bounds(expanded)[0] >= 0:
         return True
