@@ -309,7 +309,7 @@ def copies(plan: Plan, loop: Loop, products: Sequence[Step], most: int) -> int:
         if is_shared and loop.axis in step.labels:
             return 1
     sizes = range(min(most, loop.axis.size), 0, -1)
-    return next(size for size in sizes if loop.axis.size % size == 0)
+    return next((size for size in sizes if loop.axis.size % size == 0), 1)
 
 
 POSITIONS: Final = ("index", "position", "verify", "moved")
