@@ -13,7 +13,6 @@ from tapejit import ops
 from tapejit.agreement import COMPOSED, assert_agrees
 from tapejit.codegen.module import build
 from tapejit.ir import Graph, param
-from tapejit.passes.fusion import vectors
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, schedule
@@ -277,14 +276,3 @@ def test_equal_numbers_add_up_to_as_many_times_one(dtype: str, count: int) -> No
     assert columns.shape == (5, 1, 2)
     np.testing.assert_allclose(columns[:, 0, 0], exact, rtol=one)
     assert not np.signbit(columns[3]).any(), "the sum of -0 is 0"
-
-
-def test_more_sums_of_products_than_registers_hold(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Then rows go through their loop one by one."""
-    monkeypatch.setattr(vectors, "JOINED", 1)
-    program = tj.function(lambda x, y: tj.tanh(x @ y) @ y.T)
-    x, y = np.linspace(-1, 1, 42).reshape(7, 6), np.linspace(0, 1, 48).reshape(6, 8)
-    with tj.config.override(native=True, cache=False):
-        np.testing.assert_allclose(program(x, y).numpy(), np.tanh(x @ y) @ y.T)
