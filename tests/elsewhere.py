@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 needs_fork = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="this system has no fork"
+)
+needs_timers = pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system sends no signals by a clock"
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import needs_timers
 from entries import adding, address, of
 
 import tapejit as tj
@@ -319,7 +320,7 @@ def test_results_that_stay_give_way_to_others_after_a_while() -> None:
     assert kept_bytes() == 2 * MEGABYTE
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
+@needs_timers
 def test_ctrl_c_is_not_lost_while_results_die() -> None:
     class Stop(Exception):
         """What the handler raises."""

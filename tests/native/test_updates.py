@@ -7,6 +7,7 @@ while somebody refers to them: bit by bit. `where` tells which of the two happen
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from elsewhere import in_threads, needs_fork, run_interpreter
+from elsewhere import in_threads, needs_fork, needs_timers, run_interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,40 +50,50 @@ def stepping(variables: Sequence[tj.Variable], body: Callable[..., Any]) -> Any:
     return tj.function(lambda *xs: body(variables, *xs))
 
 
-def steps_alike(
-    values: Sequence[Array],
-    body: Callable[..., Any],
-    *arguments: Any,
-    in_place: bool | None = True,
-) -> list[Array]:
-    """The variables after three steps, written over or not: the same bits.
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What three steps of a function gave."""
 
-    `body(variables, *arguments)` assigns to them. `in_place` says whether some of them
-    stay where they are if nobody refers to their values; None if it does not matter.
+    bits: list[bytes]  # of all results, then of the variables
+    values: list[Array]  # of the variables
+    stayed: list[bool]  # which of them have their memory of before; numbers never do
+    said: list[bool]  # which of them `explain` says are written in place
+
+
+def run_steps(
+    values: Sequence[Array], body: Callable[..., Any], *arguments: Any, is_shared: bool
+) -> Run:
+    """Three steps of `body(variables, *arguments)`, which assigns to variables.
+
+    If they are shared, somebody refers to their values at every step.
     """
-    ends: list[tuple[list[bytes], list[Array]]] = []
-    for is_shared in (False, True):
-        variables = [tj.Variable(x) for x in values]
-        step = stepping(variables, body)
-        results: list[bytes] = []
-        places: list[list[int]] = []
-        for _ in range(3):
-            before = [(v.value(), v.numpy()) for v in variables if is_shared]
-            found = step(*arguments)
-            found = found if isinstance(found, tuple) else (found,)
-            results += [x.numpy().tobytes() for x in found]
-            for tensor, numbers in before:  # what was read stays as it was
-                assert tensor.numpy().tobytes() == numbers.tobytes()
-            places.append([where(v) for v in variables if v.shape])
-        stay = any(x == y for x, y in zip(*places[-2:], strict=True))
-        assert not (is_shared and stay)
-        assert is_shared or in_place is None or stay == in_place
-        ends.append((results, [v.numpy() for v in variables]))
-    (results, written), (others, fresh) = ends
-    assert results == others
-    for x, y in zip(written, fresh, strict=True):
-        assert x.tobytes() == y.tobytes()
-    return written
+    variables = [tj.Variable(x, name=f"v{at}") for at, x in enumerate(values)]
+    step = stepping(variables, body)
+    bits: list[bytes] = []
+    places: list[list[int]] = []
+    for _ in range(3):
+        before = [(v.value(), v.numpy()) for v in variables if is_shared]
+        found = step(*arguments)
+        found = found if isinstance(found, tuple) else (found,)
+        bits += [x.numpy().tobytes() for x in found]
+        for tensor, numbers in before:
+            assert tensor.numpy().tobytes() == numbers.tobytes(), "what was read stays"
+        places.append([where(v) for v in variables])
+    stayed = [x == y for x, y in zip(*places[-2:], strict=True)]
+    ends = [v.numpy() for v in variables]
+    bits += [x.tobytes() for x in ends]
+    found = {v.name: v.in_place for v in step.explain(*arguments).variables}
+    return Run(bits, ends, stayed, said=[found[v.name] for v in variables])
+
+
+def both_ways(
+    values: Sequence[Array], body: Callable[..., Any], *arguments: Any
+) -> tuple[Run, Run]:
+    """Three steps whose variables may be written over, and three where none may be."""
+    alone = run_steps(values, body, *arguments, is_shared=False)
+    shared = run_steps(values, body, *arguments, is_shared=True)
+    assert not any(shared.stayed), "somebody refers to these values"
+    return alone, shared
 
 
 def long_step() -> tuple[tj.Variable, Any, Array]:
@@ -225,7 +236,7 @@ def test_arrays_from_elsewhere_are_not_written_over() -> None:
     """The memory of a variable may belong to somebody who keeps no reference."""
     owner = bytearray(np.arange(64, dtype="f4").tobytes())
     v = tj.Variable(np.zeros(64, "f4"))
-    v._tensor = tj.Tensor(np.frombuffer(owner, "f4"))  # type: ignore[call-arg]
+    v._tensor = type(v._tensor)(np.frombuffer(owner, "f4"))
     step = tj.function(lambda x: v.assign_add(x).shape and tj.sum(x))
     step(np.ones(64, "f4"))
     step(np.ones(64, "f4"))
@@ -260,7 +271,10 @@ def test_a_value_that_others_read_first_is_written_over_last() -> None:
         b.assign(b + 0.25 * (x @ old))
         return tj.sum(x @ old)
 
-    steps_alike([np.eye(40, dtype="f4"), np.ones((40, 40), "f4")], body, x)
+    values = [np.eye(40, dtype="f4"), np.ones((40, 40), "f4")]
+    alone, shared = both_ways(values, body, x)
+    assert alone.stayed == [True, True]
+    assert alone.bits == shared.bits
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 33, 1000])
@@ -276,8 +290,10 @@ def test_variables_change_places(size: int) -> None:
         return tj.sum(a * x)
 
     x = rng.normal(size=size)
-    found = steps_alike(values, body, x, in_place=False)
-    np.testing.assert_allclose(found[0], values[0] + x, rtol=1e-15)
+    alone, shared = both_ways(values, body, x)
+    assert alone.stayed == [False, False, False]
+    assert alone.bits == shared.bits
+    np.testing.assert_allclose(alone.values[0], values[0] + x, rtol=1e-15)
 
 
 def test_shifted_and_transposed_reads_are_not_written_over() -> None:
@@ -298,7 +314,9 @@ def test_shifted_and_transposed_reads_are_not_written_over() -> None:
         return x + 0
 
     values = [np.arange(50.0), np.arange(36.0).reshape(6, 6)]
-    steps_alike(values, body, np.float64(2), in_place=False)
+    alone, shared = both_ways(values, body, np.array(2.0))
+    assert alone.stayed == [False, False]
+    assert alone.bits == shared.bits
 
 
 def test_sums_of_the_old_value_are_made_before_it_goes() -> None:
@@ -315,8 +333,10 @@ def test_sums_of_the_old_value_are_made_before_it_goes() -> None:
 
     for shape in [(5, 3), (33, 17), (64, 64), (300, 1000)]:
         value = np.random.default_rng(1).normal(size=shape)
-        steps_alike([value], body, np.float64(0.1), in_place=None)
-        steps_alike([value], summed, np.float64(0.1), in_place=None)
+        for formula, stays in ((body, True), (summed, False)):
+            alone, shared = both_ways([value], formula, np.array(0.1))
+            assert (shape, formula, alone.stayed) == (shape, formula, [stays])
+            assert alone.bits == shared.bits
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "bfloat16", "i1", "i8", "u2", "?"])
@@ -333,10 +353,12 @@ def test_every_element_is_updated_once(dtype: str) -> None:
             v.assign(v ^ x if v.dtype.kind == "b" else v + x)
             return tj.sum(x)
 
-        (found,) = steps_alike([value], body, x)
+        alone, shared = both_ways([value], body, x)
+        assert alone.stayed == [True]
+        assert alone.bits == shared.bits
         is_flag = kind.kind == "b"
         expected = value ^ x if is_flag else value + x * kind.type(3)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(alone.values[0], expected)
 
 
 @pytest.mark.parametrize("size", [300_000, 300_003, 1_000_001])
@@ -349,7 +371,9 @@ def test_every_element_is_updated_once_by_many_tasks(size: int) -> None:
 
     rng = np.random.default_rng(3)
     values = [rng.normal(size=size).astype("f4") for _ in range(2)]
-    steps_alike(values, body, rng.normal(size=size).astype("f4"))
+    alone, shared = both_ways(values, body, rng.normal(size=size).astype("f4"))
+    assert alone.stayed == [True, True]
+    assert alone.bits == shared.bits
 
 
 @pytest.mark.parametrize(
@@ -382,9 +406,12 @@ def test_weights_are_updated_by_the_product_of_their_gradient(
     tj.config.update(cache=False)
     try:
         x = rng.normal(size=(rows, inner)).astype("f4")
-        steps_alike(values, body, x, rng.normal(size=(rows, columns)).astype("f4"))
+        y = rng.normal(size=(rows, columns)).astype("f4")
+        alone, shared = both_ways(values, body, x, y)
     finally:
         tj.config.update(cache=True)
+    assert alone.stayed == [True, True, True, True]
+    assert alone.bits == shared.bits
 
 
 def kept(v: Any, x: Any) -> Any:
@@ -419,7 +446,9 @@ def test_what_else_is_made_of_the_old_value_is_right(formula: Any, size: int) ->
     def body(variables: Sequence[Any], x: Any) -> Any:
         return formula(variables[0], x)
 
-    steps_alike([np.linspace(0, 1, size)], body, np.ones(size), in_place=None)
+    alone, shared = both_ways([np.linspace(0, 1, size)], body, np.ones(size))
+    assert alone.stayed == [True]
+    assert alone.bits == shared.bits
 
 
 @pytest.mark.parametrize("size", [5, 17, 33, 1003])
@@ -435,7 +464,9 @@ def test_variables_that_are_made_of_the_old_value_are_right(size: int) -> None:
 
     rng = np.random.default_rng(7)
     values = [rng.normal(size=size), np.zeros(size), rng.normal(size=(5, size))]
-    steps_alike(values, body, rng.normal(size=size))
+    alone, shared = both_ways(values, body, rng.normal(size=size))
+    assert alone.stayed == [True, False, True], "nobody reads the second one's value"
+    assert alone.bits == shared.bits
 
 
 @pytest.mark.parametrize("shape", [(17, 33, 10), (40, 60, 50)])
@@ -454,7 +485,9 @@ def test_a_step_with_weight_decay(shape: tuple[int, int, int]) -> None:
         return loss, gradient
 
     values = [rng.normal(size=(inner, columns)).astype("f4") for _ in range(3)]
-    steps_alike(values, body, rng.normal(size=(rows, inner)).astype("f4"))
+    alone, shared = both_ways(values, body, rng.normal(size=(rows, inner)).astype("f4"))
+    assert alone.stayed == [True, False, False], "nobody reads the others' values"
+    assert alone.bits == shared.bits
 
 
 @settings(max_examples=60, deadline=None)
@@ -488,7 +521,9 @@ def test_random_updates(data: Any) -> None:
 
     rng = np.random.default_rng(2)
     values = [rng.normal(size=shape) for _ in range(count)]
-    steps_alike(values, body, rng.normal(size=shape), in_place=None)
+    alone, shared = both_ways(values, body, rng.normal(size=shape))
+    assert alone.bits == shared.bits
+    assert alone.stayed == alone.said
 
 
 FORMULAS: dict[str, Callable[[Any, Any], Any]] = {
@@ -646,7 +681,7 @@ def test_nobody_sees_a_value_that_is_half_new(size: int, full: bool) -> None:
     assert w.numpy().tolist()[:: size - 1] == [-2 * steps - 1.0] * 2
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
+@needs_timers
 def test_the_handler_of_a_signal_sees_values_of_before() -> None:
     """A call that takes long asks for signals; its variables are away then."""
     v, step, x = long_step()
@@ -671,7 +706,7 @@ def test_the_handler_of_a_signal_sees_values_of_before() -> None:
     np.testing.assert_array_equal(v.numpy(), np.full(100, steps + 1.0))
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
+@needs_timers
 def test_a_handler_that_raises_leaves_everything_as_it_was() -> None:
     v, step, x = long_step()
     raised = 0

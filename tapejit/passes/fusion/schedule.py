@@ -165,6 +165,7 @@ class Scheduler:
             return list(steps)
         axis = choose_axis(steps, open_axes, bool(bound))
         levels = phases(steps, open_axes, axis)
+        put_off(steps, levels, bound)
         steps, levels = self.recomputed(steps, levels, axis, bound)
         body: list[Step | Loop] = []
         for level in range(max(levels.values()) + 1):
@@ -264,6 +265,31 @@ def phases(
                 level = max(level, before + (2 if axis in apart else 0))
         levels[step] = level
     return levels
+
+
+def put_off(
+    steps: Sequence[Step], levels: dict[Step, int], bound: frozenset[Axis]
+) -> None:
+    """Have cheap values between passes wait until they are used: they stay registers.
+
+    Such a value is made of what is in memory anyway, as is a part of the new value of a
+    variable that needs nothing but the old one.
+    """
+    if max(levels.values()) < 2:
+        return
+    work: dict[Step, float] = {}  # of a value that is made of nothing but memory
+    for step in steps:
+        is_simple = step.kind in ("compute", "choose") and levels[step] % 2 == 0
+        if is_simple and step.labels - bound:
+            made_of = [0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs]
+            work[step] = cost(step) + sum(made_of)
+    first: dict[Step, int] = {}  # the level of a value's first user
+    for step in reversed(steps):
+        level, later = levels[step], first.get(step, 0)
+        if later > level and later % 2 == 0 and work.get(step, math.inf) <= RECOMPUTE:
+            levels[step] = level = later
+        for x, _ in waits(step):
+            first[x] = min(level, first.get(x, level))
 
 
 def choose_axis(
