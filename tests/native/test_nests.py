@@ -80,6 +80,14 @@ def drawn(*shapes: tuple[int, ...], dtype: str = "f8") -> Arrays:
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+def siblings(x: tj.Tensor, *weights: tj.Tensor) -> list[tj.Tensor]:
+    """Products of one matrix with several: more sums than registers hold."""
+    total = tj.tanh(x @ weights[0])
+    for w in weights[1:]:
+        total = total + tj.tanh(x @ w)
+    return [total]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
     **{
         f"logistic-{n}-{d}": (logistic, drawn((d,), (n, d), (n,), dtype="f4"))
@@ -106,6 +114,10 @@ PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
     **{
         f"across-{n}-{d}": (across, drawn((n, d), dtype="f4"))
         for n, d in ((3, 5), (50, 33), (7, 300), (129, 64))
+    },
+    **{
+        f"siblings-{count}": (siblings, drawn((40, 9), *count * [(9, 5)]))
+        for count in (2, 5, 6, 9)
     },
 }
 
