@@ -22,7 +22,7 @@ import numpy as np
 from tapejit.api import reporting
 from tapejit.api.dispatch import warn_user
 from tapejit.api.path import Path, WrongPath, in_order
-from tapejit.api.signature import Call, is_float_part
+from tapejit.api.signature import Call, ShortCall, is_float_part
 from tapejit.api.variable import Variable
 from tapejit.config import config
 from tapejit.origin import Origin, describe, short_location
@@ -100,20 +100,19 @@ class Cache:
             self.last = entry
             self.native = None
 
-    def shorten(self, key: Any, call: Call) -> None:
-        """Lead a shorter key to a Path for the call that has just ended.
+    def shorten(self, short: ShortCall, call: Call) -> None:
+        """Lead a short call to the Path that the same call has just taken.
 
-        The tensors given must be all inputs there are: no default is one.
+        What it takes must be all inputs there are: no default is one.
         """
         entry = self.entries.get(call.key)
         path = None if entry is None else entry.last
-        count = len(key) // 2
         if entry is None or path is None or path.has_variable_arguments:
             return
-        if len(path.takes) == count:
+        if path.takes == tuple(short.places):
             if len(self.paths) >= MAX_SHORT:
                 self.paths.clear()
-            self.paths[key] = (entry, path)
+            self.paths[short.key] = (entry, path)
 
     def new_floats(self, call: Call) -> set[Any]:
         """The floats in which a call differs from an earlier one, if in nothing else.

@@ -44,10 +44,10 @@ from tapejit.api.inspected import Inspected
 from tapejit.api.path import Path, WrongPath, in_order
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.signature import (
-    DTYPES,
     Binder,
     Call,
     describe_key,
+    short_call,
 )
 from tapejit.api.tape import SCOPE
 from tapejit.api.tensor import Made, Tensor
@@ -114,10 +114,13 @@ class Function(Inspected[P], Generic[P, R]):
             args = self._specs.conform(self._binder, args, kwargs)  # type: ignore[assignment]  # what fits the specs fits P
             kwargs = {}  # type: ignore[assignment]  # all are positional now
         cache = self._cache
+        given: tuple[Any, ...] | None = args
+        if kwargs:
+            given = self._binder.by_position(args, kwargs)
         native = cache.native
-        if native is not None and not kwargs:
+        if native is not None and given is not None:
             # What follows, in machine code, for the kind of call that came last.
-            fast: R | Miss = native(*args)
+            fast: R | Miss = native(*given)
             if not isinstance(fast, Miss):
                 cache.calls += 1
                 return fast
@@ -129,51 +132,32 @@ class Function(Inspected[P], Generic[P, R]):
             plain: R = self.run_eagerly(args, kwargs)
             return plain
         cache.calls += 1
-        # The usual call, tensors and arrays by position, takes a short way: a key of
-        # its own leads to the Entry, without a Call (which costs a microsecond).
-        key: list[Any] = [settings.default_float]
-        arrays: list[Any] = []
-        foreign: list[Any] = []
-        x: Any
-        for x in () if kwargs else args:
-            if type(x) is Tensor:
-                value = x._value
-                key += (value.dtype.num, value.shape)
-                arrays.append(value)
-            elif type(x) is np.ndarray:
-                dtype, shape = x.dtype, x.shape
-                number = dtype.num
-                if DTYPES.get(number) is not dtype:
-                    break
-                key += (number, shape)
-                arrays.append(x if shape else x[()])
-                foreign.append(x)
-            else:
-                break
-        else:
-            short = tuple(key)
-            found = cache.paths.get(short)
-            if found is not None:
-                entry, path = found
-                if entry is not cache.last:
-                    cache.touch(entry)
-                cache.native = native = path.native
-                if native is not None:
-                    fast = native(*args)
-                    if not isinstance(fast, Miss):
-                        return fast
-                try:
-                    result: R = path.run(arrays, args, foreign)
-                    return result
-                except WrongPath:
-                    cache.paths.pop(short, None)
-            elif arrays:
-                call = self._bound(cache, settings.default_float, args, {})
-                result = self._call_at_length(cache, call, args, {})
-                cache.shorten(short, call)
+        # The usual call, tensors and plain values, takes a short way: a key of its own
+        # leads to the Entry, without a Call (which costs several microseconds).
+        short = None
+        if given is not None:
+            short = short_call(given, settings.default_float, cache.general)
+        found = None if short is None else cache.paths.get(short.key)
+        if short is not None and found is not None:
+            entry, path = found
+            if entry is not cache.last:
+                cache.touch(entry)
+            native = path.native
+            # By itself it would not notice another plain value.
+            cache.native = native if short.is_bare else None
+            if native is not None:
+                fast = native(*short.taken)
+                if not isinstance(fast, Miss):
+                    return fast
+            try:
+                result: R = path.run(short.arrays, short.leaves, short.foreign)
                 return result
+            except WrongPath:
+                pass
         call = self._bound(cache, settings.default_float, args, kwargs)
         outcome: R = self._call_at_length(cache, call, args, kwargs)
+        if short is not None:
+            cache.shorten(short, call)
         return outcome
 
     def _bound(

@@ -304,7 +304,7 @@ class Path:
                 has_missed = False
             entry = None if has_missed else self._native_entry()
             # First: what Python refers to is not written over.
-            found: Any = MISS if entry is None else entry(*leaves)
+            found: Any = MISS if entry is None else entry(*self._taken_from(leaves))
             if found is not MISS:
                 return self._wrapped(found)
             values = arrays
@@ -330,6 +330,11 @@ class Path:
         return tree.unflatten(
             self.structure, [Tensor(value) for value in found[: self.results]]
         )
+
+    def _taken_from(self, leaves: Sequence[Any]) -> list[Any]:
+        """The arguments that are inputs, as a native entry takes them."""
+        given = [leaves[at] for at in self.takes]
+        return [Tensor(np.float64(x)) if type(x) is float else x for x in given]
 
     def _wrapped(self, found: Any) -> Any:
         """What a call returns whose native entry has given `found`."""

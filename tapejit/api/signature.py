@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -50,6 +50,7 @@ def is_usable(array: Any) -> bool:
 
 
 PLAIN: Final = frozenset({bool, int, str, type(None)})
+MAX_DEPTH: Final = 8  # of containers in a short call
 
 
 class Call:
@@ -114,6 +115,12 @@ class Binder:
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         )
         self.names = tuple(p.name for p in parameters if p.kind in plain)
+        # By position: the keyword that can name it, if one can, and its default.
+        self.places = tuple(
+            (p.name if p.kind is plain[1] else None, p.default)
+            for p in parameters
+            if p.kind in plain
+        )
         # How many arguments make a call that needs no binding; None: always bind.
         is_plain = all(p.kind in plain for p in parameters) and not (static or dynamic)
         self.arity = len(parameters) if is_plain else None
@@ -123,6 +130,23 @@ class Binder:
                 f"{self.name} has no parameter {', '.join(sorted(unknown))}",
                 help="static= and dynamic= name parameters of the function",
             )
+
+    def by_position(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """The same call without keywords, with defaults between them; None if not."""
+        found, left = list(args), len(kwargs)
+        for name, default in self.places[len(args) :]:
+            if name in kwargs:
+                found.append(kwargs[name])
+                left -= 1
+                if not left:
+                    return tuple(found)
+            elif default is inspect.Parameter.empty:
+                return None
+            else:
+                found.append(default)
+        return None
 
     def leaf_name(self, structure: tree.Structure | None, at: int) -> str:
         """What a printed Graph calls a leaf: the parameter's name."""
@@ -281,6 +305,93 @@ class Binder:
         if isinstance(x, np.generic) or hasattr(x, "__array__"):
             return as_operand(x, self.name)
         return x
+
+
+class ShortCall:
+    """Arguments that are tensors, arrays, plain values, and containers of such.
+
+    key      what selects the Path; simpler than `Call.key`
+    taken    the inputs, with Tensors for floats; `places` says which leaves these are
+    leaves   all leaves, in the order of `Call.leaves`
+    is_bare  whether the inputs are all there is, as they were given
+    """
+
+    __slots__ = ("_parts", "is_bare", "key", "leaves", "places", "taken")
+
+    def __init__(self, default_float: str) -> None:
+        self.key: tuple[Any, ...] = ()
+        self._parts: list[Any] = [default_float]
+        self.taken: list[Any] = []
+        self.places: list[int] = []
+        self.leaves: list[Any] = []
+        self.is_bare = True
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The values of the inputs."""
+        return [
+            x._value if type(x) is Tensor else x if x.shape else x[()]
+            for x in self.taken
+        ]
+
+    @property
+    def foreign(self) -> list[Any]:
+        """The arrays whose memory belongs to somebody else."""
+        return [x for x in self.taken if type(x) is np.ndarray]
+
+    def add(self, values: Iterable[Any], general: set[Any], depth: int = 0) -> bool:
+        """Add arguments, or parts of one; False if there is no short way for one."""
+        key, leaves = self._parts, self.leaves
+        for x in values:
+            kind = type(x)
+            if kind is Tensor or kind is np.ndarray:
+                value = x._value if kind is Tensor else x
+                dtype = value.dtype
+                if kind is np.ndarray and DTYPES.get(dtype.num) is not dtype:
+                    return False
+                key += (dtype.num, value.shape)
+                self.places.append(len(leaves))
+                self.taken.append(x)
+                leaves.append(x)
+                continue
+            self.is_bare = False
+            if kind is tuple or kind is list or kind is dict:
+                if depth == MAX_DEPTH or not self.add_parts(x, general, depth + 1):
+                    return False
+                continue
+            if kind is float and (None, len(leaves)) in general:
+                key.append(FLOAT)
+                self.places.append(len(leaves))
+                self.taken.append(Tensor(np.float64(x)))
+            elif kind in PLAIN or (kind is float and x == x and x):
+                key += (kind, x)
+            else:
+                return False
+            leaves.append(x)
+        return True
+
+    def add_parts(self, x: Any, general: set[Any], depth: int) -> bool:
+        """Add what is in a container."""
+        if type(x) is dict:
+            if any(type(name) is not str for name in x):
+                return False
+            names = sorted(x)
+            self._parts += (dict, *names, dict)
+            x = [x[name] for name in names]
+        else:
+            self._parts += (type(x), len(x))
+        return self.add(x, general, depth)
+
+
+def short_call(
+    args: Sequence[Any], default_float: str, general: set[Any]
+) -> ShortCall | None:
+    """The short way of these arguments, if there is one."""
+    call = ShortCall(default_float)
+    if not call.add(args, general):
+        return None
+    call.key = tuple(call._parts)
+    return call
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:

@@ -1,0 +1,178 @@
+"""Calls that go a short way: whatever their arguments are, and however spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tapejit as tj
+from tapejit.api.signature import MAX_DEPTH, Binder, short_call
+
+
+@pytest.fixture(autouse=True)
+def with_native_code() -> Iterator[None]:
+    """For the process: settings of a context have no native entries."""
+    tj.config.update(native=True)
+    yield
+    tj.config.update(native=False)
+
+
+def combined(
+    x: Any, pair: Any = (1.0, 2.0), rate: Any = 0.5, mode: Any = None, *, sign: Any = 1
+) -> Any:
+    """All arguments matter, each in its own way."""
+    parts = [pair["b"], pair["a"]] if isinstance(pair, dict) else list(pair)
+    y = parts[0] * x + parts[1]
+    y = y * rate if mode is None else y / rate - len(mode)
+    return {"y": y * sign, "kinds": (y + 1, [x + (2 if mode else 3)])}
+
+
+XS = [tj.asarray([1.0, 2.0]), np.array([3.0, -1.0]), np.float32([[4.0]]), 2.5, 3]
+PAIRS = [
+    (2.0, 3.0),
+    [2.0, 3.0],
+    (tj.asarray([1.0, 5.0]), 3),
+    {"a": tj.asarray(2.0), "b": 7.0},
+    {"b": 7.0, "a": tj.asarray(2.0)},
+    (np.array(4.0), np.array(2.0)),
+    {"b": 7.0, "a": 2.0},
+]
+RATES = [0.5, 0.25, 3.0, 1, True, tj.asarray(0.5), np.float64(0.5), np.array(2.0)]
+MODES = [None, "", "abc", ()]
+
+
+@st.composite
+def calls(draw: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of `combined`, some by position, some by keyword, some left out."""
+    given: dict[str, Any] = {"x": draw(st.sampled_from(XS))}
+    for name, values in (("pair", PAIRS), ("rate", RATES), ("mode", MODES)):
+        if draw(st.booleans()):
+            given[name] = draw(st.sampled_from(values))
+    names = ["x", "pair", "rate", "mode"]
+    count = draw(st.integers(0, 4))
+    while any(name not in given for name in names[:count]):
+        count -= 1
+    args = tuple(given.pop(name) for name in names[:count])
+    if draw(st.booleans()):
+        given["sign"] = draw(st.sampled_from([1, -1, -1.0, 1.0]))
+    return args, dict(draw(st.permutations(list(given.items()))))
+
+
+def numbers(result: Any) -> list[tuple[Any, ...]]:
+    leaves, structure = tj.tree.flatten(result)
+    return [(x.dtype, x.shape, x.numpy().tolist()) for x in leaves] + [(structure,)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(calls(), min_size=1, max_size=5))
+def test_calls_spelled_in_any_way_give_what_plain_python_gives(several: Any) -> None:
+    """Each of them three times in turn: no short way leads to another call's path."""
+    f = tj.function(combined)
+    eagerly = tj.function(combined)
+    for args, kwargs in several * 3:
+        with tj.config.override(eager=True):
+            expected = eagerly(*args, **kwargs)
+        assert numbers(f(*args, **kwargs)) == numbers(expected)
+
+
+def test_a_plain_value_is_not_forgotten_by_the_next_call() -> None:
+    f = tj.function(lambda x, flag=False: x * 2 if flag else x * 3)
+    x = tj.ones(3)
+    for flags in ([False, True], [True, False]):
+        for _ in range(3):
+            assert float(f(x)[0]) == 3.0
+            for flag in flags:
+                assert float(f(x, flag)[0]) == (2.0 if flag else 3.0)
+                assert float(f(flag=flag, x=x)[0]) == (2.0 if flag else 3.0)
+
+
+def test_a_float_that_changes_is_no_tensor() -> None:
+    """One is weak, the other one has a dtype."""
+    f = tj.function(lambda x, rate: x * rate)
+    x = tj.ones(3)
+    for rate in (0.1, 0.2, 0.3):
+        f(x, rate)
+    traces = f.trace_count
+    for rate in (0.4, 0.5, 0.4):
+        assert f(x, rate).dtype == np.float32
+        assert float(f(x, rate)[0]) == np.float32(rate)
+        assert f(x, tj.asarray(rate, dtype="float64")).dtype == np.float64
+    assert f.trace_count == traces + 1
+
+
+WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "by position": lambda step, x: step(x, 0.5),
+    "by keyword": lambda step, x: step(rate=0.5, x=x),
+    "with a default": lambda step, x: step(x),
+    "with a flag": lambda step, x: step(x, is_loud=True),
+    "with a float that changes": lambda step, x: step(x, float(np.random.rand())),
+    "in a container": lambda step, x: step({"x": [x]}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_variables_stay_in_place_whatever_the_arguments_are(way: str) -> None:
+    v = tj.Variable(np.zeros(1000))
+
+    @tj.function
+    def step(x: Any, rate: Any = 0.25, is_loud: Any = False) -> Any:
+        (x,) = x["x"] if isinstance(x, dict) else (x,)
+        v.assign(v - rate * x)
+        return tj.sum(x)
+
+    def where() -> int:
+        return int(v._tensor._value.__array_interface__["data"][0])
+
+    x = np.ones(1000)
+    for _ in range(3):
+        WAYS[way](step, x)
+    place, before = where(), float(v[0])
+    WAYS[way](step, x)
+    assert where() == place
+    assert float(v[0]) < before
+
+
+def test_a_short_call_has_the_leaves_of_a_long_one() -> None:
+    x, y = tj.ones(2), np.ones(3)
+    arguments = (x, {"b": [y, 2], "a": (None, "s")}, 1.5, (), [x])
+    binder = Binder(lambda a, b, c, d, e: None, frozenset(), frozenset())
+    long = binder.call_of(arguments, {}, "float32", set())
+    short = short_call(arguments, "float32", set())
+    assert short is not None
+    assert all(a is b for a, b in zip(short.leaves, long.leaves, strict=True))
+    assert short.places == long.takes
+    assert [a.tolist() for a in short.arrays] == [a.tolist() for a in long.arrays]
+    assert [a is b for a, b in zip(short.foreign, long.foreign, strict=True)] == [True]
+
+
+def test_what_has_no_short_way() -> None:
+    deep: Any = 1.0
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    endless: list[Any] = []
+    endless.append(endless)
+    big = np.ones(2).astype(">f8")
+    for x in (deep, endless, big, {1: 2.0}, 1j, 0.0, float("nan"), object()):
+        assert short_call((x,), "float32", set()) is None, x
+    assert short_call((deep[0],), "float32", set()) is not None
+
+
+def test_keywords_that_become_positions() -> None:
+    def f(a: Any, /, b: Any, c: Any = 3, d: Any = 4, *, e: Any = 5) -> None: ...
+
+    binder = Binder(f, frozenset(), frozenset())
+    assert binder.by_position((1,), {"b": 2}) == (1, 2)
+    assert binder.by_position((1,), {"d": 7, "b": 2}) == (1, 2, 3, 7)
+    for args, kwargs in [
+        ((), {"a": 1, "b": 2}),  # only by position
+        ((1,), {"d": 7}),  # nothing for b
+        ((1, 2), {"b": 2}),  # twice
+        ((1, 2), {"e": 2}),  # only by keyword
+        ((1, 2), {"z": 2}),
+    ]:
+        assert binder.by_position(args, kwargs) is None
