@@ -22,45 +22,64 @@ def with_native_code() -> Iterator[None]:
     tj.config.update(native=False)
 
 
+BASE = np.array([0.5, 1.5])
+
+
 def combined(
-    x: Any, pair: Any = (1.0, 2.0), rate: Any = 0.5, mode: Any = None, *, sign: Any = 1
+    x: Any,
+    pair: Any = (1.0, 2.0),
+    rate: Any = 0.5,
+    mode: Any = None,
+    base: Any = BASE,
+    *,
+    sign: Any = 1,
 ) -> Any:
     """All arguments matter, each in its own way."""
-    parts = [pair["b"], pair["a"]] if isinstance(pair, dict) else list(pair)
-    y = parts[0] * x + parts[1]
+    first, second = (pair["b"], pair["a"]) if isinstance(pair, dict) else pair
+    y = first * x + second + (7 if isinstance(pair, list) else 0)
     y = y * rate if mode is None else y / rate - len(mode)
-    return {"y": y * sign, "kinds": (y + 1, [x + (2 if mode else 3)])}
+    return {"y": y * sign + base, "kinds": (y + 1, [x + (2 if mode else 3)])}
 
 
-XS = [tj.asarray([1.0, 2.0]), np.array([3.0, -1.0]), np.float32([[4.0]]), 2.5, 3]
-PAIRS = [
-    (2.0, 3.0),
-    [2.0, 3.0],
-    (tj.asarray([1.0, 5.0]), 3),
-    {"a": tj.asarray(2.0), "b": 7.0},
-    {"b": 7.0, "a": tj.asarray(2.0)},
-    (np.array(4.0), np.array(2.0)),
-    {"b": 7.0, "a": 2.0},
-]
-RATES = [0.5, 0.25, 3.0, 1, True, tj.asarray(0.5), np.float64(0.5), np.array(2.0)]
-MODES = [None, "", "abc", ()]
+VALUES: dict[str, list[Any]] = {
+    "x": [tj.asarray([1.0, 2.0]), np.array([3.0, -1.0]), np.float32([[4.0]]), 2.5, 3],
+    "pair": [
+        (2.0, 3.0),
+        [2.0, 3.0],
+        (3.0, 2.0),
+        (tj.asarray([1.0, 5.0]), 3),
+        {"a": tj.asarray(2.0), "b": 7.0},
+        {"b": 7.0, "a": tj.asarray(2.0)},
+        {"b": tj.asarray(2.0), "a": 7.0},
+        (np.array(4.0), np.array(2.0)),
+    ],
+    "rate": [0.5, 0.25, 3.0, 1, True, tj.asarray(0.5), np.float64(0.5), np.array(2.0)],
+    "mode": [None, "", "abc", "abcd", ()],
+    "base": [BASE, 2 * BASE, tj.asarray([1.0, 1.0]), 1.0, 0.0],
+    "sign": [1, -1, -1.0, 1.0],
+}
+POSITIONS = ("x", "pair", "rate", "mode", "base")
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @st.composite
-def calls(draw: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of `combined`, some by position, some by keyword, some left out."""
-    given: dict[str, Any] = {"x": draw(st.sampled_from(XS))}
-    for name, values in (("pair", PAIRS), ("rate", RATES), ("mode", MODES)):
-        if draw(st.booleans()):
-            given[name] = draw(st.sampled_from(values))
-    names = ["x", "pair", "rate", "mode"]
-    count = draw(st.integers(0, 4))
-    while any(name not in given for name in names[:count]):
-        count -= 1
-    args = tuple(given.pop(name) for name in names[:count])
-    if draw(st.booleans()):
-        given["sign"] = draw(st.sampled_from([1, -1, -1.0, 1.0]))
-    return args, dict(draw(st.permutations(list(given.items()))))
+def similar_calls(draw: Any) -> list[Call]:
+    """Calls that differ in one argument, and in how they are spelled."""
+
+    def spelled(given: dict[str, Any]) -> Call:
+        count = draw(st.integers(0, len(POSITIONS)))
+        while any(name not in given for name in POSITIONS[:count]):
+            count -= 1
+        args = tuple(given[name] for name in POSITIONS[:count])
+        rest = [(name, x) for name, x in given.items() if name not in POSITIONS[:count]]
+        return args, dict(draw(st.permutations(rest)))
+
+    common = {"x": draw(st.sampled_from(VALUES["x"][:2]))}
+    for name in draw(st.sets(st.sampled_from([*VALUES]))):
+        common[name] = draw(st.sampled_from(VALUES[name]))
+    other = draw(st.sampled_from([*VALUES]))
+    changes = draw(st.lists(st.sampled_from(VALUES[other]), min_size=1, max_size=4))
+    return [spelled(common), *[spelled({**common, other: x}) for x in changes]]
 
 
 def numbers(result: Any) -> list[tuple[Any, ...]]:
@@ -69,7 +88,7 @@ def numbers(result: Any) -> list[tuple[Any, ...]]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(calls(), min_size=1, max_size=5))
+@given(similar_calls())
 def test_calls_spelled_in_any_way_give_what_plain_python_gives(several: Any) -> None:
     """Each of them three times in turn: no short way leads to another call's path."""
     f = tj.function(combined)
@@ -105,12 +124,22 @@ def test_a_float_that_changes_is_no_tensor() -> None:
     assert f.trace_count == traces + 1
 
 
+def test_what_is_not_given_is_an_input_too() -> None:
+    f = tj.function(lambda x, base=BASE: x + base)
+    x = np.zeros(2)
+    for _ in range(3):
+        assert f(x).numpy().tolist() == BASE.tolist()
+        assert f(x, 2 * BASE).numpy().tolist() == (2 * BASE).tolist()
+        assert f(base=x, x=x).numpy().tolist() == [0.0, 0.0]
+
+
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "by position": lambda step, x: step(x, 0.5),
     "by keyword": lambda step, x: step(rate=0.5, x=x),
     "with a default": lambda step, x: step(x),
     "with a flag": lambda step, x: step(x, is_loud=True),
     "with a float that changes": lambda step, x: step(x, float(np.random.rand())),
+    "with a number of NumPy's": lambda step, x: step(x, np.float64(0.5)),
     "in a container": lambda step, x: step({"x": [x]}),
 }
 
