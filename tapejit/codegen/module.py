@@ -46,6 +46,7 @@ from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.products import is_product
 from tapejit.passes.fusion.schedule import schedule
 from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.updates import first_update
 
 LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depend on it
 DRIVER: Final = "parallel"
@@ -85,14 +86,15 @@ def build(
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
     layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
     quiet = Layout(len(graph.inputs), len(graph.outputs), constants, False)
-    final = first_update(made)
+    final = first_update(made.kernels, made.updates)
     imports: list[str] = [POLL] if polls else []
     parts = Parts(module)
-    functions: list[tuple[Kernel, list[tuple[Part, int]], Part, Part | None]] = []
+    stages: dict[int, list[Emitted]] = {}
     for kernel in made.kernels:
         if kernel is final:
             layout = quiet
-        made.begin_kernel()
+        if kernel.stage not in stages:
+            made.begin_stage()
         label = f"{name}_k{kernel.number}"
         emitted: Cursor | ProductKernel
         if kernel.library is None:
@@ -109,7 +111,8 @@ def build(
             )
         wanted = emitted.preparations if isinstance(emitted, KernelEmitter) else ()
         before = [(parts.keep(Part(x.function, x.places)), x.tasks) for x in wanted]
-        functions.append((kernel, before, part, combination))
+        made_of = Emitted(kernel, before, part, combination)
+        stages.setdefault(kernel.stage, []).append(made_of)
         if look is not None:
             look(module, parts.texts)
     symbol = f"{name}_run"
@@ -119,6 +122,7 @@ def build(
     arena = entry(builder, table, layout.arena)
     for at in (FAILURE, TAKEN):
         builder.store(number(0), word(builder, arena, at))
+    together = {at: parts.together(x, f"{name}_s{at}") for at, x in stages.items()}
     most = max([len(part.places) for part in parts.all] or [0])
     local = Table(builder, table, layout, most)
     flag = word(builder, arena, INTERRUPTED)
@@ -137,22 +141,21 @@ def build(
         operands = [part.function, local.memory, number(tasks)]
         call_address(builder, driver, signature, operands)
 
-    for kernel, before, part, combination in functions:
-        if kernel is final:  # from here on nothing fails, and nothing is interrupted
+    for at, stage in stages.items():
+        if stage[0].kernel is final:  # from here on nothing fails or is interrupted
             if polls:
                 leave_if_raised(builder, flag)
             leave_if_failed(builder, arena)
             polls = False
-        since_poll += kernel.work
+        since_poll += sum(x.kernel.work for x in stage)
         if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
             poll = imported(builder, table, layout, imports, POLL)
             call_address(builder, poll, POLL_TYPE, [arena])
             leave_if_raised(builder, flag)
             since_poll = 0.0
-        for preparation, tasks in before:
-            call(preparation, tasks)
-        call(part, kernel.tasks)
-        if combination is not None:
+        for part, tasks in [y for x in stage for y in x.before] + together[at]:
+            call(part, tasks)
+        for combination in [x.combination for x in stage if x.combination]:
             call(combination, 1)
     if polls:
         leave_if_raised(builder, flag)
@@ -166,6 +169,16 @@ class Part:
 
     function: Any
     places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The functions of a kernel: what comes before it, with tasks, itself, and after."""
+
+    kernel: Kernel
+    before: Sequence[tuple[Part, int]]
+    part: Part
+    combination: Part | None
 
 
 class Parts:
@@ -189,6 +202,32 @@ class Parts:
             for name in texts:
                 del self.module.globals[name]
         return self.keep(Part(known, tuple(emitted.places)))
+
+    def together(self, stage: Sequence[Emitted], name: str) -> list[tuple[Part, int]]:
+        """What to call, and with how many tasks, to run the kernels of a stage.
+
+        If some of them have several tasks, the tasks of all become one function's: long
+        ones first, so that threads end at about the same time.
+        """
+        calls = [(x.part, x.kernel.tasks) for x in stage]
+        if len(stage) == 1 or all(tasks == 1 for _, tasks in calls):
+            return calls
+        work = {id(x.part): x.kernel.work / x.kernel.tasks for x in stage}
+        calls.sort(key=lambda x: -work[id(x[0])])
+        function = new_function(self.module, name)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        table, task = function.args
+        places: list[Place] = []
+        for part, tasks in calls:
+            start = builder.gep(table, [number(len(places))], source_etype=POINTER)
+            with builder.if_then(builder.icmp_signed("<", task, number(tasks))):
+                builder.call(part.function, [start, task])
+                builder.ret_void()
+            task = builder.sub(task, number(tasks))
+            places += part.places
+        builder.unreachable()
+        whole = self.keep(Part(function, tuple(places)))
+        return [(whole, sum(tasks for _, tasks in calls))]
 
     def keep(self, part: Part) -> Part:
         """Remember what is called."""
@@ -268,14 +307,6 @@ def leave_if_failed(builder: Any, arena: Any) -> None:
     failure = builder.load(arena, typ=I64)
     with builder.if_then(builder.icmp_signed("!=", failure, number(0))):
         builder.ret(failure)
-
-
-def first_update(plan: Plan) -> Kernel | None:
-    """The first kernel that may write over an input."""
-    for kernel in plan.kernels:
-        if any(step.output in plan.updates for step in kernel.steps()):
-            return kernel
-    return None
 
 
 def imported(

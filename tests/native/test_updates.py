@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tapejit as tj
-from tapejit.codegen.module import build, first_update
+from tapejit.codegen.module import build
 from tapejit.ir import Graph
 from tapejit.passes.fusion import lower, updates
 from tapejit.runtime.native import whole_graph
@@ -580,7 +580,7 @@ def test_what_can_fail_comes_before_the_first_update() -> None:
     graph = whole_graph(step.graph(np.ones(40)))
     assert graph is not None
     plan = build(graph, "order").plan
-    final = first_update(plan)
+    final = updates.first_update(plan.kernels, plan.updates)
     for kernel in plan.kernels[final.number :] if final is not None else ():
         assert not updates.can_fail(kernel)
     for _ in range(39):

@@ -274,7 +274,7 @@ def softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     x, dtype = wide_operand(x, "softmax")
     axes = axes_of(x, axis, "softmax")
     powers = exp(below_largest(x, axes))
-    return cast(powers / sum_of_powers(powers, axes), dtype)
+    return cast(powers * (1 / sum_of_powers(powers, axes)), dtype)
 
 
 def log_softmax(x: Any, /, axis: Axis = -1) -> Tensor:

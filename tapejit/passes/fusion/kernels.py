@@ -71,6 +71,7 @@ class Kernel:
 
     def __init__(self, number: int, items: list[Step | Loop]) -> None:
         self.number = number
+        self.stage = number  # kernels with the same one may run at the same time
         self.items = items
         self.vector: Axis | None = None
         self.width = 1
@@ -144,11 +145,11 @@ class Plan:
         self.checks = False  # whether a value that is not finite is a failure
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
         self.shared_size = ALIGNMENT  # of that, what several kernels use
-        self.used_size = ALIGNMENT  # with what the present kernel has besides
+        self.used_size = ALIGNMENT  # with what the present stage has besides
         self.at_once = 0  # tasks that run at the same time at most, 0 for all
 
-    def begin_kernel(self) -> None:
-        """What an earlier kernel had for itself is free again."""
+    def begin_stage(self) -> None:
+        """What kernels of an earlier stage had for themselves is free again."""
         self.used_size = self.shared_size
 
     def parts_of(self, kernel: Kernel) -> int:

@@ -34,6 +34,7 @@ from tapejit.passes.fusion.lower import Lowered
 from tapejit.passes.fusion.products import absorb
 from tapejit.passes.fusion.rows import in_blocks_of_rows
 from tapejit.passes.fusion.schedule import Loop, is_leaf, loops_in, steps_in
+from tapejit.passes.fusion.stages import assign_stages
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.updates import with_updates
 from tapejit.passes.fusion.vectors import arrange, join
@@ -56,6 +57,7 @@ def plan(
         made.kernels, made.updates = with_updates(made.kernels)
         for number, kernel in enumerate(made.kernels):
             kernel.number = number
+        assign_stages(made.kernels, made.updates)
     for kernel in made.kernels:
         for item in kernel.items:
             note_paths(made, kernel, item, ())
@@ -171,7 +173,7 @@ def place_in_arena(plan: Plan) -> None:
     last_use: dict[Storage, int] = {}
     first_use: dict[Storage, int] = {}
     for step in plan.paths:
-        at = plan.kernel_of[step].number
+        at = plan.kernel_of[step].stage
         own = plan.storage.get(step)
         sources = [x.source if is_leaf(x) else x for x in step.needed()]
         stored = [x for x in sources if x in plan.storage]
@@ -188,7 +190,7 @@ def place_in_arena(plan: Plan) -> None:
                         accumulator(step.dtype), {}, size * kernel.tasks, None
                     )
                     kernel.partials[step] = memory
-                    first_use[memory] = last_use[memory] = kernel.number
+                    first_use[memory] = last_use[memory] = kernel.stage
     live: list[Storage] = []
     for memory in sorted(first_use, key=lambda x: (first_use[x], -x.nbytes)):
         live = [x for x in live if last_use[x] >= first_use[memory]]

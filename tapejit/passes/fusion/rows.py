@@ -207,14 +207,20 @@ class Arranger:
         self.groups = ordered([x for x in self.groups if x.items]) or self.groups
 
     def recompute(self, group: Group) -> None:
-        """Have large values of an earlier group here as well, computed once more."""
+        """Have large values of an earlier group here as well, computed once more.
+
+        Those that a product of its own reads, too: it may be done here as well.
+        """
         used = {x for step in group.steps() for x in sources_of(step)}
         for other in self.groups:
             if other is group or other.axes != group.axes:
                 continue
             theirs = list(other.steps())
             wanted = [x for x in theirs if x in used and is_of_tile(x)]
-            if not wanted or sum(map(nbytes, wanted)) < RECOMPUTED:
+            if wanted:
+                lone = {x for y in self.lone_products() for x in sources_of(y)}
+                wanted += [x for x in theirs if x in lone - used and is_of_tile(x)]
+            if sum(map(nbytes, wanted)) < RECOMPUTED:
                 continue
             needed = set(wanted)
             for step in reversed(theirs):
@@ -241,6 +247,11 @@ class Arranger:
             copies.redirect(product)
             if not self.take(product, group, made):
                 product.attrs, product.inputs = attrs, inputs
+        used = {x for step in group.steps() for x in sources_of(step)}
+        while unused := made - used:
+            made &= used
+            group.items = only(group.items, set(group.steps()) - unused)
+            used = {x for step in group.steps() for x in sources_of(step)}
 
     def result(self) -> list[Item]:
         """The tree with one nest for each group."""

@@ -115,6 +115,14 @@ class Order:
         return found
 
 
+def first_update(kernels: Sequence[Kernel], updates: Updates) -> Kernel | None:
+    """The first kernel that may write over an input."""
+    for kernel in kernels:
+        if any(step.output in updates for step in kernel.steps()):
+            return kernel
+    return None
+
+
 def can_fail(kernel: Kernel) -> bool:
     """Whether something in a kernel may leave the mark of a failure."""
     is_whole = kernel.library is not None and not is_product(kernel.library)
