@@ -173,7 +173,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Emitted:
-    """The functions of a kernel: what comes before it, with tasks, itself, and after."""
+    """The functions of a kernel: those before it, with tasks, itself, one after it."""
 
     kernel: Kernel
     before: Sequence[tuple[Part, int]]
@@ -209,11 +209,10 @@ class Parts:
         If some of them have several tasks, the tasks of all become one function's: long
         ones first, so that threads end at about the same time.
         """
-        calls = [(x.part, x.kernel.tasks) for x in stage]
-        if len(stage) == 1 or all(tasks == 1 for _, tasks in calls):
-            return calls
-        work = {id(x.part): x.kernel.work / x.kernel.tasks for x in stage}
-        calls.sort(key=lambda x: -work[id(x[0])])
+        if len(stage) == 1 or all(x.kernel.tasks == 1 for x in stage):
+            return [(x.part, x.kernel.tasks) for x in stage]
+        longest = sorted(stage, key=lambda x: -x.kernel.work / x.kernel.tasks)
+        calls = [(x.part, x.kernel.tasks) for x in longest]
         function = new_function(self.module, name)
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         table, task = function.args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from tapejit.ir import Graph
 from tapejit.passes.fusion import rows
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
-from tapejit.passes.fusion.schedule import Loop, schedule
+from tapejit.passes.fusion.schedule import Loop, loops_in, schedule
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.pipeline import optimise
 from tapejit.runtime.entry import Frames
@@ -244,6 +245,32 @@ def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
                 assert one is other or apart or below or above
         savings.append(sum(x.nbytes for x in used) - kernel.task_bytes)
     assert max(savings) > 0 or attention == "gated"
+
+
+@pytest.mark.parametrize("attention", ["plain", "causal"])
+def test_a_gradient_computes_weights_again_from_numbers_of_rows(
+    attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest score of a row and the sum of its powers are kept; no matrix is."""
+    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    arguments = [np.zeros((3, 256, 32), "f4")] * 3
+    graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
+    made = build(graph, "again").plan
+    names = Counter(
+        step.op.name
+        for kernel in made.kernels
+        for step in kernel.steps()
+        if step.op is not None
+    )
+    assert (names["max"], names["exp"]) == (1, 2)
+    kept = [x for x in made.storage.values() if x.kernel is None and x.buffer is None]
+    assert max(x.size for x in kept) <= 3 * 256 * 32
+    bodies = [
+        {x.op.name for x in loop.body if isinstance(x, Step) and x.op is not None}
+        for kernel in made.kernels
+        for loop in loops_in(kernel.items)
+    ]
+    assert [{"exp", "mul"} <= names for names in bodies].count(True) == 1, "one pass"
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64, 65])

@@ -9,7 +9,8 @@ go by in tiles, and in a tile there are products and loops over its rows in turn
 A product takes part in one of three ways. For "rows", it computes those of a tile that
 the nest reads; as a "result", those of a tile from what the nest has made. A "sum" adds
 to all of its result what the rows of a tile contribute.
-Values of an earlier nest that would be large are computed again, product and all.
+Values of an earlier nest that would be large are computed again, product and all, from
+its numbers of rows.
 
 Start reading at `in_blocks_of_rows`.
 """
@@ -209,14 +210,16 @@ class Arranger:
     def recompute(self, group: Group) -> None:
         """Have large values of an earlier group here as well, computed once more.
 
-        Those that a product of its own reads, too: it may be done here as well.
+        Those that a product of its own reads, too: it may be done here as well. Numbers
+        of rows, such as the largest element and the sum of powers, are kept.
         """
         used = {x for step in group.steps() for x in sources_of(step)}
         for other in self.groups:
             if other is group or other.axes != group.axes:
                 continue
             theirs = list(other.steps())
-            wanted = [x for x in theirs if x in used and is_of_tile(x)]
+            rows = {x for x in theirs if x.labels and x.labels <= set(group.axes)}
+            wanted = [x for x in theirs if x in used - rows and is_of_tile(x)]
             if wanted:
                 lone = {x for y in self.lone_products() for x in sources_of(y)}
                 wanted += [x for x in theirs if x in lone - used and is_of_tile(x)]
@@ -225,7 +228,8 @@ class Arranger:
             needed = set(wanted)
             for step in reversed(theirs):
                 if step in needed:
-                    needed.update(x for x in sources_of(step) if x in theirs)
+                    sources = (x for x in sources_of(step) if x in theirs)
+                    needed.update(x for x in sources if x not in rows)
             if all(map(is_of_tile, needed)):
                 self.copy_to(group, other, needed)
 
@@ -235,7 +239,7 @@ class Arranger:
         again: list[Item] = []
         for item in other.items:
             if isinstance(item, Loop):
-                again += [copies.loop(x) for x in only([item], needed)]
+                again += [joined(copies.loop(x)) for x in only([item], needed)]
             elif item in needed:
                 again.append(copies.step(item))
         for step in group.steps():
@@ -247,6 +251,7 @@ class Arranger:
             copies.redirect(product)
             if not self.take(product, group, made):
                 product.attrs, product.inputs = attrs, inputs
+        # What only such a product would have needed is not.
         used = {x for step in group.steps() for x in sources_of(step)}
         while unused := made - used:
             made &= used
@@ -301,6 +306,25 @@ def ordered(groups: Sequence[Group]) -> list[Group] | None:
         waiting.remove(ready)
         order.append(ready)
     return order
+
+
+def joined(item: Item) -> Item:
+    """A nest, with loops that no longer have anything between them as one.
+
+    They stood apart for the sake of reductions, which are not in it.
+    """
+    if not isinstance(item, Loop):
+        return item
+    body: list[Item] = []
+    for x in map(joined, item.body):
+        last = body[-1] if body else None
+        if isinstance(x, Loop) and isinstance(last, Loop) and last.axis is x.axis:
+            before = set(last.steps())
+            if not any(y.source in before for y in leaves_in(x)):
+                body[-1] = Loop(x.axis, [*last.body, *x.body], tile=x.tile)
+                continue
+        body.append(x)
+    return Loop(item.axis, body, tile=item.tile)
 
 
 def nest_at(nest: Loop, depth: int) -> Loop:

@@ -281,7 +281,9 @@ def put_off(
     for step in steps:
         is_simple = step.kind in ("compute", "choose") and levels[step] % 2 == 0
         if is_simple and step.labels - bound:
-            made_of = [0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs]
+            made_of = [
+                0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs
+            ]
             work[step] = cost(step) + sum(made_of)
     first: dict[Step, int] = {}  # the level of a value's first user
     for step in reversed(steps):

@@ -29,7 +29,7 @@ def assign_stages(kernels: Sequence[Kernel], updates: Updates) -> None:
         outputs = (x.output for x in kernel.steps() if x.output is not None)
         replaced = [x for out in outputs for x in updates.get(out, ())]
         before = set(order.needs[at]).union(*(order.readers[x] for x in replaced))
-        if members & before or kernel is first:
+        if members and (members & before or kernel is first):
             members.clear()
             stage += 1
         members.add(at)
