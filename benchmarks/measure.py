@@ -30,8 +30,8 @@ from benchmarks.peers import is_installed, thread_environment
 ROOT = Path(__file__).resolve().parent.parent
 
 SETTLE_SECONDS = 0.25
-"""Between turns: pool threads of the peer before spin while they wait for more, those of
-OpenMP for 200 ms, and would take a core from the next one."""
+"""Between turns: pool threads of the peer before spin while they wait for work, those
+of OpenMP for 200 ms, and would take a core from the next one."""
 
 TIMEOUT_SECONDS = 600.0
 """For one request; a peer that takes longer is ended and reported as failed."""

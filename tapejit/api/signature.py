@@ -200,7 +200,10 @@ class Binder:
         default_float: str,
         general: set[Any],
     ) -> Call:
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}() {error}") from None
         bound.apply_defaults()
         return self._structured(bound.args, bound.kwargs, default_float, general)
 

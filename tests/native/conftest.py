@@ -1,4 +1,4 @@
-"""What several tests of native code share: every product of matrices as a kernel."""
+"""What several tests of native code share."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def every_product_is_a_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(lower, "is_small_product", is_of_integers)
     with tj.config.override(cache=False):
         yield
+
+
+@pytest.fixture
+def with_native_code() -> Iterator[None]:
+    """For the process: settings of a context have no native entries."""
+    tj.config.update(native=True)
+    yield
+    tj.config.update(native=False)

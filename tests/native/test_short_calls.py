@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 import tapejit as tj
 from tapejit.api.signature import MAX_DEPTH, Binder, short_call
 
-
-@pytest.fixture(autouse=True)
-def with_native_code() -> Iterator[None]:
-    """For the process: settings of a context have no native entries."""
-    tj.config.update(native=True)
-    yield
-    tj.config.update(native=False)
+pytestmark = pytest.mark.usefixtures("with_native_code")
 
 
 BASE = np.array([0.5, 1.5])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -23,12 +22,7 @@ from .random_programs import Program, programs
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(autouse=True)
-def with_native_code() -> Iterator[None]:
-    """For the process: settings of a context have no native entries."""
-    tj.config.update(native=True)
-    yield
-    tj.config.update(native=False)
+pytestmark = pytest.mark.usefixtures("with_native_code")
 
 
 def built(graph: Graph) -> Built:

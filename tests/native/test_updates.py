@@ -32,12 +32,7 @@ from tapejit.runtime.native import whole_graph
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(autouse=True)
-def with_native_code() -> Iterator[None]:
-    """For the process: settings of a context have no native entries."""
-    tj.config.update(native=True)
-    yield
-    tj.config.update(native=False)
+pytestmark = pytest.mark.usefixtures("with_native_code")
 
 
 def where(variable: tj.Variable) -> int:
