@@ -113,7 +113,7 @@ class Executable:
         with native.COMPILING:
             if not self.is_waiting:
                 return
-            with native.with_helper():
+            with native.with_helper(), native.without_collections():
                 self._compile()
             self.is_waiting = False
             settings = config.current()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from elsewhere import run_interpreter
 from llvmlite import binding
 
 import tapejit as tj
-from tapejit.codegen import helper, pieces
+from tapejit.codegen import helper, module, pieces
 from tapejit.codegen.compile import with_registers
 from tapejit.codegen.host import host_machine
 from tapejit.codegen.module import build
@@ -209,3 +211,30 @@ def test_where_no_thread_can_be_started_there_is_no_help(
         helper.begin()
         assert not helper.has_help()
         assert helper.submit("define i64 @one() { ret i64 1 }").result()
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_garbage_collector_rests_while_code_is_made(
+    is_enabled: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards it is as it was, whatever happened."""
+    seen = []
+    build = module.build
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen.append(gc.isenabled())
+        if fails:
+            raise KeyboardInterrupt
+        return build(*args, **kwargs)
+
+    monkeypatch.setattr(module, "build", watched)
+    before = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        with tj.config.override(native=True, cache=False), suppress(KeyboardInterrupt):
+            number = 3.0 + fails + 2 * is_enabled  # code that is not there yet
+            tj.function(lambda x: tj.sin(x) * number)(np.ones(5))
+        assert (seen, gc.isenabled()) == ([False], is_enabled)
+    finally:
+        (gc.enable if before else gc.disable)()
