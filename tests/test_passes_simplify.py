@@ -204,19 +204,6 @@ LESS: dict[str, tuple[str, list[str], list[str]]] = {
             "%2: f32[m*n] = mul %1, f32(1.0)",
         ],
     ),
-    "the largest of multiples": (
-        "x: f32[2,3]",
-        [
-            "%0: f32[2,3] = sin x",
-            "%1: f32[2,3] = mul %0, f32(0.3)",
-            "%2: f32[2] = max %1, axes=(1,), keepdims=False",
-        ],
-        [
-            "%0: f32[2,3] = sin x",
-            "%1: f32[2] = max %0, axes=(1,), keepdims=False",
-            "%2: f32[2] = mul %1, f32(0.3)",
-        ],
-    ),
     "a shape in other words and back": (
         "x: f32[n], y: f32[m]",
         [
@@ -446,35 +433,6 @@ def test_a_power_of_two_divides_by_multiplying_with_the_same_bits(
     assert before[is_number].tobytes() == after[is_number].tobytes()
     is_far = divisor in (2.0**127, 2.0**-129)  # its inverse is no normal f32
     assert ("mul" in str(simplify(graph))) == (dtype == "f8" or not is_far)
-
-
-@pytest.mark.parametrize("factor", [3.0, 0.1, 1e-30, 1e30, 1e-45])
-@pytest.mark.parametrize("scale", [ops.mul, ops.div])
-@pytest.mark.parametrize("find", [ops.max, ops.min])
-def test_the_extreme_of_multiples_is_a_multiple(
-    find: Any, scale: Any, factor: float
-) -> None:
-    """Every bit but the sign of a zero: which of two zeros is found depends on luck."""
-    x = param("x", TensorType.parse("f32[n,3]"))
-    scaled = scale(x, literal(factor, np.dtype("f4")))
-    graph = Graph("f", (x,), (find(scaled, axes=(1,), keepdims=False),))
-    bits = np.frombuffer(np.random.default_rng(0).bytes(120_000), "f4")
-    odd = [0.0, np.inf, 1e-40, -np.inf, -1e-45, 3e38, np.nan, 1.0, 2.0]
-    values = np.concatenate([np.array(odd, "f4"), bits]).reshape(-1, 3)
-    simpler = simplify(graph)
-    assert [node.op for node in simpler.nodes if node.inputs] == [find, scale]
-    with np.errstate(all="ignore"):
-        (before,) = interpret(graph, values)
-        (after,) = interpret(simpler, values)
-    np.testing.assert_array_equal(before, after)
-
-
-@pytest.mark.parametrize("factor", [-3.0, 0.0, math.inf, math.nan])
-def test_an_extreme_of_other_multiples_stays(factor: float) -> None:
-    x = param("x", TensorType.parse("f32[2,3]"))
-    scaled = ops.mul(x, literal(factor, np.dtype("f4")))
-    graph = Graph("f", (x,), (ops.max(scaled, axes=(1,), keepdims=False),))
-    assert simplify(graph) is graph
 
 
 @pytest.mark.parametrize("divisor", [3.0, 0.0, math.inf, math.nan, 6.0])

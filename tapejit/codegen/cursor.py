@@ -492,13 +492,12 @@ class Cursor:
     def store_masked(
         self, pointer: Any, at: Any, value: Any, dtype: DType, holds: Any
     ) -> None:
-        """Those of neighbouring elements for which a condition holds, to memory."""
+        """Those of neighbouring floats for which a condition holds, to memory."""
         element = lanes.memory_type(dtype)
         plain, width = lanes.to_memory(self.builder, value, dtype), value.type.count
         size = min(width, host_registers().nbytes // dtype.itemsize)
         kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
-        letter = "i" if isinstance(element, ir.IntType) else "f"
-        name = f"llvm.masked.store.v{size}{letter}{dtype.itemsize * 8}.p0"
+        name = f"llvm.masked.store.v{size}f{dtype.itemsize * 8}.p0"
         store = self.declared(name, ir.VoidType(), [kind, POINTER, mask])
         for first in range(0, width, size):
             here = self.builder.add(at, number(first))

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from llvmlite import ir
 
 from tapejit.codegen import lanes
@@ -518,7 +519,9 @@ class KernelEmitter(Reductions):
         value = self.widened(value, self.width)
         at, pointer = self.place_in(memory), self.pointer_to(memory)
         stride = memory.strides[self.vector]
-        if stride == 1:
+        # Of truncated integers, as halves are in memory, LLVM 22 may store a single lane
+        # before it truncates it, over what comes next.
+        if stride == 1 and memory.dtype in (np.float32, np.float64):
             self.store_masked(pointer, at, value, memory.dtype, self.valid)
             return
         for lane in range(self.width):

@@ -56,28 +56,15 @@ def rewritten(graph: Graph, step: Step, sources: Sources | None = None) -> Graph
         if found is not node:
             moved[node] = found
             is_changed |= found is not now
-            for made in _new(found, there):
-                if sources is not None and made not in sources:
-                    note_source(sources, made, node)
+            is_new = found not in there
+            if sources is not None and is_new and found not in sources:
+                note_source(sources, found, node)
         there.add(found)
     if not is_changed:
         return graph
     outputs = [moved.get(x, x) for x in graph.outputs]
     effects = None if graph.effects is None else moved.get(graph.effects, graph.effects)
     return Graph(graph.name, inputs, outputs, effects)
-
-
-def _new(found: Node, there: set[Node]) -> list[Node]:
-    """What a step has made: a Node and those among its inputs that were not there."""
-    made: list[Node] = []
-    left = [found]
-    while left:
-        x = left.pop()
-        if x not in there:
-            made.append(x)
-            there.add(x)
-            left += x.inputs
-    return made
 
 
 def _parameter(x: Node, at: int) -> Node:

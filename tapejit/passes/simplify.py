@@ -4,8 +4,7 @@ A rule is a function from a Node to the Node that can stand in its place, or Non
 docstring is the rule. The inputs of the Node have been simplified already. `RULES` are
 looked up by op, so a Node costs only the rules that could concern it.
 
-Rules keep every bit: the sign of zero, NaN, infinities, the dtype, the shape (but for
-the sign where the largest of several zeros is looked for: that is any of them). That is
+Rules keep every bit: the sign of zero, NaN, infinities, the dtype, the shape. That is
 why `x + 0` is not among them (-0.0 + 0.0 is 0.0), nor `x * 1` of complex numbers, whose
 product with 1 mixes a zero into each part. They are of three kinds. A rule of `PASSING`
 gives the very value that the Node passes on. A rule of `VIEWS` leaves the memory as it
@@ -28,7 +27,7 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import PARAM, Node, Op, literal
+from tapejit.ir.node import Node, Op, literal
 from tapejit.ops.custom_rules import custom, custom_call
 from tapejit.passes.layouts import Layouts, is_complex_number
 from tapejit.passes.rewriting import Sources, in_place_of, rewritten
@@ -116,25 +115,6 @@ def exact_inverse(node: Node) -> Node | None:
     if not float(limits.tiny) <= abs(1 / divisor) <= float(limits.max):
         return None
     return in_place_of(node, ops.mul, (x, literal(1 / divisor, dtype)), {})
-
-
-def scaled_extreme(node: Node) -> Node | None:
-    """max(x / c) -> max(x) / c;  max(x * c) -> max(x) * c if c > 0, and min alike
-
-    Rounding keeps the order, so the largest one is the same, and rounded once. A view
-    may lie in memory in another way than what is computed from it.
-    """
-    match node.inputs:
-        case (Node(inputs=(x, Node(value=float(c), shape=()) as factor)) as scaled,):
-            is_scaled = scaled.op in (ops.mul, ops.div) and 0 < c < math.inf
-            is_scaled = is_scaled and (x.op.scalar is not None or x.op in FRESH)
-        case _:
-            return None
-    dtype = node.dtype
-    if not is_scaled or dtype not in INVERTED or {x.dtype, factor.dtype} != {dtype}:
-        return None
-    extreme = in_place_of(node, node.op, (x,), node.attrs)
-    return in_place_of(node, scaled.op, (extreme, factor), {})
 
 
 def _is_zero(zero: Node, sign: float) -> bool:
@@ -359,7 +339,6 @@ def known_item(node: Node) -> Node | None:
     return whole.inputs[-count:][node.attrs["index"]]
 
 
-FRESH: Final = frozenset({PARAM, ops.matmul})  # with others that are elementwise
 ROUNDING: Final = frozenset({ops.floor, ops.ceil, ops.trunc, ops.round})
 PASSING: Final[dict[Op, tuple[Rule, ...]]] = {
     ops.read: (passed_on,),
@@ -370,8 +349,6 @@ PASSING: Final[dict[Op, tuple[Rule, ...]]] = {
 }
 VIEWS: Final[dict[Op, tuple[Rule, ...]]] = {
     ops.div: (exact_inverse,),  # lies in memory as x / y does
-    ops.max: (scaled_extreme,),
-    ops.min: (scaled_extreme,),
     ops.real: (real_already,),
     ops.reshape: (same_shape,),
     ops.broadcast_to: (same_shape, one_broadcast),

@@ -356,6 +356,33 @@ def test_every_element_is_updated_once(dtype: str) -> None:
         np.testing.assert_array_equal(alone.values[0], expected)
 
 
+@pytest.mark.parametrize("columns", [3, 5, 9, 17, 33, 65])
+@pytest.mark.parametrize(
+    "dtype", ["f2", "bfloat16", "f4", "f8", "i1", "u2", "i4", "i8", "?"]
+)
+def test_the_last_column_leaves_the_next_row_alone(dtype: str, columns: int) -> None:
+    """Columns are vectors here: a single lane that is left is the end of each row."""
+    kind = tj.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    rng = np.random.default_rng(columns)
+    value = rng.integers(1, 3, (columns, columns)).astype(kind)
+    x = rng.integers(0, 2, (2, columns)).astype(kind)
+
+    def body(variables: Sequence[Any], x: Any) -> Any:
+        (v,) = variables
+        scale = tj.max(x, axis=0) + x[0]
+        wide = v.astype("int64" if v.dtype.kind in "biu" else v.dtype)
+        v.assign((wide * scale).astype(v.dtype))
+        return scale, wide * scale
+
+    alone, shared = both_ways([value], body, x)
+    assert alone.bits == shared.bits
+    variables = [tj.Variable(value)]
+    with tj.config.override(eager=True):
+        for _ in range(3):
+            body(variables, tj.asarray(x))
+    np.testing.assert_array_equal(alone.values[0], variables[0].numpy())
+
+
 @pytest.mark.parametrize("size", [300_000, 300_003, 1_000_001])
 def test_every_element_is_updated_once_by_many_tasks(size: int) -> None:
     def body(variables: Sequence[Any], x: Any) -> Any:
