@@ -519,7 +519,7 @@ class KernelEmitter(Reductions):
         value = self.widened(value, self.width)
         at, pointer = self.place_in(memory), self.pointer_to(memory)
         stride = memory.strides[self.vector]
-        # Of truncated integers, as halves are in memory, LLVM 22 may store a single lane
+        # Of truncated integers, as halves are in memory, LLVM 22 may store a lone lane
         # before it truncates it, over what comes next.
         if stride == 1 and memory.dtype in (np.float32, np.float64):
             self.store_masked(pointer, at, value, memory.dtype, self.valid)
