@@ -19,8 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 needs_fork = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="this system has no fork"
 )
+# These interrupt a call in its midst, which takes SIGALRM from a timer. Wherever there
+# are such, they run; Windows, where Python has neither, has nothing to be tested here.
 needs_timers = pytest.mark.skipif(
-    not hasattr(signal, "setitimer"), reason="this system sends no signals by a clock"
+    not hasattr(signal, "setitimer"), reason="Windows has no setitimer and no SIGALRM"
 )
 
 
