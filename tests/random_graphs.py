@@ -96,7 +96,7 @@ SEEDS = st.integers(0, 2**64 - 1)
 
 
 @st.composite
-def cases(draw: Any, style: Style = Style()) -> Case:  # noqa: B008  # it is frozen
+def cases(draw: Any, style: Style = Style()) -> Case:  # it is frozen
     """A random Graph of more than twenty Nodes with arguments.
 
     Each step is random by a seed of its own and 0 stands for no step, so that a

@@ -20,6 +20,7 @@ from llvmlite import ir
 from tapejit.codegen import lanes
 from tapejit.codegen.gemm import host_registers
 from tapejit.codegen.polling import POLL_TYPE, POLL_WORK
+from tapejit.codegen.vector import Splat
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.kernels import ON_STACK, Kernel, Plan, Storage
@@ -396,6 +397,8 @@ class Cursor:
         return one if width == 1 else self.repeated(one, width)
 
     def repeated(self, value: Any, width: int) -> Any:
+        if isinstance(value, Splat):
+            return Splat(ir.VectorType(value.type.element, width), value.constant)
         zeros = ir.Constant(ir.VectorType(I32, width), None)
         nothing = ir.Constant(value.type, ir.Undefined)
         return self.builder.shuffle_vector(value, nothing, zeros)

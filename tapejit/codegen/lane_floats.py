@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from tapejit.codegen.division import divided
 from tapejit.codegen.lane_storage import Floats, half_bits, half_value
 from tapejit.codegen.vector import F64, INTEGER, Vector
 
@@ -39,7 +40,7 @@ def mul(b: Floats, x: Vector, y: Vector) -> Vector:
 
 
 def div(b: Floats, x: Vector, y: Vector) -> Vector:
-    return x / y
+    return divided(b, x, y)
 
 
 def negative(b: Floats, x: Vector) -> Vector:

@@ -40,7 +40,7 @@ from tapejit.codegen.cursor import (
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.polling import TAKEN
 from tapejit.codegen.reductions import Accumulator, Reductions
-from tapejit.codegen.row_products import Preparation, emit_row_product
+from tapejit.codegen.row_products import Preparation, RowProduct
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import (
     Kernel,
@@ -135,6 +135,7 @@ class KernelEmitter(Reductions):
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
         self.preparations: list[Preparation] = []
+        self.rooms: dict[Step, Any] = {}  # for what is packed for one matrix of a stack
 
     @property
     def own(self) -> list[Any]:
@@ -210,6 +211,9 @@ class KernelEmitter(Reductions):
         before = (self.vector, self.width)
         if loop.lanes is not None:
             self.vector, self.width = loop.lanes
+        for item in loop.body if loop.tile else ():
+            if isinstance(item, Step) and item.kind == "library":
+                self.row_product(item).prepare()
         with self.in_registers(loop, path):
             if any(outer.tile and outer.axis is loop.axis for outer in path):
                 self.tile_loop(loop, path)
@@ -488,8 +492,7 @@ class KernelEmitter(Reductions):
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
         if step.kind == "library":
-            tile = next(x.tile for x in self.plan.paths[step] if x.tile)
-            self.products.append(emit_row_product(self, step, tile))
+            self.products.append(self.row_product(step).emit())
             return
         if step.closed:
             self.accumulate(step)
@@ -501,6 +504,11 @@ class KernelEmitter(Reductions):
         memory = self.plan.storage.get(step)
         if memory is not None:
             self.write(memory, value)
+
+    def row_product(self, step: Step) -> RowProduct:
+        """A product for the rows of a tile."""
+        tile = next(x.tile for x in self.plan.paths[step] if x.tile)
+        return RowProduct(self, step, tile)
 
     def write(self, memory: Storage, value: Any) -> None:
         """The value of this iteration to memory.

@@ -4,25 +4,26 @@ Such a product is a function like that of a whole product, `gemm_micro` makes it
 called in the loop with a table of its own: where the rows of this tile are, and for a
 sum whether this is the first tile.
 
-Start reading at `emit_row_product`.
+Start reading at `RowProduct`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llvmlite import ir
 
 from tapejit.codegen import lanes
 from tapejit.codegen.cursor import I64, POINTER, Place, number
 from tapejit.codegen.gemm import (
+    SHORT,
     Gemm,
     Hooks,
     Spot,
     Strides,
-    Tiling,
     host_registers,
     tiling_of,
 )
@@ -30,11 +31,14 @@ from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
 from tapejit.codegen.gemm_site import Reader
 from tapejit.codegen.products import aligned_strides
 from tapejit.passes.fusion.index import Affine, strides_of
+from tapejit.passes.fusion.kernels import Storage
 from tapejit.passes.fusion.rows import Along
-from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.steps import Buffer, Step
 
 if TYPE_CHECKING:
     from tapejit.codegen.loops import KernelEmitter
+
+MANY_TILES: Final = 4  # that make packing a panel worth it, wherever it lies
 
 
 class Preparation(NamedTuple):
@@ -45,84 +49,183 @@ class Preparation(NamedTuple):
     tasks: int
 
 
-class Operand:
-    """A matrix of one tile: where it begins, and how far its elements are apart."""
+class Operand(NamedTuple):
+    """A matrix of one tile: what it is in, and how far its elements are apart."""
 
-    def __init__(self, pointer: Any, strides: Strides) -> None:
-        self.pointer = pointer
-        self.strides = strides
-
-
-def emit_row_product(at: KernelEmitter, step: Step, rows: int) -> Any:
-    """A product for the `rows` of the current tile; the function that computes it."""
-    node, along = step.node, step.attrs["along"]
-    assert node is not None
-    shape = tuple(map(int, node.shape))
-    m, n, k = shape[-2], shape[-1], int(node.inputs[0].shape[-1])
-    is_sum = along.kind == "sum"
-    a = operand(at, step, 0, along, row=1 if is_sum else 0)
-    b = operand(at, step, 1, along, row=0 if is_sum else None)
-    c = result(at, step, along)
-    m, k = (m, rows) if is_sum else (rows, k)
-    gemm = Gemm(m, n, k, step.dtype, a.strides, b.strides, c.strides)
-    hooks = Hooks(epilogue=added if is_sum else None, key="added" if is_sum else "")
-    tiling = tiling_of(gemm, host_registers(), hooks)
-    name = f"{at.function.name}_p{step.number}"
-    known = at.function.module.globals.get(name)
-    if is_worth_packing(at, step, tiling, rows):
-        tiling = replace(tiling, is_ready=True)
-        b.pointer = packed(at, step, tiling, is_new=known is None)
-    if known is None:
-        made = emit_tiling(at.function.module, tiling, name, hooks)
-        known, tasks = made.function, made.tasks
-        known.tasks = tasks
-    with at.at_entry():
-        table = at.builder.alloca(ir.ArrayType(POINTER, 4))
-        table.type = POINTER
-    origin = at.origins[along.axes[-1]]
-    first = at.builder.icmp_signed("==", origin, number(0))
-    flag = at.builder.inttoptr(at.builder.zext(first, I64), POINTER)
-    for place, value in enumerate((a.pointer, b.pointer, c.pointer, flag)):
-        where = at.builder.gep(table, [number(place)], source_etype=POINTER)
-        at.builder.store(value, where)
-    at.for_range(
-        number(0),
-        number(known.tasks),
-        1,
-        lambda task: at.builder.call(known, [table, task]),
-    )
-    return known
+    memory: Storage | Buffer
+    strides: Strides
+    of_stack: tuple[int, ...] = ()  # how far its matrices are apart
+    step: int = 0  # from one row of a tile to the next; 0 if it is the same for all
+    offset: int = 0
 
 
-def is_worth_packing(at: KernelEmitter, step: Step, tiling: Tiling, rows: int) -> bool:
-    """Whether all tiles of rows can use the same panels of the right operand."""
-    assert step.node is not None
-    along, (base, _, strides) = step.attrs["along"], step.attrs["views"][1]
-    if along.kind == "sum" or tiling.is_flipped or not tiling.packs_b:
-        return False
-    if isinstance(base, Step):
-        is_there = at.plan.kernel_of[base] is not at.kernel
-    else:
-        is_there = base.kind != "constant"
-    shape = tuple(map(int, step.node.inputs[1].shape))
-    own = aligned_strides(shape, strides, len(step.node.shape) - 2)
-    tiles = math.prod(axis.size for axis in along.axes) // rows
-    return is_there and not any(own[:-2]) and tiles > 1
+class RowProduct:
+    """A product for the rows of one tile: its matrices, and how it is cut up."""
 
+    def __init__(self, at: KernelEmitter, step: Step, rows: int) -> None:
+        assert step.node is not None
+        self.at, self.step = at, step
+        self.along: Along = step.attrs["along"]
+        self.is_sum = self.along.kind == "sum"
+        m, n = map(int, step.node.shape[-2:])
+        k = int(step.node.inputs[0].shape[-1])
+        self.a = self.operand(0, row=1 if self.is_sum else 0)
+        self.b = self.operand(1, row=0 if self.is_sum else None)
+        self.c = self.result()
+        m, k = (m, rows) if self.is_sum else (rows, k)
+        a, b, c = (x.strides for x in (self.a, self.b, self.c))
+        key = "added" if self.is_sum else ""
+        self.hooks = Hooks(epilogue=added if self.is_sum else None, key=key)
+        gemm = Gemm(m, n, k, step.dtype, a, b, c)
+        self.tiling = tiling_of(gemm, host_registers(), self.hooks)
+        # Tiles that have the right operand in common.
+        self.tiles: int = self.along.axes[-1].size // rows
+        if not any(self.b.of_stack):
+            self.tiles *= math.prod(axis.size for axis in self.along.axes[:-1])
+        self.is_prepared = self.is_worth_preparing()
+        if self.is_prepared:
+            self.tiling = replace(self.tiling, packs_b=True, is_ready=True)
+        if self.is_sum and self.tiling.blocks == 1 and gemm.k <= SHORT:
+            self.tiling = replace(self.tiling, ends_tiles=True)
 
-def packed(at: KernelEmitter, step: Step, tiling: Tiling, is_new: bool) -> Any:
-    """A pointer to the panels of the right operand, packed before the kernel runs."""
-    base, offset, _ = step.attrs["views"][1]
-    if is_new:
-        at.ready[step] = Place(at.layout.arena, at.plan.room_for(tiling.packed))
-        source = at.place_of_memory(
-            at.plan.storage[base] if isinstance(base, Step) else base
+    def is_worth_preparing(self) -> bool:
+        """Whether all tiles of rows use the same panels, packed beforehand."""
+        tiling, (base, _, _) = self.tiling, self.step.attrs["views"][1]
+        if isinstance(base, Step):
+            is_there = self.at.plan.kernel_of[base] is not self.at.kernel
+        else:
+            is_there = base.kind != "constant"
+        if not is_there or self.is_sum or tiling.is_flipped or tiling.is_dots:
+            return False
+        enough = 2 if tiling.packs_b else MANY_TILES
+        return self.tiles >= enough
+
+    @property
+    def is_of_stack(self) -> bool:
+        """Whether each matrix of a stack has panels of its own."""
+        return any(self.b.of_stack)
+
+    def operand(self, which: int, row: int | None) -> Operand:
+        """An operand; `row` says which of its last axes is that of rows."""
+        at, step = self.at, self.step
+        assert step.node is not None
+        base, offset, strides = step.attrs["views"][which]
+        memory = at.plan.storage[base] if isinstance(base, Step) else base
+        if isinstance(memory, Storage) and memory.kernel is not None:
+            return self.private(memory, is_swapped=row == 1)  # it holds just this tile
+        front = len(step.node.shape) - 2
+        shape = tuple(map(int, step.node.inputs[which].shape))
+        own = aligned_strides(shape, strides, front)
+        step_of_row = 0 if row is None else own[front + row]
+        return Operand(memory, Strides(*own[-2:]), own[:-2], step_of_row, offset)
+
+    def private(self, memory: Storage, is_swapped: bool) -> Operand:
+        """A matrix that is memory of the tile."""
+        row = self.along.axes[-1]
+        (column,) = [axis for axis in memory.strides if axis is not row]
+        strides = Strides(memory.strides[row], memory.strides[column])
+        return Operand(memory, Strides(*strides[::-1]) if is_swapped else strides)
+
+    def result(self) -> Operand:
+        """Where the result of a tile goes."""
+        assert self.step.node is not None
+        memory = self.at.plan.storage[self.step]
+        if memory.kernel is not None:
+            return self.private(memory, is_swapped=False)
+        own = strides_of(tuple(map(int, self.step.node.shape)))
+        step_of_row = 0 if self.is_sum else own[-2]
+        return Operand(memory, Strides(*own[-2:]), own[:-2], step_of_row)
+
+    def pointer(self, operand: Operand) -> Any:
+        """Where the matrix of this tile begins."""
+        at, memory = self.at, operand.memory
+        if isinstance(memory, Storage):
+            start = at.pointer_to(memory)
+        else:
+            start = at.buffer(memory)
+        place = self.place_in_stack(operand.of_stack)
+        if operand.step:
+            origin = at.origins[self.along.axes[-1]]
+            rows = at.builder.mul(origin, number(operand.step))
+            place = at.builder.add(place, rows)
+        place = at.builder.add(place, number(operand.offset))
+        element = lanes.memory_type(memory.dtype)
+        return at.builder.gep(start, [place], source_etype=element)
+
+    def place_in_stack(self, strides: tuple[int, ...]) -> Any:
+        """How far the matrix of this iteration is from the first one of a stack."""
+        assert self.step.node is not None
+        stack = iter(self.along.axes[:-1])
+        terms = [
+            (next(stack), stride)
+            for size, stride in zip(self.step.node.shape[:-2], strides, strict=False)
+            if size != 1
+        ]
+        return self.at.scalar(Affine(tuple((axis, f) for axis, f in terms if f)))
+
+    # The code
+
+    def prepare(self) -> None:
+        """Pack the right operand of this matrix of a stack, before its tiles."""
+        if not (self.is_prepared and self.is_of_stack):
+            return
+        at = self.at
+        room = at.rooms.get(self.step)
+        if room is None:
+            room = at.rooms[self.step] = at.part_of_arena(self.tiling.packed)
+        pointer = self.pointer(self.b)
+        function = emit_panels(at.function.module, self.tiling)
+        self.call(function, (pointer, pointer, room), self.tiling.panels)
+
+    def panels(self, is_new: bool) -> Any:
+        """Where the panels of the right operand are."""
+        at, step, memory = self.at, self.step, self.b.memory
+        if self.is_of_stack:
+            return at.rooms[step]
+        if is_new:
+            at.ready[step] = Place(
+                at.layout.arena, at.plan.room_for(self.tiling.packed)
+            )
+            source = at.place_of_memory(memory)
+            nbytes = self.b.offset * memory.dtype.itemsize
+            first = source._replace(offset=source.offset + nbytes)
+            function = emit_panels(at.function.module, self.tiling)
+            places = (first, first, at.ready[step])
+            at.preparations.append(Preparation(function, places, self.tiling.panels))
+        return at.at_place(at.ready[step])
+
+    def emit(self) -> Any:
+        """The product for the current tile; the function that computes it."""
+        at, step = self.at, self.step
+        name = f"{at.function.name}_p{step.number}"
+        function = at.function.module.globals.get(name)
+        is_new = function is None
+        right = self.panels(is_new) if self.is_prepared else self.pointer(self.b)
+        if is_new:
+            made = emit_tiling(at.function.module, self.tiling, name, self.hooks)
+            function = made.function
+        origin = at.origins[self.along.axes[-1]]
+        first = at.builder.icmp_signed("==", origin, number(0))
+        flag = at.builder.inttoptr(at.builder.zext(first, I64), POINTER)
+        table = (self.pointer(self.a), right, self.pointer(self.c), flag)
+        self.call(function, table, self.tiling.tasks)
+        return function
+
+    def call(self, function: Any, entries: Sequence[Any], tasks: int) -> None:
+        """All tasks of a function, one after the other, with a table of their own."""
+        at = self.at
+        with at.at_entry():
+            table = at.builder.alloca(ir.ArrayType(POINTER, len(entries)))
+            table.type = POINTER
+        for place, value in enumerate(entries):
+            where = at.builder.gep(table, [number(place)], source_etype=POINTER)
+            at.builder.store(value, where)
+        at.for_range(
+            number(0),
+            number(tasks),
+            1,
+            lambda task: at.builder.call(function, [table, task]),
         )
-        first = source._replace(offset=source.offset + offset * base.dtype.itemsize)
-        function = emit_panels(at.function.module, tiling)
-        places = (first, first, at.ready[step])
-        at.preparations.append(Preparation(function, places, tiling.panels))
-    return at.at_place(at.ready[step])
 
 
 def added(site: Any, spot: Spot, value: Any) -> None:
@@ -136,70 +239,3 @@ def added(site: Any, spot: Spot, value: Any) -> None:
     old = near.plain(0, 0, here.along, here.lanes)
     zero = ir.Constant(old.type, None)
     site.store(spot, b.fadd(b.select(is_first, zero, old), value))
-
-
-def operand(
-    at: KernelEmitter, step: Step, which: int, along: Along, row: int | None
-) -> Operand:
-    """An operand of a tile; `row` says which of its last axes is that of rows."""
-    assert step.node is not None
-    base, offset, strides = step.attrs["views"][which]
-    if isinstance(base, Step):
-        memory = at.plan.storage[base]
-        if memory.kernel is not None:  # it holds just this tile
-            return private(at, memory, along, is_swapped=row == 1)
-        start = at.pointer_to(memory)
-    else:
-        start = at.buffer(base)
-    front = len(step.node.shape) - 2
-    shape = tuple(map(int, step.node.inputs[which].shape))
-    own = aligned_strides(shape, strides, front)
-    place = stack_place(at, step, own, along)
-    if row is not None:
-        origin = at.origins[along.axes[-1]]
-        place = at.builder.add(place, at.builder.mul(origin, number(own[front + row])))
-    place = at.builder.add(place, number(offset))
-    element = lanes.memory_type(base.dtype)
-    pointer = at.builder.gep(start, [place], source_etype=element)
-    return Operand(pointer, Strides(*own[-2:]))
-
-
-def private(at: KernelEmitter, memory: Any, along: Along, is_swapped: bool) -> Operand:
-    """A matrix that is memory of the tile."""
-    row = along.axes[-1]
-    (column,) = [axis for axis in memory.strides if axis is not row]
-    strides = Strides(memory.strides[row], memory.strides[column])
-    if is_swapped:
-        strides = Strides(strides.column, strides.row)
-    return Operand(at.pointer_to(memory), strides)
-
-
-def result(at: KernelEmitter, step: Step, along: Along) -> Operand:
-    """Where the result of a tile goes."""
-    assert step.node is not None
-    memory = at.plan.storage[step]
-    if memory.kernel is not None:
-        return private(at, memory, along, is_swapped=False)
-    shape = tuple(map(int, step.node.shape))
-    own = strides_of(shape)
-    place = stack_place(at, step, own, along)
-    if along.kind != "sum":
-        origin = at.origins[along.axes[-1]]
-        place = at.builder.add(place, at.builder.mul(origin, number(own[-2])))
-    element = lanes.memory_type(step.dtype)
-    pointer = at.builder.gep(at.pointer_to(memory), [place], source_etype=element)
-    return Operand(pointer, Strides(*own[-2:]))
-
-
-def stack_place(
-    at: KernelEmitter, step: Step, strides: tuple[int, ...], along: Along
-) -> Any:
-    """How far the matrix of this iteration is from the first one of a stack."""
-    assert step.node is not None
-    stack = iter(along.axes[:-1])
-    terms = [
-        (next(stack), strides[at])
-        for at, size in enumerate(step.node.shape[:-2])
-        if size != 1
-    ]
-    return at.scalar(Affine(tuple((axis, f) for axis, f in terms if f)))
