@@ -99,6 +99,9 @@ KINKS = [
     Kink("logsumexp", "logsumexp", [[0.0, -INF]], [[1, 0]], along(0)),
     Kink("logsumexp of -inf", "logsumexp", [[-INF, -INF]], [[0, 0]], along(0)),
     Kink("logsumexp of inf", "logsumexp", [[INF, 1.0, INF]], [[0.5, 0, 0.5]], along(0)),
+    Kink("softmax", "softmax", [[0.0, -INF]], [[0, 0]], {"axes": (0,)}),
+    Kink("softmax of -inf", "softmax", [[-INF, -INF]], [[0, 0]], {"axes": (0,)}),
+    Kink("softmax, far", "softmax", [[1e4, 0.0]], [[0, 0]], {"axes": (0,)}),
     Kink("logsumexp, far", "logsumexp", [[1e4, 0.0, 1e4]], [[0.5, 0, 0.5]], along(0)),
     # A step has slope zero on both sides and at the edge.
     Kink("floor", "floor", [[1.0, 1.5]], [[0, 0]]),

@@ -123,6 +123,7 @@ from tapejit.ops.reduction import (
 
 if TYPE_CHECKING:
     from tapejit.ops.activations import (
+        softmax,
         softplus,
         softsign,
     )
@@ -302,6 +303,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "tan",
     ),
     "activations": (
+        "softmax",
         "softplus",
         "softsign",
     ),
@@ -555,6 +557,7 @@ __all__ = [
     "sinh",
     "slice",
     "slogdet",
+    "softmax",
     "softplus",
     "softsign",
     "solve",

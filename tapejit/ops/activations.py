@@ -4,24 +4,29 @@ The pieces of `softplus` have kinks at 0 that cancel only on paper: built from
 `maximum` and `abs` its slope at 0 would be 0, not a half. `logaddexp(x, 0)` is right,
 but its slope keeps two infinities from meeting, in nine operations where one will do.
 The slope of `softsign`, built from a quotient, is a difference of two nearly equal
-numbers wherever x is large. All other activation functions are compositions: see
-`tapejit/api/nn`.
+numbers wherever x is large. That of `softmax` needs the shares and nothing else; built
+from exponentials and their sum it would want these kept as well. All other activation
+functions are compositions: see `tapejit/api/nn`.
 
 Start reading at `softplus`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tapejit.ir.node import Node
+from tapejit.ir.node import Node, Op, register
+from tapejit.ops import reduction
 from tapejit.ops.complex import abs as magnitude
-from tapejit.ops.elementwise import elementwise
+from tapejit.ops.elementwise import Cotangents, check_kind, elementwise
 from tapejit.ops.functions import sigmoid
+from tapejit.ops.shapes import Axes, tensor
+from tapejit.types import DType, TensorType
 
-__all__ = ["softplus", "softsign"]
+__all__ = ["softmax", "softplus", "softsign"]
 
 
 def softplus_eval(x: Any) -> Any:
@@ -59,4 +64,70 @@ softsign = elementwise(
     deriv=(softsign_deriv,),
     scalar=lambda m, x: m.softsign(x),
     kinds=("float",),
+)
+
+
+def softmax_type(x: Any, *, axes: Axes) -> TensorType:
+    x = tensor(x)
+    check_kind(x.dtype, ("float",))
+    reduction.reduced_type(x, x.dtype, axes, keepdims=True)  # it checks the axes
+    return TensorType(x.dtype, x.shape)
+
+
+def lowest(dtype: DType) -> float:
+    """The most negative finite number of a dtype.
+
+    >>> lowest(np.dtype(np.float16))
+    -65504.0
+    """
+    return float(np.finfo(dtype).min)
+
+
+def softmax_eval(x: Any, *, axes: Axes) -> Any:
+    """e^x over its sum, from the differences to the largest; halves in single.
+
+    Where all of a slice is -inf, the lowest finite number is subtracted: -inf stays
+    -inf. The largest element contributes 1, so only the sum of such a slice is below.
+    """
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    if not x.size:  # there is no largest of nothing
+        return x.copy()
+    top = np.maximum.reduce(wide, axis=axes, keepdims=True)
+    powers = np.exp(wide - np.maximum(top, wide.dtype.type(lowest(wide.dtype))))
+    total = np.maximum(reduction.accumulate(np.add, powers, axes, True), 1)
+    return (powers * (1 / total)).astype(x.dtype, copy=False)
+
+
+def softmax_slope(t: Node, out: Node, axes: Axes) -> Node:
+    """What a share gains on its own, less what all of them gain; both modes.
+
+    The Jacobian is symmetric, so this is a tangent or a cotangent.
+    """
+    return out * (t - reduction.sum(t * out, axes=axes, keepdims=True))
+
+
+def softmax_vjp(g: Node, out: Node, x: Node, *, axes: Axes) -> Cotangents:
+    return (softmax_slope(g, out, axes),)
+
+
+def softmax_jvp(tangents: Sequence[Node], out: Node, x: Node, *, axes: Axes) -> Node:
+    return softmax_slope(tangents[0], out, axes)
+
+
+def softmax_batch(
+    size: Any, inputs: Sequence[Node], batched: Sequence[bool], *, axes: Axes
+) -> Node:
+    """The same axes, one further on."""
+    return softmax(*inputs, axes=tuple(axis + 1 for axis in axes))
+
+
+softmax = register(
+    Op(
+        "softmax",
+        type_rule=softmax_type,
+        eval=softmax_eval,
+        vjp=softmax_vjp,
+        jvp=softmax_jvp,
+        batch=softmax_batch,
+    )
 )

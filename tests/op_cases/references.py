@@ -375,6 +375,26 @@ def logsumexp(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Truth:
     return Truth(value.reshape(shape), flat.shape[1], scale.reshape(shape))
 
 
+def softmax(x: Array, *, axes: tuple[int, ...]) -> Truth:
+    """Judged as a sum whose terms are as large as what a share may be off by.
+
+    A difference to the largest element is off by its own rounding, which a power makes
+    a relative error; so is the sum of powers, by the mean of those.
+    """
+    wide = widened(x)
+    if not x.size:
+        return Truth(wide)
+    largest = np.max(wide, axis=axes, keepdims=True)
+    below = wide - np.where(np.isneginf(largest), 0, largest)
+    powers = np.exp(below)
+    total = powers.sum(axis=axes, keepdims=True)
+    shares = powers / np.where(total == 0, 1, total)
+    depth = np.where(np.isfinite(below), -below, 0)
+    mean = (shares * depth).sum(axis=axes, keepdims=True)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return Truth(shares, count, shares * (4 + depth + mean))
+
+
 # Products of matrices
 
 

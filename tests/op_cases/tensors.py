@@ -389,6 +389,27 @@ REDUCTIONS = [
     positions("argmax", operator.gt),
     positions("argmin", operator.lt),
     reduction("logsumexp", ref.logsumexp, SUM, takes=FLOAT, first="c", second=("c",)),
+    OpCase(
+        "softmax",
+        (Operand(distinct),),
+        (
+            Variant(((3, 4),), {"axes": (1,)}, note="rows"),
+            Variant(((3, 4),), {"axes": (0,)}, note="columns"),
+            Variant(((2, 3, 4),), {"axes": (0, 2)}),
+            Variant(((2, 40),), {"axes": (1,)}, note="long"),
+            Variant(((5, 1),), {"axes": (1,)}, note="one"),
+            Variant(((),), {"axes": ()}),
+            Variant(((3, 4),), {"axes": ()}, note="none"),
+            Variant(((0, 3),), {"axes": (1,)}, note="no slices"),
+            Variant(((2, 0),), {"axes": (1,)}, note="of nothing"),
+        ),
+        ref.softmax,
+        SUM,
+        takes=FLOAT,
+        first="c",
+        second=("c",),
+        refused=(Variant(((3, 4),), {"axes": (2,)}), Variant(((),), {"axes": (0,)})),
+    ),
 ]
 
 MATRICES = [

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
-
-import numpy as np
 
 from tapejit import ops
 from tapejit.api import reductions
-from tapejit.api.dispatch import binary, cast, unary, weak_scalar
+from tapejit.api.dispatch import apply, binary, cast, unary, weak_scalar
 from tapejit.api.elementwise import (
     add,
     clip,
@@ -43,8 +40,8 @@ from tapejit.api.nn.precision import (
 )
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ShapeError
+from tapejit.ops.activations import lowest
 from tapejit.ops.shapes import Axes
-from tapejit.types import DType
 
 Axis = int | Sequence[int] | None
 
@@ -273,8 +270,7 @@ def softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     """
     x, dtype = wide_operand(x, "softmax")
     axes = axes_of(x, axis, "softmax")
-    powers = exp(below_largest(x, axes))
-    return cast(powers * (1 / sum_of_powers(powers, axes)), dtype)
+    return cast(apply(ops.softmax, x, axes=axes), dtype)
 
 
 def log_softmax(x: Any, /, axis: Axis = -1) -> Tensor:
@@ -303,12 +299,6 @@ def below_largest(x: Tensor, axes: Axes) -> Tensor:
         return x
     top = reductions.max(as_constant(x), axis=axes, keepdims=True)
     return subtract(x, maximum(top, lowest(x.dtype)))
-
-
-@cache
-def lowest(dtype: DType) -> float:
-    """The most negative finite number of a dtype."""
-    return float(np.finfo(dtype).min)
 
 
 def sum_of_powers(powers: Tensor, axes: Axes) -> Tensor:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Node, literal, origin_of
+from tapejit.ops.activations import lowest
 from tapejit.ops.philox import MASK32, MASK64, SIGNIFICANT_BITS
 from tapejit.ops.reduction import powers_below_largest
 from tapejit.passes.cse import cse
@@ -66,6 +67,19 @@ def expand_logsumexp(node: Node) -> Node:
     return OPS["reshape"](out, shape=node.shape)
 
 
+def expand_softmax(node: Node) -> Node:
+    """e^x over its sum, from the differences to the largest, as the record has it."""
+    (x,) = node.inputs
+    axes = node.attrs["axes"]
+    wide = cast(x, F64 if x.dtype == F64 else F32)
+    largest = OPS["max"](wide, axes=axes, keepdims=True)
+    shift = OPS["maximum"](largest, literal(lowest(wide.dtype), wide.dtype))
+    powers = OPS["exp"](wide - shift)
+    total = OPS["sum"](powers, axes=axes, keepdims=True)
+    one = literal(1.0, wide.dtype)
+    return cast(powers * (one / OPS["maximum"](total, one)), node.dtype)
+
+
 def expand_uniform(node: Node) -> Node:
     """The top bits of a word, times a power of two."""
     (words,) = node.inputs
@@ -107,4 +121,5 @@ EXPANSIONS: Final[dict[str, Callable[[Node], Node]]] = {
     "bits_to_integers": expand_integers,
     "bits_to_uniform": expand_uniform,
     "logsumexp": expand_logsumexp,
+    "softmax": expand_softmax,
 }
