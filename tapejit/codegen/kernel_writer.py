@@ -278,7 +278,7 @@ class KernelWriter:
             name = step.node.op.name
             text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
         if step in self.plan.storage:
-            self.write(f"{self.array(step).name}[...] = {text}", step.node)
+            self.write(f"{self.matrices(step)}[...] = {text}", step.node)
             return
         name = self.names(wish_of(step))
         self.in_registers[step] = whole_array(step, name)
@@ -305,7 +305,7 @@ class KernelWriter:
                 at = self.in_stack(x.shape[:-2], axes, end)
                 texts.append(f"{self.view(view, x)}{at}")
         text = " @ ".join(texts)
-        name = self.array(step).name
+        name = self.matrices(step)
         if self.plan.storage[step].kernel is not None:
             self.write(f"{name}[...] = {text}", step.node)
             return
@@ -313,6 +313,14 @@ class KernelWriter:
         if is_sum:
             text = f"{text} if {first} == 0 else {out} + {text}"
         self.write(f"{out} = {text}", step.node)
+
+    def matrices(self, step: Step) -> str:
+        """The memory of a result, its axes as the operation has them."""
+        name, order = self.array(step).name, step.attrs.get("order")
+        if order is None:
+            return name
+        back = tuple(order.index(axis) for axis in range(len(order)))
+        return f"{name}.transpose{back}"
 
     def in_stack(self, front: Sequence[Any], axes: Sequence[Axis], end: str) -> str:
         """An index: the matrix of this iteration in a stack, and a part of it."""

@@ -25,7 +25,8 @@ from tapejit.codegen.gemm_micro import emit
 from tapejit.codegen.gemm_windows_micro import emit_windows
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.step_values import StepValues
-from tapejit.passes.fusion.index import Axis, strides_of
+from tapejit.passes.fusion.copies import result_strides
+from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import Kernel, Plan, accumulator
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, is_long, steps_in
 from tapejit.passes.fusion.steps import Step
@@ -207,7 +208,7 @@ def gemm_of(product: Step) -> Gemm:
         aligned_strides(tuple(map(int, node.shape)), strides, len(front))
         for node, (_, _, strides) in zip((x, y), views, strict=True)
     )
-    out = strides_of(shape)
+    out = result_strides(product)
     batch = tuple(
         BatchAxis(size, left[at], right[at], out[at])
         for at, size in enumerate(front)

@@ -30,7 +30,8 @@ from tapejit.codegen.gemm import (
 from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
 from tapejit.codegen.gemm_site import Reader
 from tapejit.codegen.products import aligned_strides
-from tapejit.passes.fusion.index import Affine, strides_of
+from tapejit.passes.fusion.copies import result_strides
+from tapejit.passes.fusion.index import Affine
 from tapejit.passes.fusion.kernels import Storage
 from tapejit.passes.fusion.rows import Along
 from tapejit.passes.fusion.steps import Buffer, Step
@@ -132,7 +133,7 @@ class RowProduct:
         memory = self.at.plan.storage[self.step]
         if memory.kernel is not None:
             return self.private(memory, is_swapped=False)
-        own = strides_of(tuple(map(int, self.step.node.shape)))
+        own = result_strides(self.step)
         step_of_row = 0 if self.is_sum else own[-2]
         return Operand(memory, Strides(*own[-2:]), own[:-2], step_of_row)
 

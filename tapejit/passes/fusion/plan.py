@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tapejit.passes.fusion.copies import without_copies
 from tapejit.passes.fusion.index import strides_of
 from tapejit.passes.fusion.kernels import (
     ALIGNMENT,
@@ -50,7 +51,7 @@ def plan(
 
     With `checks`, a value that is not finite is a failure; products are whole then.
     """
-    tree = tree if checks else in_blocks_of_rows(tree)
+    tree = tree if checks else without_copies(in_blocks_of_rows(tree))
     made = Plan(lowered, kernels_of(*absorb(tree)))
     made.checks = checks
     if not checks:

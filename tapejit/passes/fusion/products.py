@@ -51,7 +51,7 @@ class Absorber:
     def absorb(self, product: Step) -> None:
         """Give a product its epilogue, if there is one that is worth it."""
         users = self.users.get(product, [])
-        if not users:
+        if not users or "order" in product.attrs:
             return
         first = min(users, key=self.place_of.__getitem__)
         at = self.place_of[first]

@@ -432,41 +432,60 @@ class Reading:
 
         And where in it the other begins, and how far its elements are apart.
         """
-        name, attrs = node.op.name, node.attrs
-        plain = node, 0, strides_of(tuple(map(int, node.shape)))
-        if node in self.inputs:
-            return plain
-        is_same = name in ALIASES or (name in REDUCTIONS and not attrs["axes"])
-        if not (is_same or name in MOVEMENTS) or node.inputs[0].dtype != node.dtype:
-            return plain
-        (x,) = node.inputs[:1]
+        plain = strides_of(tuple(map(int, node.shape)))
+        if node in self.inputs or not is_view(node):
+            return node, 0, plain
+        x = node.inputs[0]
         base, offset, strides = self.lies(x)
-        if name == "permute_dims":
-            strides = tuple(strides[axis] for axis in attrs["axes"])
-        elif name == "broadcast_to":
-            missing = (0,) * (node.ndim - x.ndim)
-            own = zip(strides, x.shape, node.shape[node.ndim - x.ndim :], strict=True)
-            strides = missing + tuple(s if a == b else 0 for s, a, b in own)
-        elif name == "slice":
-            starts = map(int, attrs["starts"])
-            offset += sum(a * s for a, s in zip(starts, strides, strict=True))
-            steps = map(int, attrs["steps"])
-            strides = tuple(a * s for a, s in zip(steps, strides, strict=True))
-        elif name == "flip":
-            for axis in attrs["axes"]:
-                offset += (int(x.shape[axis]) - 1) * strides[axis]
-            strides = tuple(
-                -s if at in attrs["axes"] else s for at, s in enumerate(strides)
-            )
-        elif name == "reshape":
-            shapes = [tuple(map(int, v.shape)) for v in (x, node)]
-            found = reshaped_strides(shapes[0], strides, shapes[1])
-            if found is None:  # a copy of what there was lies as it should
-                while x.op.name == "reshape" and x not in self.inputs:
-                    x = x.inputs[0]
-                return x, 0, strides_of(shapes[1])
-            strides = found
-        return base, offset, strides
+        found = moved_view(node, offset, strides)
+        if found is not None:
+            return base, *found
+        # A copy of what there was before it was reshaped lies as it should.
+        while x.op.name == "reshape" and x not in self.inputs:
+            x = x.inputs[0]
+        return x, 0, plain
+
+
+def is_view(node: Node) -> bool:
+    """Whether a Node has the elements of its operand, in another order at most."""
+    name = node.op.name
+    is_same = name in ALIASES or (name in REDUCTIONS and not node.attrs["axes"])
+    is_moved = is_same or name in MOVEMENTS
+    return is_moved and node.inputs[0].dtype == node.dtype
+
+
+def moved_view(
+    node: Node, offset: int, strides: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]] | None:
+    """Where a view begins and how far its elements are apart, from its operand's.
+
+    None if an array that lies so cannot be reshaped without a copy.
+    """
+    name, attrs, x = node.op.name, node.attrs, node.inputs[0]
+    if name == "permute_dims":
+        strides = tuple(strides[axis] for axis in attrs["axes"])
+    elif name == "broadcast_to":
+        missing = (0,) * (node.ndim - x.ndim)
+        own = zip(strides, x.shape, node.shape[node.ndim - x.ndim :], strict=True)
+        strides = missing + tuple(s if a == b else 0 for s, a, b in own)
+    elif name == "slice":
+        starts = map(int, attrs["starts"])
+        offset += sum(a * s for a, s in zip(starts, strides, strict=True))
+        steps = map(int, attrs["steps"])
+        strides = tuple(a * s for a, s in zip(steps, strides, strict=True))
+    elif name == "flip":
+        for axis in attrs["axes"]:
+            offset += (int(x.shape[axis]) - 1) * strides[axis]
+        strides = tuple(
+            -s if at in attrs["axes"] else s for at, s in enumerate(strides)
+        )
+    elif name == "reshape":
+        shapes = [tuple(map(int, v.shape)) for v in (x, node)]
+        found = reshaped_strides(shapes[0], strides, shapes[1])
+        if found is None:
+            return None
+        strides = found
+    return offset, strides
 
 
 def index_of(dims: Sequence[Axis | None]) -> tuple[Affine, ...]:
