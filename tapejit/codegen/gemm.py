@@ -85,7 +85,7 @@ COLUMNS: Final = 256  # bytes of a row of a task's block of the result
 PACKED_COLUMNS: Final = 4096  # the same, if A is packed: packing it must be worth it
 FAR: Final = 1 << 20  # bytes that are not in a second cache
 SPREAD: Final = 1 << 19  # bytes over which A's rows are read across better packed
-MANY_PANELS: Final = 8  # for which it is
+MANY_PANELS: Final = 2  # for which it is
 FEW: Final = 3  # tiles of rows for which B is read in place if it comes from there
 SHORT: Final = 128  # steps of k for which a copy of the tile takes 3% of the time
 LONG: Final = 1 << 24  # operations for which more code is worth these
@@ -531,9 +531,14 @@ def in_tasks(made: Tiling) -> Tiling:
             strips = min(strips, -(-gemm.n * gemm.lane // STREAM))
         column_blocks = max(column_blocks, min(strips, made.panels))
     while row_blocks * column_blocks * gemm.matrices < min(wanted, ENOUGH):
-        if 2 * row_blocks <= made.rows.parts:
+        more_rows = 2 * row_blocks <= made.rows.parts
+        more_columns = 2 * column_blocks <= made.panels and not made.streams
+        # What blocks of one axis have in common, each of them packs for itself.
+        if more_columns and made.packs_a and gemm.m < gemm.n:
+            column_blocks *= 2
+        elif more_rows:
             row_blocks *= 2
-        elif 2 * column_blocks <= made.panels and not made.streams:
+        elif more_columns:
             column_blocks *= 2
         else:
             break
