@@ -393,8 +393,16 @@ class Tiling:
         return self.groups * self.row_blocks * self.column_blocks
 
 
-def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> Tiling:
-    """The tiling of a product, by rules alone."""
+def tiling_of(
+    gemm: Gemm,
+    registers: Registers,
+    hooks: Hooks | None = None,
+    is_part: bool = False,
+) -> Tiling:
+    """The tiling of a product, by rules alone.
+
+    One that is part of a task is not cut for threads.
+    """
     hooks = hooks or Hooks()
     is_flipped = gemm.m > 1 and (
         gemm.n == 1 or (gemm.c.column != 1 and gemm.c.row == 1)
@@ -408,7 +416,7 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
         width = (LONE_DOT_BYTES if lone else DOT_BYTES) // gemm.lane
         at_once = max(1, min(n, DOTS_AT_ONCE // max(1, m)))
         rows = Cut.of(m, SKINNY)
-        return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once))
+        return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once), is_part)
     width = registers.nbytes // gemm.lane
     mr, vectors = tile_of(m, -(-n // width), k, registers)
     made = Tiling(gemm, is_flipped, False, width, Cut.of(m, mr), vectors)
@@ -435,7 +443,7 @@ def tiling_of(gemm: Gemm, registers: Registers, hooks: Hooks | None = None) -> T
     elif hooks.epilogue is not None and hooks.is_brief:
         is_worth_it = k <= SHORT and gemm.operations >= LONG
         made = replace(made, ends_tiles=is_worth_it)
-    return in_tasks(made)
+    return in_tasks(made, is_part)
 
 
 def tile_of(m: int, vectors: int, k: int, registers: Registers) -> tuple[int, int]:
@@ -504,7 +512,7 @@ def spreads(gemm: Gemm) -> bool:
     return abs(gemm.a.column) > 1 and gemm.k * abs(gemm.a.column) * gemm.lane >= SPREAD
 
 
-def in_tasks(made: Tiling) -> Tiling:
+def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     """Cut the result so that all threads have something to do, if it is worth it."""
     gemm = made.gemm
     if 0 in (gemm.m, gemm.n, gemm.matrices):
@@ -522,7 +530,7 @@ def in_tasks(made: Tiling) -> Tiling:
     if made.blocks > 1 or row_blocks > 1:
         column_blocks = -(-made.panels // max(1, wide // (made.columns * gemm.lane)))
     grain = MEMORY_GRAIN if gemm.m <= 2 else GRAIN
-    wanted = -(-gemm.operations // grain)
+    wanted = 1 if is_part else -(-gemm.operations // grain)
     wanted += wanted % 2 if wanted > 1 else 0  # two threads have as much to do
     others = row_blocks * gemm.matrices
     if not made.packs_a:  # else each block of columns would pack the same rows again

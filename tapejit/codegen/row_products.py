@@ -78,7 +78,7 @@ class RowProduct:
         key = "added" if self.is_sum else ""
         self.hooks = Hooks(epilogue=added if self.is_sum else None, key=key)
         gemm = Gemm(m, n, k, step.dtype, a, b, c)
-        self.tiling = tiling_of(gemm, host_registers(), self.hooks)
+        self.tiling = tiling_of(gemm, host_registers(), self.hooks, is_part=True)
         # Tiles that have the right operand in common.
         self.tiles: int = self.along.axes[-1].size // rows
         if not any(self.b.of_stack):
