@@ -22,6 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from llvmlite import ir
+
+from tapejit.codegen.gemm import host_registers
 from tapejit.codegen.vecmath.numbers import INFINITY, table_of
 from tapejit.codegen.vecmath.pairs import (
     Pair,
@@ -54,18 +57,45 @@ def exp(b: Builder, x: Vector) -> Vector:
 def exp_single(b: Builder, x: Vector) -> Vector:
     """e^x by one polynomial, 1 and r included, in 0.7 of the time of the parts below.
 
-    The sum that rounds holds k + 2 bias; its halves are the exponents of two factors.
+    The sum that rounds holds k + 2 bias; its halves are the exponents of two factors,
+    where there is no instruction that multiplies by 2^k, rounding once as well.
     """
-    form = b.format
+    form, bounded = b.format, clamped(b, x)
     rounder = form.rounder + 2 * form.max_exponent
-    shifted = b.fma(clamped(b, x), table_of(b).log2_e[0], rounder)
-    r = without_multiple(b, clamped(b, x), shifted - rounder)
+    shifted = b.fma(bounded, table_of(b).log2_e[0], rounder)
+    k = shifted - rounder
+    r = without_multiple(b, bounded, k)
+    p = b.polynomial(r, (1.0, 1.0, *table_of(b).exp))
+    if has_scaling(b):
+        return scaled_at_once(b, p, k)
     bits = b.as_bits(shifted)
     mask = form.bits_of(INFINITY)
     first = (bits << (form.stored - 1)) & mask
     second = (bits << form.stored) - first
-    p = b.polynomial(r, (1.0, 1.0, *table_of(b).exp))
     return p * b.as_float(first) * b.as_float(second)
+
+
+def has_scaling(b: Builder) -> bool:
+    """Whether one instruction multiplies a vector of singles by powers of two."""
+    is_full = b.format.bits == 32 and b.width == 16
+    return is_full and host_registers().nbytes == 64  # AVX-512
+
+
+def scaled_at_once(b: Builder, x: Vector, k: Vector) -> Vector:
+    """x 2^k for whole floats k, a fifth less to do for e^x than with two factors."""
+    name, i16, i32 = (
+        "llvm.x86.avx512.mask.scalef.ps.512",
+        ir.IntType(16),
+        ir.IntType(32),
+    )
+    known = b.ir.module.globals.get(name)
+    if known is None:
+        floats = [b.float_type] * 3
+        signature = ir.FunctionType(b.float_type, [*floats, i16, i32])
+        known = ir.Function(b.ir.module, signature, name)
+    # All lanes, in the current way of rounding.
+    options = [ir.Constant(i16, -1), ir.Constant(i32, 4)]
+    return b.wrap(b.ir.call(known, [x.value, k.value, x.value, *options]))
 
 
 def nearest_power(

@@ -72,12 +72,27 @@ def expand_softmax(node: Node) -> Node:
     (x,) = node.inputs
     axes = node.attrs["axes"]
     wide = cast(x, F64 if x.dtype == F64 else F32)
-    largest = OPS["max"](wide, axes=axes, keepdims=True)
+    largest = largest_multiple(wide, axes)
     shift = OPS["maximum"](largest, literal(lowest(wide.dtype), wide.dtype))
     powers = OPS["exp"](wide - shift)
     total = OPS["sum"](powers, axes=axes, keepdims=True)
     one = literal(1.0, wide.dtype)
     return cast(powers * (one / OPS["maximum"](total, one)), node.dtype)
+
+
+def largest_multiple(x: Node, axes: tuple[int, ...]) -> Node:
+    """max(x), and where x is y times or over c > 0, max(y) times or over c.
+
+    Products and quotients by c are in the order of the y, rounded or not, so it is the
+    same number. Only zeros may differ in their signs, to which powers are indifferent.
+    """
+    match x:
+        case Node(inputs=(y, Node(value=float(c), shape=()))) if (
+            x.op.name in ("mul", "div") and 0 < c < math.inf and y.shape == x.shape
+        ):
+            largest = OPS["max"](y, axes=axes, keepdims=True)
+            return x.op(largest, x.inputs[1])
+    return OPS["max"](x, axes=axes, keepdims=True)
 
 
 def expand_uniform(node: Node) -> Node:
