@@ -21,7 +21,7 @@ from tapejit.codegen.compile import Compiled
 from tapejit.codegen.helper import Job, has_help, submit
 from tapejit.codegen.objects import joined
 
-PIECE: Final = 60_000  # characters that are worth a module of their own
+PIECE: Final = 40_000  # characters that are worth a module of their own
 
 
 class Pieces:
