@@ -329,3 +329,91 @@ def test_the_first_call_and_the_later_ones_use_the_same_memory() -> None:
     finally:
         tj.config.update(native=False)
     assert len(made) == 1
+
+
+def normalized(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    return tj.nn.layer_norm(x) @ w
+
+
+def activated(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    return tj.nn.relu(2.0 * x + 1.0) @ w
+
+
+def masked(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    """The gradient of an activation, on its way to the layer before."""
+    return tj.where(x > 0, x * x, 0.0) @ tj.matrix_transpose(w)
+
+
+def picked(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    """Rows of a table."""
+    positions = np.arange(512) * 7 % x.shape[0]
+    return tj.take(x, tj.asarray(positions), axis=0) @ w
+
+
+def shared(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    """Two products of the same rows."""
+    rows = tj.exp(x)
+    return (rows @ w) * (rows @ (w + 1.0))
+
+
+PROLOGUES = {f.__name__: f for f in (normalized, activated, masked, picked, shared)}
+
+
+@pytest.mark.parametrize("name", PROLOGUES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_goes_into_a_product_need_not_be_whole(name: str, dtype: str) -> None:
+    program = PROLOGUES[name]
+    rng = np.random.default_rng(0)
+    arrays = [(rng.standard_normal(s) / 4).astype(dtype) for s in [(512, 256)] * 2]
+    arrays[1] = arrays[1][:256]
+    tensors = [tj.asarray(x) for x in arrays]
+    expected = program(*tensors)
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        got = function(*tensors)
+        kernels = function.kernels(*tensors)
+    assert_agrees(COMPOSED, got.numpy(), expected.numpy())
+    (nest,) = [x for x in kernels if "matmul" in str(x) and "in tiles" in str(x)]
+    products = {"shared": "matmul 2"}.get(name, "matmul")
+    assert products in str(nest)
+    assert not any("matmul" in str(x) for x in kernels if x is not nest)
+
+
+def test_rows_that_others_need_are_whole() -> None:
+    def program(x: tj.Tensor, w: tj.Tensor) -> list[tj.Tensor]:
+        rows = tj.exp(x)
+        return [rows @ w, tj.matrix_transpose(rows) @ x]
+
+    tensors = [tj.asarray(np.ones((512, 256), "f4") / 9) for _ in range(2)]
+    tensors[1] = tensors[1][:256]
+    with tj.config.override(native=True, cache=False):
+        kernels = tj.function(program).kernels(*tensors)
+    assert not any("in tiles" in str(x) and "matmul" in str(x) for x in kernels)
+
+
+def test_a_large_operand_is_not_read_again_for_every_tile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensors = [tj.asarray(np.ones((512, 256), "f4"))] * 2
+    tensors[1] = tensors[1][:256]
+    with tj.config.override(native=True, cache=False):
+        monkeypatch.setattr(rows, "NEAR", 256 * 256 * 4 - 1)
+        kernels = tj.function(activated).kernels(*tensors)
+    assert len(kernels) == 2
+
+
+@pytest.mark.parametrize("time", [256, 512])
+def test_keys_and_values_of_a_head_are_packed_once(time: int) -> None:
+    """For all tiles of its queries, in memory that tasks take turns with."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((5, time, 24)).astype("f4") / 4 for _ in range(3)]
+    tensors = [tj.asarray(x) for x in arrays]
+    program = gradients(plain)
+    expected = program(*tensors)
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        text, got = function.llvm(*tensors), function(*tensors)
+    is_in_tiles = time > 256
+    assert ("_gemm_panels_" in text) == is_in_tiles
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())

@@ -31,6 +31,7 @@ from tapejit.passes.fusion.steps import Step
 MOST_ROWS: Final = 256
 LEAST_ROWS: Final = 16
 TILE: Final = 1 << 18  # bytes of a matrix of the rows of one tile: some stay near
+NEAR: Final = 1 << 20  # bytes of an operand that all tiles use
 LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
 RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
 Item = Step | Loop
@@ -95,12 +96,14 @@ class Arranger:
     def arrange(self, nest: Loop) -> None:
         """Let a nest be one with the products before and after it, if it can."""
         before = self.products_before(nest)
-        if not before:
-            return
-        axes = next(iter(before.values()))[:-1]
-        width = max(x[-1].size for x in before.values())
+        if before:
+            axes = next(iter(before.values()))[:-1]
+            width = max(x[-1].size for x in before.values())
+            is_one = all(x[:-1] == axes for x in before.values())
+        else:
+            axes, width = self.rows_for_products(nest)
+            is_one = bool(axes)
         is_large = math.prod(axis.size for axis in axes) * width >= LEAST
-        is_one = all(x[:-1] == axes for x in before.values())
         if not is_large or not is_one or rows_of(axes, width) is None:
             return
         group = Group([], axes, width)
@@ -139,6 +142,30 @@ class Arranger:
             if all(x in inside for x in users[product])
         }
 
+    def rows_for_products(self, nest: Loop) -> tuple[tuple[Axis, ...], int]:
+        """The axes of rows that a nest makes for products alone, and their length.
+
+        So what goes into a product, a normalization, what is picked from a table, need
+        not be in memory as a whole either. The other operand has to be near.
+        """
+        chain, inside, users = chain_of(nest), set(nest.steps()), self.users()
+        for product in self.lone_products():
+            at, base = next(operands_in(product, inside), (1, product))
+            if at or base.dims is None or base.output is not None:
+                continue
+            own = tuple(axis.root for axis in base.dims if axis is not None)
+            axes = own[:-1]
+            is_row_by_row = bool(axes) and list(axes) == chain[: len(axes)]
+            if is_row_by_row and all(
+                is_product(x)
+                and role(x, 0, base, axes) == "result"
+                and is_near(x)
+                and len(list(operands_in(x, inside))) == 1
+                for x in users[base]
+            ):
+                return axes, own[-1].size
+        return (), 0
+
     def lone_products(self) -> list[Step]:
         """The products that are in no common loops."""
         single = [group.items[0] for group in self.groups if len(group.items) == 1]
@@ -173,11 +200,7 @@ class Arranger:
 
     def take(self, product: Step, group: Group, inside: set[Step]) -> bool:
         """Add a product to a group if one of its operands are rows of that."""
-        found = [
-            (at, base)
-            for at, (base, _, _) in enumerate(product.attrs["views"])
-            if isinstance(base, Step) and base in inside
-        ]
+        found = list(operands_in(product, inside))
         kind = role(product, *found[0], group.axes) if len(found) == 1 else None
         if kind is None:
             return False
@@ -283,6 +306,20 @@ class Arranger:
                 nest = Loop(axis, [nest])
             found.append(nest)
         return found
+
+
+def operands_in(product: Step, steps: set[Step]) -> Iterator[tuple[int, Step]]:
+    """The operands of a product that are among some Steps, with their numbers."""
+    for at, (base, _, _) in enumerate(product.attrs["views"]):
+        if isinstance(base, Step) and base in steps:
+            yield at, base
+
+
+def is_near(product: Step) -> bool:
+    """Whether a right operand stays in a second cache from one tile to the next."""
+    assert product.node is not None
+    right = product.node.inputs[1]
+    return math.prod(map(int, right.shape[-2:])) * right.dtype.itemsize <= NEAR
 
 
 def ordered(groups: Sequence[Group]) -> list[Group] | None:
