@@ -22,7 +22,7 @@ from tapejit.ir.graph import Graph
 from tapejit.passes.cse import cse
 from tapejit.passes.fold import fold
 from tapejit.passes.inline import inline
-from tapejit.passes.rewriting import Sources
+from tapejit.passes.rewriting import Sources, opened
 from tapejit.passes.simplify import simplify
 
 Pass = Callable[[Graph, Sources | None], Graph]
@@ -61,6 +61,7 @@ def optimise(
     }
     """
     is_checked = config.current().check
+    graph = opened(graph, sources)
     content = 0  # how many passes, up to the last one, have nothing more to do
     for rewrite, _reason in PIPELINE * ROUNDS:
         after = rewrite(graph, sources)

@@ -49,7 +49,7 @@ def rewritten(graph: Graph, step: Step, sources: Sources | None = None) -> Graph
     pairs = zip(graph.inputs, inputs, strict=True)
     moved: dict[Node, Node] = {old: new for old, new in pairs if old is not new}
     there = set(inputs)
-    is_changed = False
+    is_changed = bool(moved)
     for node in graph.nodes:
         now = with_inputs(node, moved)
         found = step(now)
@@ -65,6 +65,22 @@ def rewritten(graph: Graph, step: Step, sources: Sources | None = None) -> Graph
     outputs = [moved.get(x, x) for x in graph.outputs]
     effects = None if graph.effects is None else moved.get(graph.effects, graph.effects)
     return Graph(graph.name, inputs, outputs, effects)
+
+
+def opened(graph: Graph, sources: Sources | None = None) -> Graph:
+    """The Graph with nothing known of its inputs.
+
+    A tensor that a function has captured is a literal while the function is traced, and
+    an input of the Graph. The code is for any other value, too: all functions of equal
+    Graphs share it.
+
+    >>> from tapejit.ir.node import literal
+    >>> import numpy as np
+    >>> two = literal(np.float32([2.0, 2.0]), np.dtype("f4"))
+    >>> opened(Graph("f", (two,), (two * two,))).inputs[0].op is PARAM
+    True
+    """
+    return rewritten(graph, lambda node: node, sources)
 
 
 def _parameter(x: Node, at: int) -> Node:
