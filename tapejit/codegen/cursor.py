@@ -193,15 +193,17 @@ class Cursor:
             total = self.builder.add(total, number(position.constant))
         return total
 
-    def affine(self, position: Affine) -> Any:
-        """A position in every lane."""
+    def affine(self, position: Affine, kind: DType = INT64) -> Any:
+        """A position in every lane, as an integer that can hold it."""
         vector, width = self.vector, self.width
         along = sum(f for axis, f in position.terms if axis.root is vector)
-        first = self.scalar(position)
+        first, element = self.scalar(position), ir.IntType(8 * kind.itemsize)
+        if element != I64:
+            first = self.builder.trunc(first, element)
         if along == 0:
             return self.spread(first, 1)
         here = self.spread(first, width)
-        return self.builder.add(here, steps(width, along))
+        return self.builder.add(here, steps(width, along, element))
 
     def offset(self, strides: dict[Axis, int]) -> Any:
         """The place of this iteration in memory with these strides."""
@@ -534,7 +536,7 @@ def lane_numbers(width: int) -> Any:
     return ir.Constant(kind, [ir.Constant(I32, lane) for lane in range(width)])
 
 
-def steps(width: int, stride: int = 1) -> Any:
+def steps(width: int, stride: int = 1, element: Any = I64) -> Any:
     """0, 1, 2 ... times a stride, one for each lane."""
-    kind = ir.VectorType(I64, width)
-    return ir.Constant(kind, [number(lane * stride) for lane in range(width)])
+    numbers = [ir.Constant(element, lane * stride) for lane in range(width)]
+    return ir.Constant(ir.VectorType(element, width), numbers)

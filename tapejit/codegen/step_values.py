@@ -299,18 +299,29 @@ class StepValues(Cursor):
         """Whether all Ranges hold."""
         found: Any = None
         for x in ranges:
-            value = self.affine(x.position)
-            width = value.type.count
-            inside = self.builder.and_(
-                self.builder.icmp_signed(">=", value, self.whole(x.low, width)),
-                self.builder.icmp_signed("<", value, self.whole(x.high, width)),
-            )
+            inside = self.inside(x)
             if found is None:
                 found = inside
             else:
                 found, inside = self.together([found, inside])
                 found = self.builder.and_(found, inside)
         return found
+
+    def inside(self, x: Range) -> Any:
+        """Whether a Range holds; a side that always does is not asked for."""
+        low, high = x.position.span()
+        narrow = np.iinfo(np.int32)
+        is_narrow = narrow.min <= min(low, x.low) and max(high, x.high) <= narrow.max
+        kind: DType = np.dtype(np.int32 if is_narrow else np.int64)
+        value = self.affine(x.position, kind)
+        width, sides = value.type.count, []
+        if low < x.low:
+            least = lanes.constant(kind, x.low, width)
+            sides.append(self.builder.icmp_signed(">=", value, least))
+        if high >= x.high or not sides:
+            most = lanes.constant(kind, x.high, width)
+            sides.append(self.builder.icmp_signed("<", value, most))
+        return sides[0] if len(sides) == 1 else self.builder.and_(*sides)
 
     def multiplied(
         self, before: Any, values: Sequence[Any], dtype: DType, width: int

@@ -12,8 +12,9 @@ before the last is over, in a traced function too, where nothing else would say 
 since gradients of keys and values come back the same way, neither do their adjoints.
 Native code needs none of that: there products share loops with what is between them.
 
-Heads that share keys and values are rows of one product: [key heads · group, T, D] is
-[key heads, group · T, D] in the same order, so nothing is repeated or copied.
+Heads that share keys and values have an axis of their own, of which keys and values
+have one: [key heads · group, T, D] is [key heads, group, T, D] in the same order, so
+nothing is repeated or copied.
 
 Start reading at `scaled_dot_product_attention`, then `_Attention.of_block`.
 """
@@ -150,8 +151,10 @@ class _Attention(NamedTuple):
     ) -> Tensor:
         """What queries attend to, the first of which is number `first`."""
         rows, columns = query.shape[-2], key.shape[-2]
-        scores = matmul(self._folded(query), matrix_transpose(key))
-        scores = self._unfolded(scores, rows)
+        keys, values = self._shared(key), self._shared(value)
+        scores = matmul(self._grouped(query), matrix_transpose(keys))
+        if mask is not None:
+            mask = self._grouped(mask)
         may_attend = None
         if self.is_causal:
             numbers = reshape(arange(first, first + rows), (rows, 1))
@@ -167,8 +170,11 @@ class _Attention(NamedTuple):
         total = sum_of_powers(powers, axes)
         if self.rate:
             powers = dropout(powers, self.rate, generator=self.generator)
-        sums = self._unfolded(matmul(self._folded(powers), value), rows)
-        return divide(sums, total)
+        means = divide(matmul(powers, values), total)
+        if self.group == 1:
+            return means
+        *lead, heads, group, _, size = means.shape
+        return reshape(means, (*lead, heads * group, rows, size))
 
     def in_blocks(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, step: int
@@ -210,19 +216,20 @@ class _Attention(NamedTuple):
 
         return attended
 
-    def _folded(self, x: Tensor) -> Tensor:
-        """[heads · group, T, n] as [heads, group · T, n], heads being those of keys."""
-        if self.group == 1:
+    def _grouped(self, x: Tensor) -> Tensor:
+        """[heads · group, T, n] as [heads, group, T, n], heads being those of keys."""
+        if self.group == 1 or x.ndim < 3:
             return x
         *lead, heads, rows, size = x.shape
-        return reshape(x, (*lead, heads // self.group, self.group * rows, size))
+        both = (1, 1) if heads == 1 else (heads // self.group, self.group)
+        return reshape(x, (*lead, *both, rows, size))
 
-    def _unfolded(self, x: Tensor, rows: Size) -> Tensor:
-        """The way back."""
+    def _shared(self, x: Tensor) -> Tensor:
+        """[heads, S, n] as [heads, 1, S, n], where each head serves a group."""
         if self.group == 1:
             return x
-        *lead, heads, _, size = x.shape
-        return reshape(x, (*lead, heads * self.group, rows, size))
+        *lead, rows, size = x.shape
+        return reshape(x, (*lead, 1, rows, size))
 
 
 def _pieces(x: Tensor, firsts: range) -> Sequence[Tensor]:

@@ -30,13 +30,15 @@ from tapejit.passes.fusion.candidates import (
     one_hot,
 )
 from tapejit.passes.fusion.expand import expanded
-from tapejit.passes.fusion.index import Affine, Axis, Range, strides_of
+from tapejit.passes.fusion.index import Affine, Axis, Index, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.passes.fusion.windows import Frame, framed_padding, frames_of
 from tapejit.types import is_differentiable
 
 ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
+# By how much the larger one has to exceed the smaller one.
+COMPARISONS: Final = {"greater_equal": 0, "less_equal": 0, "greater": 1, "less": 1}
 MOST_EXACT: Final = 1 << 24  # whole numbers below it are floats, too
 
 
@@ -96,6 +98,8 @@ class Lowering(Reading):
             self.computed[node] = self.selected_row(node)
         elif name == "checked_categories":
             self.computed[node] = self.elementwise(node, "verify")
+        elif name == "where":
+            self.computed[node] = self.selection(node)
         else:
             self.computed[node] = self.elementwise(node, "compute")
 
@@ -118,6 +122,98 @@ class Lowering(Reading):
             step.kind, step.inputs = "constant", []
             step.attrs = {"value": value}
         return step
+
+    def selection(self, node: Node) -> Step:
+        """One of two values, by a mask.
+
+        A mask that is the same for all matrices of a stack is computed for each of
+        them: to have it once, loops would begin with rows and columns, and products
+        could not share them. If it compares rows with columns, as a causal one does, it
+        is not even computed: a Range says where the iteration is.
+        """
+        condition, *values = node.inputs
+        dims = self.dims_of(node.shape)
+        index = index_of(dims)
+        here = aligned(index, condition)
+        axes = tuple(axis for axis in dims if axis is not None)
+        holds = self.range_of(condition, here)
+        if holds is None and not self.is_repeated(self.resolved(condition, here), axes):
+            return self.elementwise(node, "compute")
+
+        def inputs() -> list[Step]:
+            found = [self.at(x, aligned(index, x)) for x in values]
+            return found if holds else [self.mask(condition, here, axes), *found]
+
+        kind, ranges = ("choose", (holds,)) if holds else ("compute", ())
+        return self.over(
+            kind, node, dims, inputs, op=node.op, attrs=node.attrs, ranges=ranges
+        )
+
+    def is_repeated(self, mask: tuple[Node, Index], axes: Sequence[Axis]) -> bool:
+        """Whether bools are computed simply, and the same along one of the axes."""
+        node, index = mask
+        if node in self.inputs or node.op is LITERAL or node.dtype != np.bool_:
+            return False
+        is_simple = node.op.is_cheap and node.op.scalar is not None
+        varying = {axis.root for place in index for axis in axes_in(place)}
+        return is_simple and len(varying) < len(axes)
+
+    def mask(self, node: Node, index: Index, axes: tuple[Axis, ...]) -> Step:
+        """A condition, in this iteration if it would be the same in others."""
+        base, place = self.resolved(node, index)
+        if not self.is_repeated((base, place), axes):
+            return self.at(node, index)
+        return self.append(
+            Step(
+                "compute",
+                base.dtype,
+                inputs=[self.mask(x, aligned(place, x), axes) for x in base.inputs],
+                axes=axes,
+                dims=axes,
+                op=base.op,
+                attrs=base.attrs,
+                node=base,
+            )
+        )
+
+    def range_of(self, condition: Node, index: Index) -> Range | None:
+        """Where a comparison of positions holds, None if it is none."""
+        condition, index = self.resolved(condition, index)
+        smallest = COMPARISONS.get(condition.op.name)
+        if smallest is None or condition in self.inputs:
+            return None
+        places = [self.place_of(x, aligned(index, x)) for x in condition.inputs]
+        if condition.op.name.startswith("less"):
+            places.reverse()
+        larger, smaller = places
+        if larger is None or smaller is None:
+            return None
+        distance = larger + smaller * -1
+        _, most = distance.span()
+        return Range(distance, smallest, max(most, smallest) + 1)
+
+    def place_of(self, node: Node, index: Index) -> Affine | None:
+        """What counts on from element to element, as a position; None for the rest."""
+        node, index = self.resolved(node, index)
+        if node in self.inputs or not all(isinstance(x, Affine) for x in index):
+            return None
+        if node.op.name == "iota":
+            (place,) = index
+            return place if isinstance(place, Affine) else None
+        if node.op is not LITERAL or node.dtype.kind not in "iu":
+            return None
+        value = np.asarray(node.attrs["value"])
+        long = [at for at, size in enumerate(value.shape) if size != 1]
+        if len(long) > 1:
+            return None
+        numbers = value.reshape(-1).astype(np.int64)
+        steps = set(np.diff(numbers).tolist()) or {0}
+        if len(steps) > 1 or abs(int(numbers[0])) >= MOST_EXACT:
+            return None
+        found = Affine((), int(numbers[0]))
+        for at in long:
+            found += index[at] * steps.pop()
+        return found
 
     def reduction(self, node: Node) -> Step:
         (x,) = node.inputs

@@ -63,8 +63,8 @@ class Reading:
         """Take a Step into the order; it runs over the axes it has."""
         for axis in (*step.axes, *step.reduced):
             axis.root.steps.add(step.number)
-        if step.dims is None:
-            step.dims = tuple(step.labels)
+        if step.dims is None:  # in an order that does not change from run to run
+            step.dims = tuple(sorted(step.labels, key=lambda axis: axis.number))
         self.steps.append(step)
         return step
 
@@ -87,6 +87,8 @@ class Reading:
             axis.root.steps.add(step.number)
         step.inputs = list(make_inputs())
         varying = frozenset().union(*[x.labels for x in step.inputs])
+        for x in step.ranges:
+            varying |= {axis.root for axis in axes_in(x.position)}
         if kind == "copy":
             step.axes = tuple(own)
         else:

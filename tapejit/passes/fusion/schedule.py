@@ -337,12 +337,24 @@ def choose_axis(
 
     def rank(axis: Axis) -> tuple[float, ...]:
         passes = max(phases(steps, open_axes, axis).values()) // 2
-        rest = (passes, near.get(axis, 0.0), -work[axis], axis.number)
+        place = place_among(steps, axis)
+        rest = (passes, near.get(axis, 0.0), -work[axis], place, axis.number)
         if is_inside:
             return (arrays.get(axis, 0.0), is_dominated(axis), *rest)
         return (is_dominated(axis), *rest)
 
     return candidates[0] if len(candidates) == 1 else min(candidates, key=rank)
+
+
+def place_among(steps: Sequence[Step], axis: Axis) -> float:
+    """How many axes of arrays come before an axis, on average."""
+    places = [
+        at
+        for step in steps
+        for at, dim in enumerate(step.dims or ())
+        if dim is not None and dim.root is axis
+    ]
+    return sum(places) / len(places) if places else 0.0
 
 
 def last_axis(step: Step) -> Axis | None:

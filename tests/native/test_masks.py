@@ -1,0 +1,148 @@
+"""Masks in loops: by position, or computed where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit.agreement import COMPOSED, EXACT, assert_agrees
+from tapejit.passes.fusion import rows
+
+Compare = Callable[[Any, Any], tj.Tensor]
+COMPARISONS: dict[str, Compare] = {
+    "greater_equal": lambda a, b: a >= b,
+    "greater": lambda a, b: a > b,
+    "less_equal": lambda a, b: a <= b,
+    "less": lambda a, b: a < b,
+}
+
+
+def compiled(program: Callable[..., Any], *arguments: tj.Tensor) -> tuple[Any, Any]:
+    """What a program gives as native code, and its function."""
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        return function(*arguments), function
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize(
+    ("down", "along"),
+    [
+        ((0, 60, 1), (0, 120, 1)),
+        ((5, 65, 1), (0, 120, 1)),
+        ((-30, 30, 1), (100, -20, -1)),
+        ((0, 600, 10), (3, 123, 1)),
+        ((200, 260, 1), (0, 120, 1)),
+        ((0, 60, 1), (100, 220, 1)),
+    ],
+    ids=str,
+)
+def test_positions_are_compared(
+    name: str, down: tuple[int, ...], along: tuple[int, ...]
+) -> None:
+    compare = COMPARISONS[name]
+
+    def program(x: tj.Tensor) -> list[tj.Tensor]:
+        left = tj.reshape(tj.arange(*down), (-1, 1))
+        right = tj.arange(*along)
+        near = tj.where(compare(left, right), x, -1.0)
+        far = tj.where(compare(right, left), 0.0, x)
+        return [near, far, tj.sum(near, axis=-1), tj.max(far, axis=0)]
+
+    x = tj.asarray(np.random.default_rng(0).standard_normal((3, 60, 120)).astype("f4"))
+    got, function = compiled(program, x)
+    for ours, theirs in zip(got, program(x), strict=True):
+        kind = EXACT if ours.ndim != 2 else COMPOSED
+        assert_agrees(kind, ours.numpy(), theirs.numpy())
+    assert not any(name in str(kernel) for kernel in function.kernels(x))
+    namespace: dict[str, Any] = {}
+    exec(function.source(x), namespace)
+    for ours, theirs in zip(namespace["run"](x.numpy()), program(x), strict=True):
+        assert_agrees(COMPOSED, ours, theirs.numpy())
+
+
+def test_what_does_not_count_is_compared_as_it_is() -> None:
+    """Repeated and uneven numbers, floats, arguments."""
+
+    def program(x: tj.Tensor, n: tj.Tensor) -> list[tj.Tensor]:
+        column = tj.reshape(tj.asarray([0, 1, 1, 3, 4, 9, 16]), (-1, 1))
+        floats = tj.arange(7.0)
+        return [
+            tj.where(column >= tj.arange(40), x, 0.0),
+            tj.where(tj.reshape(floats, (-1, 1)) >= tj.arange(40), x, 0.0),
+            tj.where(tj.reshape(n, (-1, 1)) < tj.arange(40), x, 0.0),
+        ]
+
+    x = tj.asarray(np.random.default_rng(0).standard_normal((2, 7, 40)).astype("f4"))
+    n = tj.asarray([3, -1, 40, 7, 0, 39, 2])
+    got, _ = compiled(program, x, n)
+    for ours, theirs in zip(got, program(x, n), strict=True):
+        assert_agrees(EXACT, ours.numpy(), theirs.numpy())
+
+
+def attention(**options: Any) -> Callable[..., list[tj.Tensor]]:
+    """Gradients of an attention."""
+
+    def program(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> list[tj.Tensor]:
+        with tj.GradientTape() as tape:
+            tape.watch([q, k, v])
+            y = tj.nn.scaled_dot_product_attention(q, k, v, **options)
+            loss = tj.sum(y * y)
+        return [y, *tape.gradient(loss, [q, k, v])]
+
+    return program
+
+
+TIME = 512
+ALLOWED = np.random.default_rng(1).random((TIME, TIME)) > 0.4
+BY_HEAD = np.random.default_rng(1).standard_normal((4, TIME, TIME)).astype("f4")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "masked": {"mask": tj.asarray(ALLOWED)},
+    "both": {"mask": tj.asarray(ALLOWED), "is_causal": True},
+    "added": {"mask": tj.asarray(BY_HEAD)},
+}
+
+
+@pytest.mark.parametrize("keys", [4, 2, 1], ids=lambda heads: f"{heads} key heads")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_no_attention_has_a_matrix_of_all_pairs(
+    name: str, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    program = attention(**OPTIONS[name])
+    rng = np.random.default_rng(0)
+    arrays = [
+        (rng.standard_normal((2, heads, TIME, 16)) / 2).astype("f4")
+        for heads in (4, keys, keys)
+    ]
+    tensors = [tj.asarray(x) for x in arrays]
+    got, function = compiled(program, *tensors)
+    for ours, theirs in zip(got, program(*tensors), strict=True):
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())
+    kernels = [str(x) for x in function.kernels(*tensors)]
+    products = [x for x in kernels if "matmul" in x]
+    assert all("in tiles" in x for x in products)
+    assert sum("matmul 2" in x for x in products) == 1, "forward"
+
+
+@pytest.mark.parametrize("name", ["causal", "masked"])
+def test_a_mask_costs_nothing_where_powers_vanish(name: str) -> None:
+    """Rows of which nothing may be attended to are zeros, in both modes."""
+    options = dict(OPTIONS[name])
+    if name == "masked":
+        options["mask"] = tj.asarray(ALLOWED & (np.arange(TIME) % 3 > 0)[:, None])
+    rng = np.random.default_rng(0)
+    shape = (2, 4, TIME, 16)
+    tensors = [tj.asarray(rng.standard_normal(shape).astype("f4")) for _ in range(3)]
+    got, _ = compiled(attention(**options), *tensors)
+    expected = attention(**options)(*tensors)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())
+    if name == "masked":
+        assert not got[0][:, :, ::3].numpy().any()
