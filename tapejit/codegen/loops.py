@@ -319,7 +319,10 @@ class KernelEmitter(Reductions):
         stride = loop.tile or (self.width if is_vector else loop.copies)
         low, high, count = number(0), number(axis.size), axis.size
         is_cut = not path and kernel.tasks > 1
-        if is_cut:
+        if kernel.inner_tasks > 1 and len(path) < 2:
+            is_cut = True
+            low, high = self.share(axis, is_inner=bool(path))
+        elif is_cut:
             grain = grain_of(kernel)
             count = grain * math.ceil(axis.size / grain / kernel.tasks)
             low = self.first_of(self.task)
@@ -358,6 +361,16 @@ class KernelEmitter(Reductions):
         else:
             work = self.iteration_work(loop, path)
             self.long_range(low, high, stride, body, work, axis.size)
+
+    def share(self, axis: Axis, is_inner: bool) -> tuple[Any, Any]:
+        """What a task has of two loops: one iteration, and a part of the other one."""
+        parts, b = number(self.kernel.inner_tasks), self.builder
+        if not is_inner:
+            low = b.udiv(self.task, parts)
+            return low, b.add(low, number(1))
+        part, size = b.urem(self.task, parts), number(axis.size)
+        ends = [b.udiv(b.mul(x, size), parts) for x in (part, b.add(part, number(1)))]
+        return ends[0], ends[1]
 
     def first_of(self, task: Any) -> Any:
         """Where a task begins: all are of the same size, or one grain larger."""

@@ -417,3 +417,27 @@ def test_keys_and_values_of_a_head_are_packed_once(time: int) -> None:
     assert ("_gemm_panels_" in text) == is_in_tiles
     for ours, theirs in zip(got, expected, strict=True):
         assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("stack", [(3, 5), (2, 2, 3), (7, 1)], ids=str)
+def test_threads_share_matrices_of_small_stacks(stack: tuple[int, ...]) -> None:
+    """A task has some matrices of the second axis; bits are the same on one thread."""
+    rng = np.random.default_rng(0)
+    shape = (*stack, 512, 16)
+    tensors = [
+        tj.asarray((rng.standard_normal(shape) / 3).astype("f4")) for _ in range(3)
+    ]
+    program = gradients(plain)
+    expected = program(*tensors)
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        got = function(*tensors)
+        with tj.set_num_threads(1):
+            alone = function(*tensors)
+        kernels = [x for x in function.kernels(*tensors) if "in tiles" in str(x)]
+    for ours, one, theirs in zip(got, alone, expected, strict=True):
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())
+        np.testing.assert_array_equal(ours.numpy(), one.numpy())
+    outer = stack[0] * max(stack[1], 1)
+    assert kernels
+    assert all(x.tasks == outer for x in kernels)

@@ -76,6 +76,7 @@ class Kernel:
         self.vector: Axis | None = None
         self.width = 1
         self.tasks = 1
+        self.inner_tasks = 1  # of each iteration of the outermost loop, by the next one
         self.private: list[Storage] = []
         self.task_bytes = 0  # of the arena for each task: private memory that is placed
         self.partials: dict[Step, Storage] = {}

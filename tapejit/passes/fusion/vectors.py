@@ -316,6 +316,7 @@ POSITIONS: Final = ("index", "position", "verify", "moved")
 WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
 TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
+FEW_TASKS: Final = 9  # below which threads may end at different times
 
 
 SET_UP: Final = 10.0  # instructions for each vector of an array that adds up
@@ -341,3 +342,20 @@ def choose_tasks(plan: Plan, kernel: Kernel) -> None:
     least = max(TASK_WORK, SHARE * SET_UP * sums)
     if work >= WORTH_THREADS:
         kernel.tasks = max(1, min(MAX_TASKS, int(work / least), possible))
+    if kernel.tasks == possible < FEW_TASKS and has_own_matrices(loop):
+        (inner,) = loop.body
+        assert isinstance(inner, Loop)
+        wanted = min(MAX_TASKS, int(work / least)) // kernel.tasks
+        kernel.inner_tasks = max(1, min(wanted, inner.axis.size))
+        kernel.tasks *= kernel.inner_tasks
+
+
+def has_own_matrices(loop: Loop) -> bool:
+    """Whether products of a stack of two axes or more have nothing to do together."""
+    (inner, *others) = loop.body
+    if others or not isinstance(inner, Loop) or inner.tile or loop.tile:
+        return False
+    steps = list(loop.steps())
+    summed = {axis for step in steps for axis in step.closed}
+    is_apart = not summed & {loop.axis, inner.axis}
+    return is_apart and any(step.kind == "library" for step in steps)
