@@ -391,6 +391,27 @@ def test_rows_that_others_need_are_whole() -> None:
     assert not any("in tiles" in str(x) and "matmul" in str(x) for x in kernels)
 
 
+def test_tiles_that_are_tasks_add_to_no_sum() -> None:
+    def program(x: tj.Tensor, w: tj.Tensor, g: tj.Tensor) -> list[tj.Tensor]:
+        return [tj.exp(x) @ w, tj.matrix_transpose(tj.sin(x)) @ g]
+
+    rng = np.random.default_rng(0)
+    shapes = [(2048, 256), (256, 64), (2048, 64)]
+    tensors = [tj.asarray(rng.standard_normal(x).astype("f4") / 4) for x in shapes]
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        kernels = [str(x) for x in function.kernels(*tensors) if "matmul" in str(x)]
+        with tj.set_num_threads(1):
+            alone = function(*tensors)
+        for _ in range(5):
+            for ours, theirs in zip(function(*tensors), alone, strict=True):
+                np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    assert sum("in tiles" in x for x in kernels) == 1
+    assert len(kernels) == 2
+    for ours, theirs in zip(alone, program(*tensors), strict=True):
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())
+
+
 def test_a_large_operand_is_not_read_again_for_every_tile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -202,7 +202,8 @@ class Arranger:
         """Add a product to a group if one of its operands are rows of that."""
         found = list(operands_in(product, inside))
         kind = role(product, *found[0], group.axes) if len(found) == 1 else None
-        if kind is None:
+        # Without a stack, tiles are tasks: they would add to a sum at the same time.
+        if kind is None or (kind == "sum" and len(group.axes) == 1):
             return False
         # What else comes from these loops is there only when they are over.
         here = set(group.steps()) - {found[0][1]}
