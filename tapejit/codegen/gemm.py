@@ -542,7 +542,8 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
         more_rows = 2 * row_blocks <= made.rows.parts
         more_columns = 2 * column_blocks <= made.panels and not made.streams
         # What blocks of one axis have in common, each of them packs for itself.
-        if more_columns and made.packs_a and gemm.m < gemm.n:
+        is_cheaper = column_blocks * gemm.m < row_blocks * gemm.n
+        if more_columns and made.packs_a and is_cheaper:
             column_blocks *= 2
         elif more_rows:
             row_blocks *= 2

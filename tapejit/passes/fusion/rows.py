@@ -10,7 +10,8 @@ A product takes part in one of three ways. For "rows", it computes those of a ti
 the nest reads; as a "result", those of a tile from what the nest has made. A "sum" adds
 to all of its result what the rows of a tile contribute.
 Values of an earlier nest that would be large are computed again, product and all, from
-its numbers of rows.
+its numbers of rows. A nest that makes rows for products alone shares its loops with
+them as well, though there is no product before it.
 
 Start reading at `in_blocks_of_rows`.
 """
