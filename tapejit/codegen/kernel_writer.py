@@ -302,14 +302,14 @@ class KernelWriter:
                 is_swapped = is_sum and not texts
                 texts.append(self.array(base).name + (".T" if is_swapped else ""))
             else:
-                at = self.in_stack(x.shape[:-2], axes, end)
+                at = self.in_stack(step, x.shape[:-2], end)
                 texts.append(f"{self.view(view, x)}{at}")
         text = " @ ".join(texts)
         name = self.matrices(step)
         if self.plan.storage[step].kernel is not None:
             self.write(f"{name}[...] = {text}", step.node)
             return
-        out = name + self.in_stack(step.node.shape[:-2], axes, "" if is_sum else rows)
+        out = name + self.in_stack(step, step.node.shape[:-2], "" if is_sum else rows)
         if is_sum:
             text = f"{text} if {first} == 0 else {out} + {text}"
         self.write(f"{out} = {text}", step.node)
@@ -322,11 +322,18 @@ class KernelWriter:
         back = tuple(order.index(axis) for axis in range(len(order)))
         return f"{name}.transpose{back}"
 
-    def in_stack(self, front: Sequence[Any], axes: Sequence[Axis], end: str) -> str:
-        """An index: the matrix of this iteration in a stack, and a part of it."""
-        stack = axes[len(axes) - 1 - sum(size != 1 for size in front) : -1]
-        names = iter([self.index(axis) for axis in stack])
-        parts = ["0" if size == 1 else next(names) for size in front]
+    def in_stack(self, product: Step, front: Sequence[Any], end: str) -> str:
+        """An index: the matrix of this iteration in a stack, and a part of it.
+
+        `front` are the sizes of the stack, 1 where all matrices of an axis are one.
+        """
+        assert product.node is not None
+        whole, axes = product.node.shape[:-2], product.attrs["along"].axes
+        names = iter([self.index(axis) for axis in axes[:-1]])
+        indices = ["0" if size == 1 else next(names) for size in whole]
+        own = indices[len(indices) - len(front) :]
+        pairs = zip(front, own, strict=True)
+        parts = ["0" if size == 1 else index for size, index in pairs]
         parts += [end] if end else []
         return f"[{', '.join(parts)}]" if parts else ""
 
@@ -521,8 +528,9 @@ class KernelWriter:
                 text = f"{x.low} <= {text}"
             if high >= x.high:
                 text = f"{text} < {x.high}"
-            parts.append(text)
-        return " and ".join(parts)
+            if not x.always_holds:
+                parts.append(text)
+        return " and ".join(parts) or "True"
 
     def buffer(self, buffer: Buffer) -> str:
         """The name of memory from outside, noted as used."""

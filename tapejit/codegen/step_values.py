@@ -310,8 +310,10 @@ class StepValues(Cursor):
     def inside(self, x: Range) -> Any:
         """Whether a Range holds; a side that always does is not asked for."""
         low, high = x.position.span()
-        narrow = np.iinfo(np.int32)
-        is_narrow = narrow.min <= min(low, x.low) and max(high, x.high) <= narrow.max
+        # With room for the lanes beyond a short axis.
+        factors = [abs(factor) for _, factor in x.position.terms]
+        reach = max(-min(low, x.low), max(high, x.high)) + 64 * max([0, *factors])
+        is_narrow = reach <= np.iinfo(np.int32).max
         kind: DType = np.dtype(np.int32 if is_narrow else np.int64)
         value = self.affine(x.position, kind)
         width, sides = value.type.count, []

@@ -38,6 +38,7 @@ def compiled(program: Callable[..., Any], *arguments: tj.Tensor) -> tuple[Any, A
         ((0, 600, 10), (3, 123, 1)),
         ((200, 260, 1), (0, 120, 1)),
         ((0, 60, 1), (100, 220, 1)),
+        ((0, 60, 1), (0, -120, -1)),
     ],
     ids=str,
 )
@@ -81,6 +82,29 @@ def test_what_does_not_count_is_compared_as_it_is() -> None:
     n = tj.asarray([3, -1, 40, 7, 0, 39, 2])
     got, _ = compiled(program, x, n)
     for ours, theirs in zip(got, program(x, n), strict=True):
+        assert_agrees(EXACT, ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize(
+    ("limits", "numbers"),
+    [
+        (np.array([[5], [2**64 - 1]], "u8"), np.arange(4000, dtype="u8")),
+        (np.array([[128], [2**63 - 1]]), np.arange(4000) - 2000),
+        (np.array([[0], [2**63 - 1]]), np.arange(4000) * -(2**51)),
+        (np.array([[0], [-(2**63)]]), np.arange(4000) * 2**51),
+        (np.array([[7], [9]]), np.arange(4000, dtype="u8") * 2**63),
+        (np.array([[-(2**31)], [2**31]]), np.arange(4000) * 2**24),
+    ],
+    ids=["u8", "no limit", "far down", "far up", "in circles", "wide"],
+)
+def test_numbers_that_are_too_large_for_positions(limits: Any, numbers: Any) -> None:
+    def program(x: tj.Tensor) -> list[tj.Tensor]:
+        left, right = tj.asarray(limits.astype(numbers.dtype)), tj.asarray(numbers)
+        return [tj.where(left >= right, x, 0.0), tj.where(left < right, x, 0.0)]
+
+    x = tj.asarray(np.random.default_rng(0).standard_normal((3, 2, 4000)).astype("f4"))
+    got, _ = compiled(program, x)
+    for ours, theirs in zip(got, program(x), strict=True):
         assert_agrees(EXACT, ours.numpy(), theirs.numpy())
 
 
@@ -129,6 +153,26 @@ def test_no_attention_has_a_matrix_of_all_pairs(
     products = [x for x in kernels if "matmul" in x]
     assert all("in tiles" in x for x in products)
     assert sum("matmul 2" in x for x in products) == 1, "forward"
+
+
+@pytest.mark.parametrize("keys", [4, 2, 1], ids=lambda heads: f"{heads} key heads")
+def test_an_attention_reads_as_it_runs(
+    keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "LEAST", 1)
+    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    rng = np.random.default_rng(0)
+    arrays = [
+        (rng.standard_normal((2, heads, 32, 16)) / 2).astype("f4")
+        for heads in (4, keys, keys)
+    ]
+    tensors = [tj.asarray(x) for x in arrays]
+    got, function = compiled(attention(is_causal=True), *tensors)
+    assert any("in tiles" in str(x) for x in function.kernels(*tensors))
+    namespace: dict[str, Any] = {}
+    exec(function.source(*tensors), namespace)
+    for ours, theirs in zip(namespace["run"](*arrays), got, strict=True):
+        assert_agrees(COMPOSED, ours, theirs.numpy())
 
 
 @pytest.mark.parametrize("name", ["causal", "masked"])

@@ -391,6 +391,24 @@ def test_rows_that_others_need_are_whole() -> None:
     assert not any("in tiles" in str(x) and "matmul" in str(x) for x in kernels)
 
 
+def test_a_stack_that_shares_an_operand_reads_as_it_runs() -> None:
+    def program(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+        return tj.tanh(x) @ w
+
+    rng = np.random.default_rng(0)
+    shapes = [(2, 3, 128, 96), (2, 1, 96, 72)]
+    tensors = [tj.asarray(rng.standard_normal(x).astype("f4")) for x in shapes]
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        got = function(*tensors)
+        namespace: dict[str, Any] = {}
+        exec(function.source(*tensors), namespace)
+        (read,) = namespace["run"](*[x.numpy() for x in tensors])
+    expected = program(*tensors).numpy()
+    assert_agrees(COMPOSED, got.numpy(), expected)
+    assert_agrees(COMPOSED, read, expected)
+
+
 def test_tiles_that_are_tasks_add_to_no_sum() -> None:
     def program(x: tj.Tensor, w: tj.Tensor, g: tj.Tensor) -> list[tj.Tensor]:
         return [tj.exp(x) @ w, tj.matrix_transpose(tj.sin(x)) @ g]

@@ -206,13 +206,17 @@ class Lowering(Reading):
         long = [at for at, size in enumerate(value.shape) if size != 1]
         if len(long) > 1:
             return None
-        numbers = value.reshape(-1).astype(np.int64)
-        steps = set(np.diff(numbers).tolist()) or {0}
-        if len(steps) > 1 or abs(int(numbers[0])) >= MOST_EXACT:
+        numbers = value.reshape(-1)
+        first, last = int(numbers[0]), int(numbers[-1])
+        if max(abs(first), abs(last)) >= MOST_EXACT:
+            return None  # the distance of two of them is to be a number, too
+        step = (last - first) // max(numbers.size - 1, 1)
+        expected = first + step * np.arange(numbers.size)
+        if not np.array_equal(numbers, expected):
             return None
-        found = Affine((), int(numbers[0]))
+        found = Affine((), first)
         for at in long:
-            found += index[at] * steps.pop()
+            found += index[at] * step
         return found
 
     def reduction(self, node: Node) -> Step:
