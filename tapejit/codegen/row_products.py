@@ -4,6 +4,9 @@ Such a product is a function like that of a whole product, `gemm_micro` makes it
 called in the loop with a table of its own: where the rows of this tile are, and for a
 sum whether this is the first tile.
 
+What all tiles have in common is packed once: before the kernel if it is one matrix, and
+if each matrix of a stack has its own, before the tiles of that.
+
 Start reading at `RowProduct`.
 """
 

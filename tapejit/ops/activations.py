@@ -14,6 +14,7 @@ Start reading at `softplus`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ def softmax_type(x: Any, *, axes: Axes) -> TensorType:
     return TensorType(x.dtype, x.shape)
 
 
+@cache
 def lowest(dtype: DType) -> float:
     """The most negative finite number of a dtype.
 

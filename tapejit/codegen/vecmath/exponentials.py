@@ -96,11 +96,8 @@ def has_scaling(b: Builder) -> bool:
 
 def scaled_at_once(b: Builder, x: Vector, k: Vector) -> Vector:
     """x 2^k for whole floats k, a fifth less to do for e^x than with two factors."""
-    name, i16, i32 = (
-        "llvm.x86.avx512.mask.scalef.ps.512",
-        ir.IntType(16),
-        ir.IntType(32),
-    )
+    i16, i32 = ir.IntType(16), ir.IntType(32)
+    name = "llvm.x86.avx512.mask.scalef.ps.512"
     known = b.ir.module.globals.get(name)
     if known is None:
         floats = [b.float_type] * 3

@@ -19,8 +19,15 @@ from tapejit.passes.fusion.index import strides_of
 from tapejit.passes.fusion.products import plain_axes
 from tapejit.passes.fusion.reading import is_view, moved_view
 from tapejit.passes.fusion.rows import is_product
-from tapejit.passes.fusion.schedule import Loop, is_leaf, loops_in, only, steps_in
-from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.schedule import (
+    Loop,
+    is_leaf,
+    loops_in,
+    only,
+    sources_of,
+    steps_in,
+)
+from tapejit.passes.fusion.steps import Step, view_others
 
 
 def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
@@ -28,10 +35,8 @@ def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
     steps = list(steps_in(tree))
     users: dict[Step, list[Step]] = {}
     for step in steps:
-        for x in step.needed():
-            source = x.source if is_leaf(x) else x
-            if isinstance(source, Step):
-                users.setdefault(source, []).append(step)
+        for x in sources_of(step):
+            users.setdefault(x, []).append(step)
     instead: dict[Step, Step] = {}
     for copy in steps:
         product = copied_product(copy)
@@ -136,12 +141,7 @@ def redirect(step: Step, instead: dict[Step, Step]) -> None:
         if isinstance(x.source, Step) and x.source in instead:
             x.source = instead[x.source]
     step.inputs = [instead.get(x, x) for x in step.inputs]
-    if "views" in step.attrs:
-        views = [
-            (instead.get(base, base) if isinstance(base, Step) else base, *rest)
-            for base, *rest in step.attrs["views"]
-        ]
-        step.attrs = {**step.attrs, "views": views}
+    view_others(step, instead)
 
 
 def result_strides(

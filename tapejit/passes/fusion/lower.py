@@ -37,6 +37,7 @@ from tapejit.passes.fusion.windows import Frame, framed_padding, frames_of
 from tapejit.types import is_differentiable
 
 ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
+FAR: Final = 1 << 24  # numbers below it may be positions
 # By how much the larger one has to exceed the smaller one.
 COMPARISONS: Final = {"greater_equal": 0, "less_equal": 0, "greater": 1, "less": 1}
 MOST_EXACT: Final = 1 << 24  # whole numbers below it are floats, too
@@ -208,7 +209,7 @@ class Lowering(Reading):
             return None
         numbers = value.reshape(-1)
         first, last = int(numbers[0]), int(numbers[-1])
-        if max(abs(first), abs(last)) >= MOST_EXACT:
+        if max(abs(first), abs(last)) >= FAR:
             return None  # the distance of two of them is to be a number, too
         step = (last - first) // max(numbers.size - 1, 1)
         expected = first + step * np.arange(numbers.size)

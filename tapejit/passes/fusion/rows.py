@@ -27,7 +27,7 @@ from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.products import is_product as is_any_product
 from tapejit.passes.fusion.products import plain_axes
 from tapejit.passes.fusion.schedule import Loop, is_leaf, only, sources_of, steps_in
-from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.steps import Step, view_others
 
 MOST_ROWS: Final = 256
 LEAST_ROWS: Final = 16
@@ -432,12 +432,7 @@ class Copies:
     def redirect(self, step: Step) -> None:
         """Let a Step use copies where there are any."""
         step.inputs = [self.step(x) for x in step.inputs]
-        if "views" in step.attrs:
-            views = [
-                (self.steps.get(base, base) if isinstance(base, Step) else base, *rest)
-                for base, *rest in step.attrs["views"]
-            ]
-            step.attrs = {**step.attrs, "views": views}
+        view_others(step, self.steps)
 
 
 def leaves_in(nest: Loop) -> Iterator[Step]:

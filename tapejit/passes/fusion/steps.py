@@ -27,7 +27,7 @@ Start reading at `Step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -162,6 +162,17 @@ class Step:
             fill=self.fill,
             node=self.node,
         )
+
+
+def view_others(step: Step, instead: Mapping[Step, Step]) -> None:
+    """Let an operation on whole arrays find its operands in other Steps' memory."""
+    if "views" not in step.attrs:
+        return
+    views = [
+        (instead.get(base, base) if isinstance(base, Step) else base, *rest)
+        for base, *rest in step.attrs["views"]
+    ]
+    step.attrs = {**step.attrs, "views": views}
 
 
 def across(before: Step, after: Step) -> frozenset[Axis]:
