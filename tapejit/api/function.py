@@ -55,6 +55,7 @@ from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.ir.node import ORIGIN
 from tapejit.origin import Origin
 from tapejit.runtime.handles import Miss
 
@@ -176,12 +177,18 @@ class Function(Inspected[P], Generic[P, R]):
         self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call that has to be looked up by its full key, or traced."""
-        entry = cache.entries.get(call.key)
-        if entry is None:
-            return self._first_call(cache, call, args, kwargs)
-        if entry is not cache.last:
-            cache.touch(entry)
-        return entry.run(self, cache, call)
+        origin = ORIGIN.get()
+        try:
+            entry = cache.entries.get(call.key)
+            if entry is None:
+                return self._first_call(cache, call, args, kwargs)
+            if entry is not cache.last:
+                cache.touch(entry)
+            return entry.run(self, cache, call)
+        except BaseException:
+            # Ctrl-C may come after a block has set it, and before the block begins.
+            ORIGIN.set(origin)
+            raise
 
     def _first_call(
         self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]

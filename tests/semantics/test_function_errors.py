@@ -383,3 +383,19 @@ def test_s55_one_that_runs_eagerly_puts_back_what_others_it_called_assigned() ->
     with pytest.raises(Refused):
         f(tj.asarray(7.0))
     assert float(v) == 4.0
+
+
+def test_s55_an_interrupt_leaves_no_line_behind() -> None:
+    """It may come when the line of what is made is set, and nobody would unset it."""
+    from tapejit.ir.node import ORIGIN, Derived, literal
+
+    before = ORIGIN.get()
+
+    @tj.function
+    def interrupted(x: tj.Tensor) -> tj.Tensor:
+        ORIGIN.set(Derived("vjp", literal(1.0, x.dtype)))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tj.ones(2))
+    assert ORIGIN.get() is before
