@@ -325,11 +325,11 @@ class Cursor:
 
     def within_tile(self, memory: Storage, at: Any) -> Any:
         """A place in memory that holds one tile only."""
-        if memory.tiled is None:
-            return at
-        stride = memory.strides[memory.tiled]
-        start = self.builder.mul(self.origins[memory.tiled], number(stride))
-        return self.builder.sub(at, start)
+        for axis in memory.tiled:
+            stride = number(memory.strides[axis])
+            start = self.builder.mul(self.origins[axis], stride)
+            at = self.builder.sub(at, start)
+        return at
 
     def read(self, memory: Storage) -> Any:
         """The value of this iteration from memory."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import binding, ir
 
+from tapejit.codegen.objects import initialise
 from tapejit.codegen.vector import F32, F64, Builder, Format, Vector
 from tapejit.config import config
 from tapejit.errors import ArgumentError, UnsupportedError
@@ -43,8 +44,7 @@ class Library:
     """
 
     def __init__(self, module: Any) -> None:
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
+        initialise()
         parsed = binding.parse_assembly(str(module))
         parsed.verify()
         machine = host_machine()
@@ -77,6 +77,7 @@ def host_machine() -> Any:
     ...     host_machine().triple == host_machine().triple
     True
     """
+    initialise()
     name, features = config.cpu, ""
     if name:
         require_level(name)

@@ -22,7 +22,7 @@ from tapejit.codegen.kernel_writer import KernelWriter
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ir.printer import origin_text
-from tapejit.passes.fusion.index import Affine
+from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.kernels import Kernel, Plan
 from tapejit.passes.fusion.schedule import Loop, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
@@ -104,7 +104,7 @@ def report(plan: Plan, writer: KernelWriter) -> KernelReport:
     vector = None if kernel.vector is None or is_library else kernel.vector
     return KernelReport(
         name=writer.name,
-        loops=" ".join(loop_texts(writer, kernel.items, is_outermost=True)),
+        loops=" ".join(loop_texts(writer, kernel.items)),
         vector=None if vector is None else writer.index(vector),
         width=1 if vector is None else kernel.width,
         tasks=kernel.tasks,
@@ -131,21 +131,24 @@ def line_of(node: Node) -> str:
 
 
 def loop_texts(
-    writer: KernelWriter, items: Iterable[Step | Loop], is_outermost: bool = False
+    writer: KernelWriter,
+    items: Iterable[Step | Loop],
+    lanes: tuple[Axis | None, int] | None = None,
 ) -> list[str]:
-    """Each loop of a body as text."""
+    """Each loop of a body as text; `lanes` are those around it, None outermost."""
     kernel, texts = writer.kernel, []
+    is_outermost = lanes is None
     for item in items:
         if not isinstance(item, Loop):
             continue
-        vector, width = item.lanes or (kernel.vector, kernel.width)
+        vector, width = item.lanes or lanes or (kernel.vector, kernel.width)
         by = f" by {width}" if item.axis is vector and width > 1 else ""
         if item.tile:
             by = f" in tiles of {item.tile}"
         if is_outermost and kernel.tasks > 1:
             by += f" in {kernel.tasks} tasks"
         text = f"{writer.index(item.axis)}<{item.axis.size}{by}>"
-        inner = loop_texts(writer, item.body)
+        inner = loop_texts(writer, item.body, (vector, width))
         texts.append(f"{text} {{ {' '.join(inner)} }}" if inner else text)
     return texts
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +75,7 @@ class Array:
     dtype: DType
     shape: tuple[int, ...]
     axes: tuple[Axis | None, ...]
-    tiled: Axis | None = None  # the axis of which it holds one tile
+    tiled: tuple[Axis, ...] = ()  # the axes of which it holds one tile
 
     def at(self, positions: Sequence[str]) -> str:
         """One element."""
@@ -130,7 +130,7 @@ class KernelWriter:
             if memory is not None and memory.kernel is not None:
                 ordered = sorted(memory.strides, key=lambda x: -memory.strides[x])
                 shape = tuple(
-                    tiles[axis] if axis is memory.tiled else axis.size
+                    tiles[axis] if axis in memory.tiled else axis.size
                     for axis in ordered
                 )
                 name = self.names(f"kept_{wish_of(step)}")
@@ -287,30 +287,32 @@ class KernelWriter:
     def row_product(self, step: Step) -> None:
         """A product of the rows of one tile."""
         assert step.node is not None
-        kind, axes = step.attrs["along"]
-        first = self.first_of(axes[-1])
-        tile = next(loop.tile for loop in self.plan.paths[step] if loop.tile)
-        rows = f"{first}:{first} + {tile}"
-        is_sum = kind == "sum"
-        ends = (f":, {rows}", rows) if is_sum else (rows, "")
+        along = step.attrs["along"]
+        cuts, is_sum = along.cuts, along.kind == "sum"
+        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
+        parts = {}  # of the product's axes that are cut, as slices
+        for name, axis in cuts.items():
+            first = self.first_of(axis)
+            parts[name] = f"{first}:{first} + {tiles[axis]}"
         texts: list[str] = []
-        operands = zip(step.attrs["views"], step.node.inputs, ends, strict=True)
-        for view, x, end in operands:
+        operands = zip(step.attrs["views"], step.node.inputs, ("mk", "kn"), strict=True)
+        for view, x, names in operands:
             base = view[0]
             memory = self.plan.storage[base] if isinstance(base, Step) else None
             if memory is not None and memory.kernel is not None:
                 is_swapped = is_sum and not texts
                 texts.append(self.array(base).name + (".T" if is_swapped else ""))
             else:
-                at = self.in_stack(step, x.shape[:-2], end)
+                at = self.in_stack(step, x.shape[:-2], part_of(names, parts))
                 texts.append(f"{self.view(view, x)}{at}")
         text = " @ ".join(texts)
         name = self.matrices(step)
         if self.plan.storage[step].kernel is not None:
             self.write(f"{name}[...] = {text}", step.node)
             return
-        out = name + self.in_stack(step, step.node.shape[:-2], "" if is_sum else rows)
-        if is_sum:
+        out = name + self.in_stack(step, step.node.shape[:-2], part_of("mn", parts))
+        if "k" in cuts:
+            first = self.first_of(cuts["k"])
             text = f"{text} if {first} == 0 else {out} + {text}"
         self.write(f"{out} = {text}", step.node)
 
@@ -569,7 +571,19 @@ class KernelWriter:
     def within(self, array: Array, axis: Axis, position: Any) -> str:
         """A position along an axis of memory, which may hold one tile only."""
         text = self.position(position)
-        return f"{text} - {self.first_of(axis)}" if axis is array.tiled else text
+        return f"{text} - {self.first_of(axis)}" if axis in array.tiled else text
+
+
+def part_of(names: str, parts: Mapping[str, str]) -> str:
+    """The index of a part of a matrix, by the names of its axes.
+
+    >>> part_of("mk", {"k": "0:8"}), part_of("mk", {"m": "0:8"}), part_of("mn", {})
+    (':, 0:8', '0:8', '')
+    """
+    found = [parts.get(name, ":") for name in names]
+    while found and found[-1] == ":":
+        found.pop()
+    return ", ".join(found)
 
 
 def whole_array(step: Step, name: str) -> Array:

@@ -185,12 +185,14 @@ class KernelEmitter(Reductions):
         """A body: its Steps and loops in order, leaves where they are first needed."""
         around = bound(path)
         for item in items:
-            inside = set(item.steps()) if isinstance(item, Loop) else ()
-            for leaf in leaves_of(item):
-                is_ready = leaf.labels <= around and leaf.source not in inside
-                if is_ready:
-                    for _ in self.each_copy():
-                        self.value(leaf)
+            inside = set(item.steps()) if isinstance(item, Loop) else set()
+            leaves = leaves_of(item)
+            early = [x for x in leaves if x.labels <= around and x.source not in inside]
+            if isinstance(item, Loop):
+                early += self.stored_outside(item, around)
+            for x in early:
+                for _ in self.each_copy():
+                    self.value(x)
             if isinstance(item, Loop):
                 self.loop(item, path)
                 if len(path) == 1:
@@ -198,6 +200,14 @@ class KernelEmitter(Reductions):
             else:
                 for _ in self.each_copy():
                     self.run(item)
+
+    def stored_outside(self, loop: Loop, around: set[Axis]) -> list[Step]:
+        """What a loop would read from memory in each iteration, always the same."""
+        storage, steps = self.plan.storage, list(loop.steps())
+        inside = set(steps)
+        inputs = {x: None for step in steps for x in step.inputs if x not in inside}
+        stored = [x for x in inputs if not is_leaf(x) and x in storage]
+        return [x for x in stored if storage[x].strides.keys() <= around]
 
     def loop(self, loop: Loop, path: Path) -> None:
         """A loop, with the reductions that begin and end with it."""
@@ -211,9 +221,10 @@ class KernelEmitter(Reductions):
         before = (self.vector, self.width)
         if loop.lanes is not None:
             self.vector, self.width = loop.lanes
-        for item in loop.body if loop.tile else ():
-            if isinstance(item, Step) and item.kind == "library":
-                self.row_product(item).prepare()
+        if loop.tile and not any(outer.tile for outer in path):
+            for step in loop.steps():
+                if step.kind == "library":
+                    self.row_product(step).prepare()
         with self.in_registers(loop, path):
             if any(outer.tile and outer.axis is loop.axis for outer in path):
                 self.tile_loop(loop, path)
@@ -388,8 +399,8 @@ class KernelEmitter(Reductions):
         for step in loop.steps():
             inner = self.plan.paths[step][len(path) + 1 :]
             # Inside of tiles there are loops along the same axis.
-            sizes = [x.axis.size for x in inner if x.axis is not loop.axis]
-            total += cost(step) * math.prod(sizes)
+            axes = {x.axis for x in inner if x.axis is not loop.axis}
+            total += cost(step) * math.prod(axis.size for axis in axes)
         return total
 
     def is_unrolled(self, loop: Loop) -> bool:
@@ -520,8 +531,8 @@ class KernelEmitter(Reductions):
 
     def row_product(self, step: Step) -> RowProduct:
         """A product for the rows of a tile."""
-        tile = next(x.tile for x in self.plan.paths[step] if x.tile)
-        return RowProduct(self, step, tile)
+        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
+        return RowProduct(self, step, tiles)
 
     def write(self, memory: Storage, value: Any) -> None:
         """The value of this iteration to memory.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llvmlite import ir
 
 from tapejit.codegen import lanes
-from tapejit.codegen.cursor import I64, POINTER, Place, number
+from tapejit.codegen.cursor import I8, I64, POINTER, Place, number
 from tapejit.codegen.gemm import (
     SHORT,
     Gemm,
@@ -34,7 +34,7 @@ from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
 from tapejit.codegen.gemm_site import Reader
 from tapejit.codegen.products import aligned_strides
 from tapejit.passes.fusion.copies import result_strides
-from tapejit.passes.fusion.index import Affine
+from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.kernels import Storage
 from tapejit.passes.fusion.rows import Along
 from tapejit.passes.fusion.steps import Buffer, Step
@@ -59,37 +59,40 @@ class Operand(NamedTuple):
     memory: Storage | Buffer
     strides: Strides
     of_stack: tuple[int, ...] = ()  # how far its matrices are apart
-    step: int = 0  # from one row of a tile to the next; 0 if it is the same for all
+    steps: tuple[tuple[Axis, int], ...] = ()  # from one iteration of tiles to the next
     offset: int = 0
 
 
 class RowProduct:
-    """A product for the rows of one tile: its matrices, and how it is cut up."""
+    """A product for one tile: its matrices, and how it is cut up.
 
-    def __init__(self, at: KernelEmitter, step: Step, rows: int) -> None:
+    `tiles` has how many iterations a tile is, of rows and maybe of columns, and `cuts`
+    which of the product's axes "m", "n" and "k" go by in tiles, and along what.
+    """
+
+    def __init__(self, at: KernelEmitter, step: Step, tiles: dict[Axis, int]) -> None:
         assert step.node is not None
-        self.at, self.step = at, step
+        self.at, self.step, self.tiles = at, step, tiles
         self.along: Along = step.attrs["along"]
         self.is_sum = self.along.kind == "sum"
+        self.row = self.along.axes[-1]
+        self.cuts = self.along.cuts
+        # The axis over whose tiles the result is added up, if it is.
+        self.summed = self.cuts.get("k")
         m, n = map(int, step.node.shape[-2:])
-        k = int(step.node.inputs[0].shape[-1])
-        self.a = self.operand(0, row=1 if self.is_sum else 0)
-        self.b = self.operand(1, row=0 if self.is_sum else None)
+        sizes = {"m": m, "n": n, "k": int(step.node.inputs[0].shape[-1])}
+        sizes.update({x: tiles[axis] for x, axis in self.cuts.items()})
+        self.a, self.b = self.operand(0, "mk"), self.operand(1, "kn")
         self.c = self.result()
-        m, k = (m, rows) if self.is_sum else (rows, k)
         a, b, c = (x.strides for x in (self.a, self.b, self.c))
-        key = "added" if self.is_sum else ""
-        self.hooks = Hooks(epilogue=added if self.is_sum else None, key=key)
-        gemm = Gemm(m, n, k, step.dtype, a, b, c)
+        key = "added" if self.summed else ""
+        self.hooks = Hooks(epilogue=added if self.summed else None, key=key)
+        gemm = Gemm(sizes["m"], sizes["n"], sizes["k"], step.dtype, a, b, c)
         self.tiling = tiling_of(gemm, host_registers(), self.hooks, is_part=True)
-        # Tiles that have the right operand in common.
-        self.tiles: int = self.along.axes[-1].size // rows
-        if not any(self.b.of_stack):
-            self.tiles *= math.prod(axis.size for axis in self.along.axes[:-1])
         self.is_prepared = self.is_worth_preparing()
         if self.is_prepared:
             self.tiling = replace(self.tiling, packs_b=True, is_ready=True)
-        if self.is_sum and self.tiling.blocks == 1 and gemm.k <= SHORT:
+        if self.summed and self.tiling.blocks == 1 and gemm.k <= SHORT:
             self.tiling = replace(self.tiling, ends_tiles=True)
 
     def is_worth_preparing(self) -> bool:
@@ -101,57 +104,65 @@ class RowProduct:
             is_there = base.kind != "constant"
         if not is_there or self.is_sum or tiling.is_flipped or tiling.is_dots:
             return False
-        enough = 2 if tiling.packs_b else MANY_TILES
-        return self.tiles >= enough
+        # Tiles that have the right operand in common.
+        shared: int = self.row.size // self.tiles[self.row]
+        if not any(self.b.of_stack):
+            shared *= math.prod(axis.size for axis in self.along.axes[:-1])
+        return shared >= (2 if tiling.packs_b else MANY_TILES)
 
     @property
     def is_of_stack(self) -> bool:
-        """Whether each matrix of a stack has panels of its own."""
-        return any(self.b.of_stack)
+        """Whether each matrix of a stack has panels of its own.
 
-    def operand(self, which: int, row: int | None) -> Operand:
-        """An operand; `row` says which of its last axes is that of rows."""
+        Those of tiles of columns are packed for each matrix in any case.
+        """
+        return any(self.b.of_stack) or self.along.column is not None
+
+    def operand(self, which: int, names: str) -> Operand:
+        """An operand; `names` are those of its last axes."""
         at, step = self.at, self.step
         assert step.node is not None
         base, offset, strides = step.attrs["views"][which]
         memory = at.plan.storage[base] if isinstance(base, Step) else base
         if isinstance(memory, Storage) and memory.kernel is not None:
-            return self.private(memory, is_swapped=row == 1)  # it holds just this tile
+            return self.private(memory, names)  # it holds just this tile
         front = len(step.node.shape) - 2
         shape = tuple(map(int, step.node.inputs[which].shape))
         own = aligned_strides(shape, strides, front)
-        step_of_row = 0 if row is None else own[front + row]
-        return Operand(memory, Strides(*own[-2:]), own[:-2], step_of_row, offset)
+        steps = self.steps(own[-2:], names)
+        return Operand(memory, Strides(*own[-2:]), own[:-2], steps, offset)
 
-    def private(self, memory: Storage, is_swapped: bool) -> Operand:
+    def steps(self, strides: Sequence[int], names: str) -> tuple[tuple[Axis, int], ...]:
+        """How far it is to the next iteration, along each axis that is cut."""
+        pairs = zip(names, strides, strict=True)
+        return tuple((self.cuts[x], step) for x, step in pairs if x in self.cuts)
+
+    def private(self, memory: Storage, names: str) -> Operand:
         """A matrix that is memory of the tile."""
-        row = self.along.axes[-1]
-        (column,) = [axis for axis in memory.strides if axis is not row]
-        strides = Strides(memory.strides[row], memory.strides[column])
-        return Operand(memory, Strides(*strides[::-1]) if is_swapped else strides)
+        (column,) = [axis for axis in memory.strides if axis is not self.row]
+        axes = [self.row if self.cuts.get(x) is self.row else column for x in names]
+        return Operand(memory, Strides(*(memory.strides[axis] for axis in axes)))
 
     def result(self) -> Operand:
         """Where the result of a tile goes."""
         assert self.step.node is not None
         memory = self.at.plan.storage[self.step]
         if memory.kernel is not None:
-            return self.private(memory, is_swapped=False)
+            return self.private(memory, "mn")
         own = result_strides(self.step)
-        step_of_row = 0 if self.is_sum else own[-2]
-        return Operand(memory, Strides(*own[-2:]), own[:-2], step_of_row)
+        return Operand(memory, Strides(*own[-2:]), own[:-2], self.steps(own[-2:], "mn"))
 
-    def pointer(self, operand: Operand) -> Any:
-        """Where the matrix of this tile begins."""
+    def pointer(self, operand: Operand, is_of_tile: bool = True) -> Any:
+        """Where the matrix of this tile begins, or that of all tiles."""
         at, memory = self.at, operand.memory
         if isinstance(memory, Storage):
             start = at.pointer_to(memory)
         else:
             start = at.buffer(memory)
         place = self.place_in_stack(operand.of_stack)
-        if operand.step:
-            origin = at.origins[self.along.axes[-1]]
-            rows = at.builder.mul(origin, number(operand.step))
-            place = at.builder.add(place, rows)
+        for axis, step in operand.steps if is_of_tile else ():
+            more = at.builder.mul(at.origins[axis], number(step))
+            place = at.builder.add(place, more)
         place = at.builder.add(place, number(operand.offset))
         element = lanes.memory_type(memory.dtype)
         return at.builder.gep(start, [place], source_etype=element)
@@ -173,19 +184,36 @@ class RowProduct:
         """Pack the right operand of this matrix of a stack, before its tiles."""
         if not (self.is_prepared and self.is_of_stack):
             return
-        at = self.at
+        at, packed, count = self.at, self.tiling.packed, 1
+        apart = 0  # bytes from one tile of columns to the next
+        for axis, step in self.b.steps:
+            count = axis.size // self.tiles[axis]
+            apart = self.tiles[axis] * step * self.b.memory.dtype.itemsize
         room = at.rooms.get(self.step)
         if room is None:
-            room = at.rooms[self.step] = at.part_of_arena(self.tiling.packed)
-        pointer = self.pointer(self.b)
+            room = at.rooms[self.step] = at.part_of_arena(packed * count)
+        first = self.pointer(self.b, is_of_tile=False)
         function = emit_panels(at.function.module, self.tiling)
-        self.call(function, (pointer, pointer, room), self.tiling.panels)
+
+        def pack(tile: Any) -> None:
+            source, out = (
+                at.builder.gep(x, [at.builder.mul(tile, number(step))], source_etype=I8)
+                for x, step in ((first, apart), (room, packed))
+            )
+            self.call(function, (source, source, out), self.tiling.panels)
+
+        at.for_range(number(0), number(count), 1, pack)
 
     def panels(self, is_new: bool) -> Any:
         """Where the panels of the right operand are."""
         at, step, memory = self.at, self.step, self.b.memory
         if self.is_of_stack:
-            return at.rooms[step]
+            room = at.rooms[step]
+            for axis, _ in self.b.steps:
+                tile = at.builder.udiv(at.origins[axis], number(self.tiles[axis]))
+                place = at.builder.mul(tile, number(self.tiling.packed))
+                room = at.builder.gep(room, [place], source_etype=I8)
+            return room
         if is_new:
             at.ready[step] = Place(
                 at.layout.arena, at.plan.room_for(self.tiling.packed)
@@ -208,7 +236,7 @@ class RowProduct:
         if is_new:
             made = emit_tiling(at.function.module, self.tiling, name, self.hooks)
             function = made.function
-        origin = at.origins[self.along.axes[-1]]
+        origin = at.origins[self.summed or self.row]
         first = at.builder.icmp_signed("==", origin, number(0))
         flag = at.builder.inttoptr(at.builder.zext(first, I64), POINTER)
         table = (self.pointer(self.a), right, self.pointer(self.c), flag)

@@ -241,7 +241,7 @@ class StepValues(Cursor):
                 )
             else:
                 total += position * stride
-        if memory is not None and memory.tiled is not None:
+        if memory is not None and memory.tiled:
             start = self.within_tile(memory, number(0))
             moving.append(self.spread(start, 1))
         vector, width = self.vector, self.width

@@ -9,8 +9,11 @@ out is a `Plan`, from which `codegen` emits LLVM or writes Python.
 - `index` axes that loops run over, positions as affine functions of them
 - `steps` the kinds of Steps; `reading` how a value is had at a position, with every
   movement of elements folded into the position; `expand` operations that are written
-  out as several; `lower` a Graph as Steps
-- `schedule` Steps in a tree of loops, in as few passes over memory as can be
+  out as several; `row_sums` sums that another product has already; `lower` a Graph as
+  Steps
+- `schedule` Steps in a tree of loops, in as few passes over memory as can be; `rows`
+  and `columns` products in loops over tiles, with what is between them; `copies`
+  products in the order of copies
 - `kernels` Kernels, Storage, Plan; `vectors` how a kernel's loops are run: the axis of
   its vectors, tiles, blocks, tasks, rows that go on together; `products` what is done
   with a product while it is in registers; `plan` which values need memory, and where it

@@ -47,14 +47,19 @@ def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
         if order is None or order == sorted(order):
             continue
         strides = result_strides(product, order)
-        views = {x: views_of(x, product, strides) for x in others}
-        if None in views.values():
+        whole = [x for x in others if x.kind == "library"]
+        views = {x: views_of(x, product, strides) for x in whole}
+        loads = [x for y in others if y not in views for x in loads_of(y, product)]
+        if None in views.values() or None in loads:
             continue
         assert product.dims is not None
         product.dims = tuple(product.dims[axis] for axis in order)
         product.attrs = {**product.attrs, "order": tuple(order)}
         for x, there in views.items():
             x.attrs = {**x.attrs, "views": there}
+        for load in dict.fromkeys(loads):
+            assert load is not None
+            load.index = tuple(load.index[axis] for axis in order)
         instead[copy] = product
     if not instead:
         return list(tree)
@@ -121,6 +126,14 @@ def views_of(
             view = (product, *there)
         found.append(view)
     return found
+
+
+def loads_of(step: Step, product: Step) -> list[Step | None]:
+    """The loads by which a Step has elements of a product; None for another way."""
+    around = [x for x in (step, *step.needed()) if x.source is product]
+    plain = [x for x in around if x.kind == "load" and not x.attrs.get("flat")]
+    is_plain = len(plain) == len(around) and product not in step.inputs
+    return [*plain] if is_plain else [None]
 
 
 def view_in(

@@ -54,7 +54,7 @@ class Storage:
         self.size = size  # in elements
         self.kernel = kernel  # of private memory, None for the arena
         self.lanes = 0  # how many each element has, 0 if it is a number
-        self.tiled: Axis | None = None  # the axis of which it holds one tile
+        self.tiled: tuple[Axis, ...] = ()  # the axes of which it holds one tile
         self.buffer: Buffer | None = None
         self.is_placed = False  # whether private memory has an offset, too
         self.offset = 0  # in bytes: in the arena, or in what a task has of it

@@ -32,6 +32,7 @@ from tapejit.passes.fusion.candidates import (
 from tapejit.passes.fusion.expand import expanded
 from tapejit.passes.fusion.index import Affine, Axis, Index, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
+from tapejit.passes.fusion.row_sums import with_known_products
 from tapejit.passes.fusion.steps import Buffer, Step
 from tapejit.passes.fusion.windows import Frame, framed_padding, frames_of
 from tapejit.types import is_differentiable
@@ -56,7 +57,7 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """The Steps of a Graph all of whose Nodes are native."""
-    graph = expanded(graph)
+    graph = with_known_products(expanded(graph))
     lowering = Lowering(graph)
     for node in graph.nodes:
         lowering.add(node)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from tapejit.passes.fusion.copies import without_copies
 from tapejit.passes.fusion.index import strides_of
@@ -39,7 +40,9 @@ from tapejit.passes.fusion.stages import assign_stages
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.updates import with_updates
 from tapejit.passes.fusion.vectors import arrange, join
+from tapejit.types import DType
 
+CROWDED: Final = 512  # bytes; a cache has few places for what is so far apart
 # Who uses a Step, and whether from memory in any case.
 Uses = dict[Step, list[tuple[Step, bool]]]
 
@@ -129,11 +132,13 @@ def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
         free.remove(vector)
         free.append(vector)
     sizes = [tiles.get(axis, axis.size) for axis in free]
+    if tiles and len(sizes) > 1:
+        sizes[-1] = spaced(sizes[-1], step.dtype)
     strides = dict(zip(free, strides_of(sizes), strict=True))
     made = Storage(step.dtype, strides, math.prod(sizes), kernel.number)
     if vector in around and vector in step.labels:
         made.lanes = width
-    made.tiled = next((axis for axis in tiles if axis in free), None)
+    made.tiled = tuple(axis for axis in tiles if axis in free)
     plan.storage[step] = made
     kernel.private.append(made)
 
@@ -141,12 +146,19 @@ def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
 def tile_storage(step: Step, kernel: Kernel, home: Path) -> Storage:
     """Memory for the rows of one tile of a product."""
     assert step.dims is not None
-    row, column = (axis for axis in step.dims[-2:] if axis is not None)
-    rows = next(loop.tile for loop in home if loop.tile)
-    strides = {row.root: column.size, column.root: 1}
-    made = Storage(step.dtype, strides, rows * column.size, kernel.number)
-    made.tiled = row.root
+    row, column = (axis.root for axis in step.dims[-2:] if axis is not None)
+    tiles = {loop.axis: loop.tile for loop in home if loop.tile}
+    apart = spaced(tiles.get(column, column.size), step.dtype)
+    strides = {row: apart, column: 1}
+    made = Storage(step.dtype, strides, tiles[row] * apart, kernel.number)
+    made.tiled = tuple(axis for axis in strides if axis in tiles)
     return made
+
+
+def spaced(size: int, dtype: DType) -> int:
+    """How far apart rows of a tile are: not so that they share a place in caches."""
+    is_even = size * dtype.itemsize % CROWDED == 0
+    return size + ALIGNMENT // dtype.itemsize if is_even else size
 
 
 def whole_storage(step: Step) -> Storage:
@@ -207,9 +219,10 @@ def place_in_tasks(plan: Plan, kernel: Kernel, uses: Uses) -> None:
 
     That is known by the items of the loop over tiles, which come one after the other.
     """
-    tile = next((x for x in loops_in(kernel.items) if x.tile), None)
-    if tile is None:
+    tiles = [x for x in loops_in(kernel.items) if x.tile]
+    if not tiles:
         return
+    tile = tiles[-1]  # the inner one, if columns go by in tiles, too
     items = {x: at for at, item in enumerate(tile.body) for x in steps_in([item])}
     live: list[tuple[int, Storage]] = []  # with the last item that uses it
     for step, first in items.items():

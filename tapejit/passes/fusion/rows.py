@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tapejit.passes.fusion.columns import in_tiles_of_columns
 from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.products import is_product as is_any_product
 from tapejit.passes.fusion.products import plain_axes
@@ -49,10 +50,22 @@ def is_product(item: Item) -> bool:
 
 
 class Along(NamedTuple):
-    """How a product takes part in tiles of rows, and the axes of these."""
+    """How a product takes part in tiles of rows, and the axes of these.
+
+    Where columns go by in tiles as well, `column` is their axis, and `cut` says which
+    of the product's own axes that is: "m", "n" or "k".
+    """
 
     kind: str
     axes: tuple[Axis, ...]
+    column: Axis | None = None
+    cut: str = ""
+
+    @property
+    def cuts(self) -> dict[str, Axis]:
+        """The axes of the product that go by in tiles, and along what."""
+        found = {"k" if self.kind == "sum" else "m": self.axes[-1]}
+        return found if self.column is None else {**found, self.cut: self.column}
 
 
 def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
@@ -303,7 +316,9 @@ class Arranger:
                 else item
                 for item in group.items
             ]
-            nest = Loop(row, body, tile=rows_of(group.axes, group.width) or 0)
+            nest = in_tiles_of_columns(row, body) or Loop(
+                row, body, tile=rows_of(group.axes, group.width) or 0
+            )
             for axis in reversed(outer):
                 nest = Loop(axis, [nest])
             found.append(nest)

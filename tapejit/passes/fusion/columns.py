@@ -1,0 +1,120 @@
+"""Tiles of columns: where rows go by in tiles, their columns may do so as well.
+
+In the gradient of an attention nothing is added up along a row of the matrices between
+the products: the forward pass has left what it needs of each row. So a tile need not
+have whole rows. With some rows and some columns in a tile, all that is between the
+products stays in the near caches, however many columns there are. A product for the
+rows of a tile computes some of its columns; one from these rows adds up over tiles of
+columns; and a sum over rows has a part of its result for each of them.
+
+Start reading at `in_tiles_of_columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tapejit.passes.fusion.index import Affine, Axis
+from tapejit.passes.fusion.schedule import Loop, is_leaf, only, sources_of, steps_in
+from tapejit.passes.fusion.steps import Step
+
+MOST_ROWS: Final = 64
+LEAST_ROWS: Final = 32
+MOST_COLUMNS: Final = 256
+LEAST_COLUMNS: Final = 128
+LANES: Final = 16  # of which columns are a multiple
+Item = Step | Loop
+
+
+def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> Loop | None:
+    """A loop over tiles of rows, with one over tiles of columns, if that can be.
+
+    `items` are what is done for the rows of a tile: products, and loops over its rows.
+    """
+    column = columns_of(items)
+    if column is None:
+        return None
+    rows = part_of(row.size, MOST_ROWS, 1)
+    columns = part_of(column.size, MOST_COLUMNS, LANES)
+    if rows < LEAST_ROWS or columns < LEAST_COLUMNS or column.size < 2 * columns:
+        return None
+    steps = set(steps_in(items))
+    numbers = {x for x in steps if is_number_of_row(x, column)}
+    for step in steps - numbers:
+        if step.kind == "library":
+            along, cut = step.attrs["along"], cut_of(step, steps)
+            along = along._replace(column=column, cut=cut)
+            step.attrs = {**step.attrs, "along": along}
+    inner = Loop(column, only(items, steps - numbers), tile=columns)
+    return Loop(row, [*only(items, numbers), inner], tile=rows)
+
+
+def columns_of(items: Sequence[Item]) -> Axis | None:
+    """The axis of columns that all items have, None if one of them needs whole rows."""
+    steps = set(steps_in(items))
+    products = [x for x in steps if x.kind == "library"]
+    axes = {last_of(x) for x in products if x.attrs["along"].kind == "rows"}
+    if len(axes) != 1:
+        return None
+    (column,) = axes
+    if column is None or not all(takes_part(x, column, steps) for x in products):
+        return None
+    elements = {x for x in steps if not is_number_of_row(x, column)}
+    for step in steps:
+        if column in step.closed or not reads_own_column(step, column, steps):
+            return None
+        if step not in elements and any(x in elements for x in sources_of(step)):
+            return None
+    return column
+
+
+def is_number_of_row(step: Step, column: Axis) -> bool:
+    """Whether this is computed once for each row."""
+    return step.kind != "library" and column not in step.labels
+
+
+def last_of(step: Step) -> Axis | None:
+    """The axis of a value's columns."""
+    last = step.dims[-1] if step.dims else None
+    return None if last is None else last.root
+
+
+def takes_part(product: Step, column: Axis, steps: set[Step]) -> bool:
+    """Whether a product can be computed for some of the columns.
+
+    What it has of the tile are rows with these columns, or its own result is.
+    """
+    inner = [base for base, *_ in product.attrs["views"] if base in steps]
+    if product.attrs["along"].kind == "rows":
+        return not inner
+    return len(inner) == 1 and last_of(inner[0]) is column
+
+
+def cut_of(product: Step, steps: set[Step]) -> str:
+    """Which axis of a product is that of columns."""
+    kind = product.attrs["along"].kind
+    if kind == "sum":
+        return "m" if product.attrs["views"][0][0] in steps else "n"
+    return "n" if kind == "rows" else "k"
+
+
+def reads_own_column(step: Step, column: Axis, steps: set[Step]) -> bool:
+    """Whether a Step takes of the tile's values only those of its own column."""
+    for leaf in step.needed():
+        if not is_leaf(leaf) or leaf.source not in steps:
+            continue
+        if leaf.attrs.get("flat"):
+            return False
+        for dim, position in zip(leaf.source.dims or (), leaf.index, strict=True):
+            if dim is not None and dim.root is column:
+                is_own = isinstance(position, Affine) and position.axis is not None
+                if not is_own or position.axis.root is not column:
+                    return False
+    return True
+
+
+def part_of(size: int, most: int, unit: int) -> int:
+    """The largest part of a size without a rest, a multiple of `unit`; 0 for none."""
+    sizes = range(most // unit * unit, 0, -unit)
+    return next((x for x in sizes if size % x == 0), 0)
