@@ -408,6 +408,35 @@ def test_gradients_drop_what_the_values_dropped(is_native: bool) -> None:
     np.testing.assert_array_equal(generators[0].state, traced.state)
 
 
+@every_shape
+@pytest.mark.parametrize("is_causal", [False, True], ids=["all", "causal"])
+def test_blocks_drop_what_the_whole_drops(
+    name: str, is_causal: bool, request: pytest.FixtureRequest
+) -> None:
+    arrays = sample(name)
+
+    def dropped() -> Any:
+        generator = tj.random.Generator(9)
+        return attend(
+            *arrays, is_causal=is_causal, dropout_rate=0.4, generator=generator
+        )
+
+    whole = dropped()
+    request.getfixturevalue("small_blocks")
+    np.testing.assert_allclose(dropped(), whole, rtol=1e-12, atol=1e-14)
+
+
+def test_mapped_rows_drop_weights_of_their_own() -> None:
+    generator = tj.random.Generator(2)
+
+    def attended(query: Any) -> Any:
+        keys, values = tj.zeros((24, 2)), tj.eye(24)
+        return attend(query, keys, values, dropout_rate=0.5, generator=generator)
+
+    rows = tj.vmap(attended)(tj.zeros((3, 4, 2))).numpy()
+    assert len({row.tobytes() for row in rows}) == 3
+
+
 # What makes no sense
 
 

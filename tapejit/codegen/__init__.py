@@ -13,7 +13,7 @@ From the bottom up:
 - `gemm` says how a product of matrices is cut up, `gemm_site` and `gemm_micro` emit it,
   `gemm_windows` and `gemm_windows_micro` do the same for convolutions. `products` makes
   a kernel of it, with what is done to it before it is stored; `row_products` calls it
-  in loops, for some rows at a time.
+  in loops, for some rows at a time, and `row_draws` draws random words there.
 - `module` makes one LLVM module of a Graph, `compile` machine code of a module,
   `objects` bytes of that and a loaded function of bytes. `host` describes the
   processor. `numba_host` gives a module to Numba instead; it is an alternative that

@@ -266,7 +266,7 @@ class KernelWriter:
     def library(self, step: Step) -> None:
         """An operation on whole arrays."""
         assert step.node is not None
-        if "along" in step.attrs:
+        if "along" in step.attrs and step.node.op.name == "matmul":
             self.row_product(step)
             return
         views = zip(step.attrs["views"], step.node.inputs, strict=True)
@@ -277,6 +277,9 @@ class KernelWriter:
             attrs = [f"{key}={attr_text(x)}" for key, x in step.node.attrs.items()]
             name = step.node.op.name
             text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
+            if "along" in step.attrs:
+                front = step.node.shape[:-2]
+                text += self.in_stack(step, front, part_of("mn", self.parts(step)))
         if step in self.plan.storage:
             self.write(f"{self.matrices(step)}[...] = {text}", step.node)
             return
@@ -287,13 +290,8 @@ class KernelWriter:
     def row_product(self, step: Step) -> None:
         """A product of the rows of one tile."""
         assert step.node is not None
-        along = step.attrs["along"]
+        along, parts = step.attrs["along"], self.parts(step)
         cuts, is_sum = along.cuts, along.kind == "sum"
-        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
-        parts = {}  # of the product's axes that are cut, as slices
-        for name, axis in cuts.items():
-            first = self.first_of(axis)
-            parts[name] = f"{first}:{first} + {tiles[axis]}"
         texts: list[str] = []
         operands = zip(step.attrs["views"], step.node.inputs, ("mk", "kn"), strict=True)
         for view, x, names in operands:
@@ -315,6 +313,15 @@ class KernelWriter:
             first = self.first_of(cuts["k"])
             text = f"{text} if {first} == 0 else {out} + {text}"
         self.write(f"{out} = {text}", step.node)
+
+    def parts(self, step: Step) -> dict[str, str]:
+        """The axes of a product that go by in tiles, with the current one's slice."""
+        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
+        found = {}
+        for name, axis in step.attrs["along"].cuts.items():
+            first = self.first_of(axis)
+            found[name] = f"{first}:{first} + {tiles[axis]}"
+        return found
 
     def matrices(self, step: Step) -> str:
         """The memory of a result, its axes as the operation has them."""

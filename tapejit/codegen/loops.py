@@ -40,6 +40,7 @@ from tapejit.codegen.cursor import (
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.polling import TAKEN
 from tapejit.codegen.reductions import Accumulator, Reductions
+from tapejit.codegen.row_draws import draw_rows
 from tapejit.codegen.row_products import Preparation, RowProduct
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import (
@@ -50,6 +51,7 @@ from tapejit.passes.fusion.kernels import (
     bound,
     grain_of,
 )
+from tapejit.passes.fusion.rows import is_product
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, is_long
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.vectors import distance
@@ -223,7 +225,7 @@ class KernelEmitter(Reductions):
             self.vector, self.width = loop.lanes
         if loop.tile and not any(outer.tile for outer in path):
             for step in loop.steps():
-                if step.kind == "library":
+                if is_product(step):
                     self.row_product(step).prepare()
         with self.in_registers(loop, path):
             if any(outer.tile and outer.axis is loop.axis for outer in path):
@@ -515,8 +517,11 @@ class KernelEmitter(Reductions):
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
-        if step.kind == "library":
+        if is_product(step):
             self.products.append(self.row_product(step).emit())
+            return
+        if step.kind == "library":
+            draw_rows(self, step)
             return
         if step.closed:
             self.accumulate(step)

@@ -60,22 +60,39 @@ def splat(value: int, width: int) -> Any:
 
 def cipher(builder: Any, key: Words, counter: Words) -> Words:
     """A block of four words for each lane; words are the low halves of 64 bits."""
-    key0, key1 = key
+    return ciphered(builder, keys_of_rounds(builder, key), counter)
+
+
+def keys_of_rounds(builder: Any, key: Words) -> list[Words]:
+    """The key of each round; many blocks have them in common."""
+    width = key[0].type.count
+    low = splat(MASK32, width)
+    increments = [splat(increment, width) for increment in KEY_INCREMENTS]
+    found = [key]
+    for _ in range(ROUNDS - 1):
+        pairs = zip(found[-1], increments, strict=True)
+        found.append([builder.and_(builder.add(x, more), low) for x, more in pairs])
+    return found
+
+
+def ciphered(builder: Any, keys: Sequence[Words], counter: Words) -> Words:
+    """The cipher, from the keys of its rounds.
+
+    What is above a word's 32 bits does not matter until the end: a product takes the
+    low halves of its factors, in one instruction if that is said right there.
+    """
     x0, x1, x2, x3 = counter
     width = x0.type.count
     low, half = splat(MASK32, width), splat(32, width)
     factors = [splat(factor, width) for factor in MULTIPLIERS]
-    increments = [splat(increment, width) for increment in KEY_INCREMENTS]
-    for _ in range(ROUNDS):
-        product0 = builder.mul(x0, factors[0])
-        product2 = builder.mul(x2, factors[1])
+    for key0, key1 in keys:
+        product0 = builder.mul(builder.and_(x0, low), factors[0])
+        product2 = builder.mul(builder.and_(x2, low), factors[1])
         high0, high2 = (builder.lshr(x, half) for x in (product0, product2))
         x0 = builder.xor(builder.xor(high2, x1), key0)
         x2 = builder.xor(builder.xor(high0, x3), key1)
-        x1, x3 = (builder.and_(x, low) for x in (product2, product0))
-        key0 = builder.and_(builder.add(key0, increments[0]), low)
-        key1 = builder.and_(builder.add(key1, increments[1]), low)
-    return x0, x1, x2, x3
+        x1, x3 = product2, product0
+    return tuple(builder.and_(x, low) for x in (x0, x1, x2, x3))
 
 
 def halves(builder: Any, word: Any) -> tuple[Any, Any]:
@@ -147,22 +164,31 @@ def emit_random_bits(
     each(at, sizes, strides, row)
 
 
-def emit_draw(at: Cursor, state: Words, out: Any, place: Any, words: int) -> None:
-    """As many words of 32 bits as wanted, from one state."""
+def emit_draw(
+    at: Cursor,
+    state: Words,
+    out: Any,
+    place: Any,
+    words: int,
+    before: Any = None,
+) -> None:
+    """As many words of 32 bits as wanted, from one state; `before` blocks are not."""
     width = min(BLOCKS, 1 << max(0, (words // BLOCK_WORDS).bit_length() - 1))
     at_once = width * BLOCK_WORDS
     key = [at.widened(word, width) for word in state[:2]]
+    keys = keys_of_rounds(at.builder, key)
     low = at.widened(joined(at.builder, state[2], state[3]), width)
     high = at.widened(joined(at.builder, state[4], state[5]), width)
 
     def blocks(first: Any) -> Any:
         """All words of neighbouring blocks, in order, two in each lane."""
         b = at.builder
+        first = first if before is None else b.add(before, first)
         lower = b.add(low, b.add(at.spread(first, width), steps(width)))
         carry = b.zext(b.icmp_unsigned("<", lower, low), lower.type)
         upper = b.add(high, carry)
         counter = (*halves(b, lower), *halves(b, upper))
-        x0, x1, x2, x3 = cipher(b, key, counter)
+        x0, x1, x2, x3 = ciphered(b, keys, counter)
         pairs = [x for lane in range(width) for x in (lane, width + lane)]
         order = ir.Constant(ir.VectorType(I32, 2 * width), pairs)
         return b.shuffle_vector(joined(b, x0, x1), joined(b, x2, x3), order)

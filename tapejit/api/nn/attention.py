@@ -16,6 +16,10 @@ Heads that share keys and values have an axis of their own, of which keys and va
 have one: [key heads · group, T, D] is [key heads, group, T, D] in the same order, so
 nothing is repeated or copied.
 
+Dropout draws one state a call, and the words of all scores follow from that, row by
+row: any row can be drawn alone, as blocks do and native code does. So all of them drop
+the same weights. A row begins with a block of the cipher, of four words.
+
 Start reading at `scaled_dot_product_attention`, then `_Attention.of_block`.
 """
 
@@ -29,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from tapejit import ops
-from tapejit.api.creation import arange
+from tapejit.api.creation import arange, asarray
 from tapejit.api.dispatch import TRACE, apply, as_operand, cast, is_weak
 from tapejit.api.elementwise import (
     divide,
@@ -40,9 +44,14 @@ from tapejit.api.elementwise import (
     where,
 )
 from tapejit.api.linear import matmul
-from tapejit.api.manipulation import concat, matrix_transpose, reshape
+from tapejit.api.manipulation import (
+    broadcast_to,
+    concat,
+    matrix_transpose,
+    reshape,
+)
 from tapejit.api.nn.activations import below_largest, sum_of_powers
-from tapejit.api.nn.dropout import dropout
+from tapejit.api.nn.dropout import BITS, WORD, kept_alone, kept_where
 from tapejit.api.nn.precision import real_operand, wide_operands
 from tapejit.api.tensor import Tensor
 from tapejit.config import config
@@ -59,6 +68,7 @@ NAME: Final = "scaled_dot_product_attention"
 LONG: Final = 1 << 20  # scores of a head from which it is worth it
 KEPT: Final = 1 << 23  # but up to so many of all heads are kept: 32 MB in float32
 BLOCK: Final = 1 << 21  # scores of all heads in a block, unless that is fewer than
+BLOCK_WORDS: Final = 4  # of the cipher that makes random words
 ROWS: Final = 128  # queries, for which keys and values would be read too often
 
 
@@ -112,23 +122,24 @@ def scaled_dot_product_attention(
     tensors, dtype = wide_operands((query, key, value), NAME)
     queries, keys, values = tensors
     group, shape = _shapes(queries, keys, values)
-    attention = _Attention(
-        group, bool(is_causal), _checked_rate(dropout_rate), generator
-    )
+    attention = _Attention(group, shape, bool(is_causal), _checked_rate(dropout_rate))
     queries = multiply(queries, _factor(scale, queries))
     allowed = None if mask is None else _as_mask(mask, shape, queries.dtype)
+    state = _new_state(generator) if attention.rate else None
     *_, rows, columns = shape
     is_short = rows * columns < LONG or math.prod(shape) <= KEPT
     # Native code of a function goes by blocks of rows of its own, without a second
-    # trace of each, if there are several matrices and nothing is drawn for them.
+    # trace of each, if there are several matrices and rows of words have no gaps.
     is_native = TRACE.get() is not None and config.native
     has_heads = any(size != 1 for size in shape[:-2])
-    if is_short or (is_native and has_heads and not attention.rate):
-        out = attention.of_block(queries, keys, values, allowed, 0)
+    is_whole = not attention.rate or columns % BLOCK_WORDS == 0
+    if is_short or (is_native and has_heads and is_whole):
+        drawn = None if state is None else _words(state, shape)
+        out = attention.of_block(queries, keys, values, allowed, drawn, 0)
     else:
         fitting = BLOCK * rows // math.prod(shape)
         step = max(ROWS, fitting // ROWS * ROWS)
-        out = attention.in_blocks(queries, keys, values, allowed, int(step))
+        out = attention.in_blocks(queries, keys, values, allowed, state, int(step))
     return cast(out, dtype)
 
 
@@ -136,20 +147,29 @@ class _Attention(NamedTuple):
     """What all blocks have in common.
 
     group      heads of queries for each head of keys
+    shape      of all scores
     is_causal  whether later keys are masked
     rate       of dropout
-    generator  of its draws
     """
 
     group: Size
+    shape: Shape
     is_causal: bool
     rate: float
-    generator: random.Generator | None
 
     def of_block(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, first: int
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        drawn: Tensor | None,
+        first: int,
     ) -> Tensor:
-        """What queries attend to, the first of which is number `first`."""
+        """What queries attend to, the first of which is number `first`.
+
+        `drawn` are the random words of their scores.
+        """
         rows, columns = query.shape[-2], key.shape[-2]
         keys, values = self._shared(key), self._shared(value)
         scores = matmul(self._grouped(query), matrix_transpose(keys))
@@ -168,8 +188,9 @@ class _Attention(NamedTuple):
         axes = (scores.ndim - 1,)
         powers = exp(below_largest(scores, axes))
         total = sum_of_powers(powers, axes)
-        if self.rate:
-            powers = dropout(powers, self.rate, generator=self.generator)
+        if drawn is not None:
+            is_kept = kept_where(self._grouped(drawn), self.rate)
+            powers = kept_alone(powers, is_kept, self.rate)
         means = divide(matmul(powers, values), total)
         if self.group == 1:
             return means
@@ -177,7 +198,13 @@ class _Attention(NamedTuple):
         return reshape(means, (*lead, heads * group, rows, size))
 
     def in_blocks(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, step: int
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        state: Tensor | None,
+        step: int,
     ) -> Tensor:
         """The same, `step` queries at a time."""
         count = int(query.shape[-2])
@@ -192,7 +219,7 @@ class _Attention(NamedTuple):
         # of keys and values would wait with it, one for every block.
         for at in reversed(range(len(firsts))):
             block = self._block(firsts[at], is_last=at == 0)
-            out, key, value = block(queries[at], key, value, masks[at])
+            out, key, value = block(queries[at], key, value, masks[at], state)
             found.append(out)
         return concat(found[::-1], axis=-2)
 
@@ -201,14 +228,21 @@ class _Attention(NamedTuple):
         from tapejit.api.recompute import recompute_grad  # a relu starts without it
 
         @recompute_grad
-        def attended(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Any:
+        def attended(
+            query: Tensor, key: Tensor, value: Tensor, mask: Any, state: Any
+        ) -> Any:
             near, known, allowed = key, value, mask
-            stop = first + query.shape[-2]
+            rows = int(query.shape[-2])
+            stop = first + rows
             if self.is_causal and stop < key.shape[-2]:  # all others are masked
                 near, known = key[..., :stop, :], value[..., :stop, :]
                 if mask is not None and mask.ndim and mask.shape[-1] != 1:
                     allowed = mask[..., :stop]
-            out = self.of_block(query, near, known, allowed, first)
+            drawn = None
+            if state is not None:
+                drawn = _words_of_rows(state, self.shape, first, rows)
+                drawn = drawn[..., : near.shape[-2]]
+            out = self.of_block(query, near, known, allowed, drawn, first)
             if is_last:
                 return out, None, None
             after = apply(ops.recomputed, key, out), apply(ops.recomputed, value, out)
@@ -247,6 +281,48 @@ def _pieces(x: Tensor, firsts: range) -> Sequence[Tensor]:
         return cut(x)
     joined = partial(concat, axis=-2)
     return custom_gradient(lambda x: (cut(x), lambda *gs: joined(gs)))(x)
+
+
+# Random words for dropout
+
+
+def _new_state(generator: random.Generator | None) -> Tensor:
+    """The state that all words of one call are made of, its counter at 0."""
+    from tapejit.api.generator import source_of  # a relu starts without it
+
+    def made(words: Tensor) -> Tensor:
+        return concat([words[:2], asarray([0, 0], dtype=WORD), words[2:]])
+
+    draw = source_of(None, NAME) if generator is None else generator._draw
+    return draw((BLOCK_WORDS,), BITS, made)
+
+
+def _words(state: Tensor, shape: Shape) -> Tensor:
+    """A word for each score."""
+    *front, columns = shape
+    whole = _in_blocks_of_words(columns)
+    words = apply(ops.keyed_bits, state, shape=(*front, whole), bits=BITS)
+    return words if whole == columns else words[..., :columns]
+
+
+def _words_of_rows(state: Tensor, shape: Shape, first: int, rows: int) -> Tensor:
+    """Those of some rows of each matrix, and maybe a few more in each row."""
+    *front, count, columns = map(int, shape)
+    whole = int(_in_blocks_of_words(columns))
+    matrices = math.prod(front)
+    # The counter of a state says how many blocks come before.
+    rows_before = np.arange(matrices) * count + first
+    blocks = (rows_before * (whole // BLOCK_WORDS)).astype("<u8")
+    counters = asarray(blocks.view("<u4").astype(WORD).reshape(matrices, 2))
+    ends = [broadcast_to(x, (matrices, 2)) for x in (state[:2], state[4:])]
+    states = concat([ends[0], counters, ends[1]], axis=1)
+    words = apply(ops.keyed_bits, states, shape=(rows, whole), bits=BITS)
+    return reshape(words, (*front, rows, whole))
+
+
+def _in_blocks_of_words(columns: Size) -> Size:
+    """The words of a row, the end of its last block included."""
+    return (columns + BLOCK_WORDS - 1) // BLOCK_WORDS * BLOCK_WORDS
 
 
 # Arguments

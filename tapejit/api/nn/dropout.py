@@ -1,14 +1,19 @@
 """Dropout: random elements become 0, the others grow so that the mean stays.
 
+An element is kept if its random word, of 32 bits, is below a bound: a comparison of
+integers, the same everywhere.
+
 Start reading at `dropout`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from tapejit.api.dispatch import alias, weak_scalar
-from tapejit.api.elementwise import multiply, where
+from tapejit.api.elementwise import less, multiply, where
 from tapejit.api.nn.precision import float_operand
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -16,6 +21,9 @@ from tapejit.ops.shapes import broadcast_shapes
 
 if TYPE_CHECKING:
     from tapejit.api import random
+
+BITS: Final = 32  # of the word that decides on an element
+WORD: Final = np.dtype(np.uint32)
 
 
 def dropout(
@@ -38,7 +46,7 @@ def dropout(
     >>> import tapejit as tj
     >>> x = tj.ones(6)
     >>> print(tj.nn.dropout(x, 0.5, generator=tj.random.Generator(3)))
-    [2. 2. 0. 0. 2. 0.]
+    [2. 2. 2. 2. 0. 0.]
     >>> print(tj.nn.dropout(x, 0.5, training=False))
     [1. 1. 1. 1. 1. 1.]
     """
@@ -56,23 +64,33 @@ def dropout(
         raise ArgumentError(f"rate is a probability from 0 to 1, got {rate}", op=name)
     if not training or rate == 0:
         return alias(operand)
-    from tapejit.api import random  # 8 ms, which a relu need not cost
+    from tapejit.api.distributions import sizes_of  # 8 ms, which a relu need not cost
+    from tapejit.api.generator import source_of
 
     shape = operand.shape if noise_shape is None else noise_shape
-    if key is not None:
-        is_kept = random.bernoulli(1 - rate, shape, key=key)
-    else:
-        source = random.default_generator() if generator is None else generator
-        is_kept = source.bernoulli(1 - rate, shape)
+    draw = source_of(key, name) if generator is None else generator._draw
+    is_kept = draw(
+        sizes_of(shape, (), name), BITS, lambda words: kept_where(words, rate)
+    )
     if broadcast_shapes(operand._type, is_kept._type) != operand.shape:
         raise ShapeError(
             f"a draw of shape {is_kept.shape} does not fit {operand._type}",
             op=name,
             help="noise_shape has the sizes of x, or 1",
         )
+    return kept_alone(operand, is_kept, rate)
+
+
+def kept_where(words: Tensor, rate: float) -> Tensor:
+    """Which elements are kept, each by its random word."""
+    bound = min(round((1 - rate) * 2**BITS), 2**BITS - 1)
+    return less(words, weak_scalar(bound, WORD))
+
+
+def kept_alone(x: Tensor, is_kept: Tensor, rate: float) -> Tensor:
+    """What is kept, larger by as much as is dropped; the rest is 0."""
     scale = 1 / (1 - rate) if rate < 1 else 0.0
-    zero = weak_scalar(0.0, operand.dtype)
-    return where(is_kept, multiply(operand, scale), zero)
+    return where(is_kept, multiply(x, scale), weak_scalar(0.0, x.dtype))
 
 
 __all__ = ["dropout"]

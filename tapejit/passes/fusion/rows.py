@@ -9,6 +9,8 @@ go by in tiles, and in a tile there are products and loops over its rows in turn
 A product takes part in one of three ways. For "rows", it computes those of a tile that
 the nest reads; as a "result", those of a tile from what the nest has made. A "sum" adds
 to all of its result what the rows of a tile contribute.
+Random words that a nest takes row by row are drawn for the rows of a tile, as if they
+were such a product.
 Values of an earlier nest that would be large are computed again, product and all, from
 its numbers of rows. A nest that makes rows for products alone shares its loops with
 them as well, though there is no product before it.
@@ -19,8 +21,9 @@ Start reading at `in_blocks_of_rows`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final, NamedTuple
 
 from tapejit.passes.fusion.columns import in_tiles_of_columns
@@ -36,6 +39,8 @@ TILE: Final = 1 << 18  # bytes of a matrix of the rows of one tile: some stay ne
 NEAR: Final = 1 << 20  # bytes of an operand that all tiles use
 LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
 RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
+BLOCK_WORDS: Final = 4  # that a cipher gives at once
+WORD: Final = 32  # bits
 Item = Step | Loop
 
 
@@ -47,6 +52,17 @@ def is_product(item: Item) -> bool:
         and item.op is not None
         and item.op.name == "matmul"
     )
+
+
+def is_draw(item: Item) -> bool:
+    """Whether these are random words of one stream, whose rows are whole blocks."""
+    if not isinstance(item, Step) or item.kind != "library" or item.node is None:
+        return False
+    node = item.node
+    if node.op.name not in ("keyed_bits", "random_bits") or node.ndim < 2:
+        return False
+    is_one = node.inputs[0].ndim == 1 and node.attrs["bits"] == WORD
+    return is_one and int(node.shape[-1]) % BLOCK_WORDS == 0
 
 
 class Along(NamedTuple):
@@ -126,6 +142,8 @@ class Arranger:
         for product, x in before.items():
             product.dims = spread(product, x)
             product.attrs = {**product.attrs, "along": Along("rows", axes)}
+        if before:
+            self.draw(nest, group)
         for product in self.lone_products():
             self.take(product, group, set(nest.steps()))
         self.take_sums(group, set(nest.steps()))
@@ -136,17 +154,7 @@ class Arranger:
 
         With each of them the axes of its elements: those of rows, and its columns.
         """
-        chain = chain_of(nest)
-        found: dict[Step, tuple[Axis, ...]] = {}
-        for leaf in leaves_in(nest):
-            product = leaf.source
-            if not isinstance(product, Step) or not is_product(product):
-                continue
-            axes = plain_axes(product, leaf) if has_matrices(product) else None
-            if axes is None or len(axes) < 3 or "along" in product.attrs:
-                continue
-            if product.output is None and list(axes[:-1]) == chain[: len(axes) - 1]:
-                found[product] = axes
+        found = read_by_rows(nest, is_product)
         if not found:
             return found
         users, inside = self.users(), set(nest.steps())
@@ -155,6 +163,22 @@ class Arranger:
             for product, axes in found.items()
             if all(x in inside for x in users[product])
         }
+
+    def draw(self, nest: Loop, group: Group) -> None:
+        """Let a nest have its random words from draws for its own rows.
+
+        Others who need the same words draw them once more.
+        """
+        for step, axes in read_by_rows(nest, is_draw).items():
+            if axes[:-1] != group.axes:
+                continue
+            copies = Copies({step})
+            made = copies.step(step)
+            for x in nest.steps():
+                copies.redirect(x)
+            made.dims = spread(made, axes)
+            made.attrs = {**made.attrs, "along": Along("rows", group.axes)}
+            group.items.insert(0, made)
 
     def rows_for_products(self, nest: Loop) -> tuple[tuple[Axis, ...], int]:
         """The axes of rows that a nest makes for products alone, and their length.
@@ -302,7 +326,8 @@ class Arranger:
         users = self.users()
         for group in self.groups:
             if not group.axes:
-                found += group.items
+                is_needed = (x in users or not is_draw(x) for x in group.items)
+                found += compress(group.items, is_needed)
                 continue
             inside = set(group.steps())
             for step in inside:  # what stays among rows need not be in one piece
@@ -323,6 +348,24 @@ class Arranger:
                 nest = Loop(axis, [nest])
             found.append(nest)
         return found
+
+
+def read_by_rows(
+    nest: Loop, is_wanted: Callable[[Step], bool]
+) -> dict[Step, tuple[Axis, ...]]:
+    """Matrices of a stack that a nest reads row by row, with the axes of elements."""
+    chain = chain_of(nest)
+    found: dict[Step, tuple[Axis, ...]] = {}
+    for leaf in leaves_in(nest):
+        step = leaf.source
+        if not isinstance(step, Step) or not is_wanted(step):
+            continue
+        axes = plain_axes(step, leaf) if has_matrices(step) else None
+        if axes is None or len(axes) < 3 or "along" in step.attrs:
+            continue
+        if step.output is None and list(axes[:-1]) == chain[: len(axes) - 1]:
+            found[step] = axes
+    return found
 
 
 def operands_in(product: Step, steps: set[Step]) -> Iterator[tuple[int, Step]]:
