@@ -61,6 +61,7 @@ class Operand(NamedTuple):
     of_stack: tuple[int, ...] = ()  # how far its matrices are apart
     steps: tuple[tuple[Axis, int], ...] = ()  # from one iteration of tiles to the next
     offset: int = 0
+    of_task: int = 0  # how far apart those of two tasks are
 
 
 class RowProduct:
@@ -150,7 +151,12 @@ class RowProduct:
         if memory.kernel is not None:
             return self.private(memory, "mn")
         own = result_strides(self.step)
-        return Operand(memory, Strides(*own[-2:]), own[:-2], self.steps(own[-2:], "mn"))
+        steps = self.steps(own[-2:], "mn")
+        whole = Operand(memory, Strides(*own[-2:]), own[:-2], steps)
+        parts = self.at.kernel.partials.get(self.step)
+        if parts is None:
+            return whole
+        return whole._replace(memory=parts, of_task=memory.size)
 
     def pointer(self, operand: Operand, is_of_tile: bool = True) -> Any:
         """Where the matrix of this tile begins, or that of all tiles."""
@@ -163,6 +169,9 @@ class RowProduct:
         for axis, step in operand.steps if is_of_tile else ():
             more = at.builder.mul(at.origins[axis], number(step))
             place = at.builder.add(place, more)
+        if operand.of_task:
+            own = at.builder.mul(at.task, number(operand.of_task))
+            place = at.builder.add(place, own)
         place = at.builder.add(place, number(operand.offset))
         element = lanes.memory_type(memory.dtype)
         return at.builder.gep(start, [place], source_etype=element)
@@ -237,7 +246,8 @@ class RowProduct:
             made = emit_tiling(at.function.module, self.tiling, name, self.hooks)
             function = made.function
         origin = at.origins[self.summed or self.row]
-        first = at.builder.icmp_signed("==", origin, number(0))
+        begin = at.first_of(at.task) if self.c.of_task else number(0)
+        first = at.builder.icmp_signed("==", origin, begin)
         flag = at.builder.inttoptr(at.builder.zext(first, I64), POINTER)
         table = (self.pointer(self.a), right, self.pointer(self.c), flag)
         self.call(function, table, self.tiling.tasks)

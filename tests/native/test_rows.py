@@ -14,7 +14,7 @@ from tapejit.agreement import COMPOSED, assert_agrees
 from tapejit.codegen import gemm, module
 from tapejit.codegen.module import build
 from tapejit.ir import Graph
-from tapejit.passes.fusion import columns, rows
+from tapejit.passes.fusion import columns, rows, vectors
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, loops_in, schedule
@@ -484,3 +484,45 @@ def test_threads_share_matrices_of_small_stacks(stack: tuple[int, ...]) -> None:
     outer = stack[0] * max(stack[1], 1)
     assert kernels
     assert all(x.tasks == outer for x in kernels)
+
+
+def test_a_single_matrix_is_cut_into_tasks_that_leave_parts_of_sums() -> None:
+    """Rows of one matrix are tasks, and keys and values get a gradient from all."""
+    sizes = []
+    for time in (4096, 8192):
+        graph = optimise(
+            tj.function(gradients(plain)).graph(*[np.zeros((time, 16), "f4")] * 3)
+        )
+        built = build(graph, "single")
+        sizes.append(built.arena_size)
+        cut = [
+            (kernel, step)
+            for kernel in built.plan.kernels
+            for step in kernel.partials
+            if step.kind == "library"
+        ]
+        assert [step.attrs["along"].kind for _, step in cut] == ["sum", "sum"]
+        assert {kernel.tasks for kernel, _ in cut} == {8}
+    assert sizes[1] < 2.2 * sizes[0]
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_attention_of_a_single_matrix_is_attention(
+    attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "WORTH_THREADS", 1)
+    monkeypatch.setattr(vectors, "TASK_WORK", 1)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((size, 8)).astype("f4") for size in (320, 96, 96)]
+    tensors = [tj.asarray(x) for x in arrays]
+    program = gradients(ATTENTIONS[attention])
+    expected, found = program(*tensors), []
+    with tj.config.override(native=True, cache=False):
+        function = tj.function(program)
+        for threads in (1, 3):
+            with tj.set_num_threads(threads):
+                found.append([x.numpy() for x in function(*tensors)])
+    for at, (x, y, theirs) in enumerate(zip(*found, expected, strict=True)):
+        assert x.tobytes() == y.tobytes(), "bits depend on threads"
+        assert_agrees(COMPOSED, x, theirs.numpy(), where=f"{attention}, result {at}")

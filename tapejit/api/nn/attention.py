@@ -69,6 +69,7 @@ LONG: Final = 1 << 20  # scores of a head from which it is worth it
 KEPT: Final = 1 << 23  # but up to so many of all heads are kept: 32 MB in float32
 BLOCK: Final = 1 << 21  # scores of all heads in a block, unless that is fewer than
 BLOCK_WORDS: Final = 4  # of the cipher that makes random words
+PARTS: Final = range(16, 129)  # queries that native code goes by
 ROWS: Final = 128  # queries, for which keys and values would be read too often
 
 
@@ -129,11 +130,10 @@ def scaled_dot_product_attention(
     *_, rows, columns = shape
     is_short = rows * columns < LONG or math.prod(shape) <= KEPT
     # Native code of a function goes by blocks of rows of its own, without a second
-    # trace of each, if there are several matrices and rows of words have no gaps.
+    # trace of each, if rows can be cut so and those of random words have no gaps.
     is_native = TRACE.get() is not None and config.native
-    has_heads = any(size != 1 for size in shape[:-2])
     is_whole = not attention.rate or columns % BLOCK_WORDS == 0
-    if is_short or (is_native and has_heads and is_whole):
+    if is_short or (is_native and is_whole and any(rows % n == 0 for n in PARTS)):
         drawn = None if state is None else _words(state, shape)
         out = attention.of_block(queries, keys, values, allowed, drawn, 0)
     else:

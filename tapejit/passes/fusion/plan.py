@@ -34,7 +34,7 @@ from tapejit.passes.fusion.kernels import (
 )
 from tapejit.passes.fusion.lower import Lowered
 from tapejit.passes.fusion.products import absorb
-from tapejit.passes.fusion.rows import in_blocks_of_rows
+from tapejit.passes.fusion.rows import adds_in_parts, in_blocks_of_rows
 from tapejit.passes.fusion.schedule import Loop, is_leaf, loops_in, steps_in
 from tapejit.passes.fusion.stages import assign_stages
 from tapejit.passes.fusion.steps import Step
@@ -197,7 +197,8 @@ def place_in_arena(plan: Plan) -> None:
     for kernel in plan.kernels:
         if kernel.tasks > 1:
             for step in kernel.steps():
-                if step.closed and not plan.homes[step]:
+                is_cut = bool(step.closed) and not plan.homes[step]
+                if is_cut or adds_in_parts(step):
                     size = plan.storage[step].size
                     memory = Storage(
                         accumulator(step.dtype), {}, size * kernel.tasks, None

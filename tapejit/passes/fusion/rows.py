@@ -240,8 +240,10 @@ class Arranger:
         """Add a product to a group if one of its operands are rows of that."""
         found = list(operands_in(product, inside))
         kind = role(product, *found[0], group.axes) if len(found) == 1 else None
-        # Without a stack, tiles are tasks: they would add to a sum at the same time.
-        if kind is None or (kind == "sum" and len(group.axes) == 1):
+        # Without a stack, tiles are tasks, and each of these has a sum of its own: too
+        # many, unless rows are there only as long as the tile is.
+        is_in_parts = kind == "sum" and len(group.axes) == 1
+        if kind is None or (is_in_parts and not any(map(gives_rows, group.items))):
             return False
         # What else comes from these loops is there only when they are over.
         here = set(group.steps()) - {found[0][1]}
@@ -361,7 +363,7 @@ def read_by_rows(
         if not isinstance(step, Step) or not is_wanted(step):
             continue
         axes = plain_axes(step, leaf) if has_matrices(step) else None
-        if axes is None or len(axes) < 3 or "along" in step.attrs:
+        if axes is None or len(axes) < 2 or "along" in step.attrs:
             continue
         if step.output is None and list(axes[:-1]) == chain[: len(axes) - 1]:
             found[step] = axes
@@ -448,6 +450,21 @@ def is_of_tile(step: Step) -> bool:
 def has_matrices(step: Step) -> bool:
     """Whether a value has rows and columns, more than one of each."""
     return step.dims is not None and None not in step.dims[-2:]
+
+
+def gives_rows(item: Item) -> bool:
+    """Whether this is a product whose rows are there for one tile only."""
+    return (
+        isinstance(item, Step)
+        and is_product(item)
+        and item.attrs["along"].kind == "rows"
+    )
+
+
+def adds_in_parts(step: Step) -> bool:
+    """Whether a product adds up over tiles that are tasks: each leaves its part."""
+    along = step.attrs.get("along") if step.kind == "library" else None
+    return along is not None and along.kind == "sum" and len(along.axes) == 1
 
 
 def nbytes(step: Step) -> int:

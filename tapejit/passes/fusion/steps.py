@@ -134,7 +134,9 @@ class Step:
     @property
     def reduction(self) -> str:
         """How a reduction combines elements: the name of its operation."""
-        return "sum" if self.op is None else self.op.name  # of products
+        if self.op is None or self.kind == "library":  # of products
+            return "sum"
+        return self.op.name
 
     def needed(self) -> Iterator[Step]:
         """The Steps that come before it."""

@@ -21,6 +21,7 @@ from tapejit.passes.fusion.kernels import (
     grain_of,
     inner_axes,
 )
+from tapejit.passes.fusion.rows import adds_in_parts
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, loops_in
 from tapejit.passes.fusion.steps import Buffer, Step
 
@@ -331,6 +332,7 @@ POSITIONS: Final = ("index", "position", "verify", "moved")
 WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
 TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
+MOST_PARTS: Final = 8  # of a product that each task adds to for itself
 FEW_TASKS: Final = 9  # below which threads may end at different times
 
 
@@ -354,6 +356,8 @@ def choose_tasks(plan: Plan, kernel: Kernel) -> None:
         for step in loop.steps()
         if loop.axis in step.closed
     )
+    if any(map(adds_in_parts, loop.steps())):
+        possible = min(possible, MOST_PARTS)
     least = max(TASK_WORK, SHARE * SET_UP * sums)
     if work >= WORTH_THREADS:
         kernel.tasks = max(1, min(MAX_TASKS, int(work / least), possible))
