@@ -504,7 +504,7 @@ def conflicts(stride: int, dtype: DType, count: int) -> bool:
 def collide(gemm: Gemm, rows: int) -> bool:
     """Whether rows of a tile of A are all in one place of the nearest cache."""
     stride = abs(gemm.a.row) * gemm.dtype.itemsize
-    return rows > NEAR_WAYS and gemm.a.column == 1 and stride % NEAR_WAY == 0
+    return rows > NEAR_WAYS // 2 and gemm.a.column == 1 and stride % NEAR_WAY == 0
 
 
 def spreads(gemm: Gemm) -> bool:

@@ -513,6 +513,7 @@ def test_attention_of_a_single_matrix_is_attention(
 ) -> None:
     monkeypatch.setattr(vectors, "WORTH_THREADS", 1)
     monkeypatch.setattr(vectors, "TASK_WORK", 1)
+    monkeypatch.setattr(rows, "LARGER", 0)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((size, 8)).astype("f4") for size in (320, 96, 96)]
     tensors = [tj.asarray(x) for x in arrays]
@@ -526,3 +527,29 @@ def test_attention_of_a_single_matrix_is_attention(
     for at, (x, y, theirs) in enumerate(zip(*found, expected, strict=True)):
         assert x.tobytes() == y.tobytes(), "bits depend on threads"
         assert_agrees(COMPOSED, x, theirs.numpy(), where=f"{attention}, result {at}")
+
+
+def test_layers_of_a_network_keep_their_epilogues() -> None:
+    """Bias, activation and update are done with tiles of a product, by all threads."""
+    rng = np.random.default_rng(0)
+    shapes = [(784, 512), (512, 256), (256, 10)]
+    weights = [tj.Variable(rng.standard_normal(x).astype("f4") / 16) for x in shapes]
+    optimizer = tj.optimizers.Adam(1e-3)
+
+    @tj.function
+    def step(x: tj.Tensor, labels: tj.Tensor) -> tj.Tensor:
+        with tj.GradientTape() as tape:
+            h = x
+            for w in weights[:-1]:
+                h = tj.nn.relu(h @ w)
+            loss = tj.nn.sparse_softmax_cross_entropy(h @ weights[-1], labels)
+        grads = tape.gradient(loss, weights)
+        optimizer.apply_gradients(zip(grads, weights, strict=True))
+        return loss
+
+    with tj.config.override(native=True, cache=False):
+        kernels = step.kernels(tj.ones((128, 784)), tj.zeros(128, dtype="int64"))
+    products = [str(x) for x in kernels if "matmul" in x.ops]
+    assert len(products) == 8
+    assert not any("in tiles" in x for x in products)
+    assert sum("sqrt" in x for x in products) == 3, "the update is an epilogue"

@@ -21,7 +21,7 @@ Start reading at `in_blocks_of_rows`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Final, NamedTuple
@@ -37,6 +37,7 @@ MOST_ROWS: Final = 256
 LEAST_ROWS: Final = 16
 TILE: Final = 1 << 18  # bytes of a matrix of the rows of one tile: some stay near
 NEAR: Final = 1 << 20  # bytes of an operand that all tiles use
+LARGER: Final = 2  # by which a single matrix exceeds its operands to be worth it
 LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
 RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
 BLOCK_WORDS: Final = 4  # that a cipher gives at once
@@ -136,6 +137,8 @@ class Arranger:
         is_large = math.prod(axis.size for axis in axes) * width >= LEAST
         if not is_large or not is_one or rows_of(axes, width) is None:
             return
+        if before and len(axes) == 1 and not self.is_between(before, nest, axes):
+            return
         group = Group([], axes, width)
         if not self.moved([*before, nest], group):
             return
@@ -163,6 +166,27 @@ class Arranger:
             for product, axes in found.items()
             if all(x in inside for x in users[product])
         }
+
+    def is_between(
+        self, before: Iterable[Step], nest: Loop, axes: tuple[Axis, ...]
+    ) -> bool:
+        """Whether a matrix is larger than what it is made of, and goes into a product.
+
+        Products of a single matrix are kernels for all threads, with an epilogue. Only
+        what would take more time to store is worth being their rows' own.
+        """
+        for product in before:
+            assert product.node is not None
+            sizes = [math.prod(map(int, x.shape)) for x in product.node.inputs]
+            if math.prod(map(int, product.node.shape)) < LARGER * sum(sizes):
+                return False
+        inside = set(nest.steps())
+        after = [
+            (product, *operand)
+            for product in self.lone_products()
+            for operand in operands_in(product, inside)
+        ]
+        return any(role(*x, axes) is not None for x in after)
 
     def draw(self, nest: Loop, group: Group) -> None:
         """Let a nest have its random words from draws for its own rows.
