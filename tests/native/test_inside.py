@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elsewhere import run_interpreter
 
 import tapejit as tj
 
@@ -222,3 +223,10 @@ def test_a_large_constant_is_part_of_the_source() -> None:
     assert "base64" in spread.source(x)
     (found,) = namespace["run"](table)
     assert np.array_equal(found, table * 2)
+
+
+def test_instructions_can_be_seen_before_anything_is_compiled() -> None:
+    program = "import tapejit as tj; print(tj.function(tj.sin).asm(tj.ones(3)))"
+    ended = run_interpreter("-c", program, TAPEJIT_NATIVE="1")
+    assert ended.returncode == 0, ended.stderr
+    assert "ret" in ended.stdout
