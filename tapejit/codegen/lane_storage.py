@@ -22,8 +22,8 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
+from tapejit.codegen import ir
 from tapejit.codegen.vector import F32, F64, INTEGER, Builder, Splat, Vector
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.types import DType, is_float

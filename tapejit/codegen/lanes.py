@@ -348,15 +348,15 @@ def apply(
 
     Values are as `register_type` says. The builder may be in another block after it.
 
-    >>> from llvmlite import ir
+    >>> from tapejit.codegen import ir
     >>> from tapejit import ops
     >>> f32 = np.dtype("float32")
     >>> type = register_type(f32, 4)
     >>> function = ir.Function(ir.Module(), ir.FunctionType(type, [type, type]), "f")
     >>> builder = ir.IRBuilder(function.append_basic_block())
     >>> _ = apply(builder, ops.sub, {}, [f32, f32], f32, function.args, 4)
-    >>> print(function.blocks[0].instructions[0])
-    %".5" = fsub <4 x float> %".1", %".2"
+    >>> print(function.blocks[0].lines[0])
+    %.4 = fsub <4 x float> %.1, %.2
     """
     algebra = Emitting(builder, out_dtype, width)
     lanes = [

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
+from tapejit.codegen import ir
 from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, number
 from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
@@ -193,7 +193,7 @@ class Parts:
     def add(self, emitted: Cursor | ProductKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
-        texts = {x.name: str(x) for x in emitted.own}
+        texts = {x.name: x.definition() for x in emitted.own}
         text = "".join(texts.values()).replace(function.name, "")
         known = self.by_text.setdefault(text, function)
         if known is function:

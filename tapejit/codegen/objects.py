@@ -91,7 +91,7 @@ class LoadedObject:
 
 
 def emit(module: Any, machine: Any = None) -> ObjectCode:
-    """The machine code of a module: one of llvmlite's `ir`, its text or a parsed one.
+    """The machine code of a module: one of `ir`, its text or a parsed one.
 
     Every function that the module defines and does not keep to itself is listed.
 

@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import I32, INT64, Cursor, number, steps
 from tapejit.codegen.whole_array import (
     Whole,
