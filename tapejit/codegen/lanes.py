@@ -19,9 +19,8 @@ Start reading at `apply`, then `FUNCTIONS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,8 +70,7 @@ Formula = Callable[..., Any]
 BOOL_DTYPE, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(NamedTuple):
     """A function of the lane algebra, by kind of lanes; None where there is none.
 
     result          the dtype of the result if it is not the operands'

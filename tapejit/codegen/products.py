@@ -20,7 +20,6 @@ from tapejit.codegen.cursor import Layout, Place, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Spot, Strides
 from tapejit.codegen.gemm_micro import emit
-from tapejit.codegen.gemm_windows_micro import emit_windows
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.step_values import StepValues
 from tapejit.passes.fusion.copies import result_strides
@@ -59,6 +58,9 @@ class ProductKernel:
             is_brief=self.is_brief,
         )
         if is_windowed:
+            # Here, because most programs have none: 3 ms.
+            from tapejit.codegen.gemm_windows_micro import emit_windows
+
             made = emit_windows(module, product, name, hooks)
         else:
             made = emit(module, gemm_of(product), name, hooks)

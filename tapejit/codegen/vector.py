@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tapejit.codegen import ir
 from tapejit.errors import ArgumentError
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """A binary floating-point format.
 
     >>> F32.precision, F32.max_exponent, F32.suffix
