@@ -30,9 +30,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import binding
 
-from tapejit.codegen import vecmath
+from tapejit.codegen import ir, vecmath
 from tapejit.codegen.host import FORMATS, Library, aligned, host_machine, loop_module
 
 SIZE, PASSES, ROUNDS = 1024, 64, 200

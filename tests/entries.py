@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from llvmlite import ir
 
 from tapejit.api.dispatch import TAPES, TRACE
 from tapejit.api.tensor import Tensor
+from tapejit.codegen import ir
 from tapejit.codegen.host import Library
 from tapejit.runtime.entry import EntrySpec, make_entry, why_unavailable
 from tapejit.types import TensorType

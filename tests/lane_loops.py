@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.host import Library, aligned
 from tapejit.ir.node import Op
 from tapejit.types import DType

@@ -19,9 +19,10 @@ from agreement import SUM, Truth, assert_agrees
 from elsewhere import in_threads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from llvmlite import binding, ir
+from llvmlite import binding
 
 from tapejit.codegen import gemm as rules
+from tapejit.codegen import ir
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Registers, Spot, Strides
 from tapejit.codegen.gemm_micro import emit
 from tapejit.codegen.lane_storage import register_element

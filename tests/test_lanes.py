@@ -11,14 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from lane_loops import Loops
-from llvmlite import binding, ir
+from llvmlite import binding
 from op_cases import CASES, OpCase
 from op_cases.case import DTYPES
 from op_cases.special import INSIDE_OF
 
 from tapejit import ops
 from tapejit.agreement import EXACT, ROUNDED, assert_agrees
-from tapejit.codegen import lanes, vecmath
+from tapejit.codegen import ir, lanes, vecmath
 from tapejit.codegen.host import Library, elementwise, host_machine
 from tapejit.codegen.lane_algebra import kind_of
 from tapejit.ir.node import OPS, Op

@@ -11,10 +11,9 @@ import numba
 import numpy as np
 import pytest
 from elsewhere import run_interpreter
-from llvmlite import ir
 
 from tapejit import config
-from tapejit.codegen import numba_host, vecmath
+from tapejit.codegen import ir, numba_host, vecmath
 from tapejit.codegen.gemm import BatchAxis, Gemm, Strides
 from tapejit.codegen.gemm_micro import emit
 from tapejit.codegen.host import FORMATS, Library, aligned, loop_module

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import needs_fork
-from llvmlite import ir
 
 import tapejit as tj
-from tapejit.codegen import driver
+from tapejit.codegen import driver, ir
 from tapejit.codegen.host import Library
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError

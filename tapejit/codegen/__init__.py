@@ -2,8 +2,9 @@
 
 From the bottom up:
 
-- `vector` is a thin layer over llvmlite's instruction builder in which SIMD arithmetic
-  reads as formulas; `vecmath` writes the transcendental functions in it.
+- `ir`, with `ir_values`, writes LLVM's language, an instruction at a time. `vector` is
+  a thin layer over it in which SIMD arithmetic reads as formulas; `vecmath` writes the
+  transcendental functions in it.
 - `lanes` emits what a record's `scalar` says, for vectors of any dtype: `lane_algebra`,
   `lane_storage`, `lane_floats`, `lane_integers` and `lane_casts` are its parts.
 - `cursor`, `step_values`, `reductions` and `loops` emit a kernel: memory and positions,

@@ -8,8 +8,7 @@ Start reading at `with_registers`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import binding
 
@@ -17,8 +16,7 @@ from tapejit.codegen.host import host_machine
 from tapejit.codegen.objects import ObjectCode, initialise
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """Machine code, and how many seconds each stage took."""
 
     object: ObjectCode

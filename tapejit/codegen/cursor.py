@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.gemm import host_registers
 from tapejit.codegen.polling import POLL_TYPE, POLL_WORK
 from tapejit.codegen.vector import Splat
@@ -91,7 +90,7 @@ class Cursor:
         self.entry = function.append_basic_block("entry")
         self.builder: Any = ir.IRBuilder(self.entry)
         start = function.append_basic_block("start")
-        self.leave_entry = self.builder.branch(start)
+        self.builder.branch(start)
         self.builder.position_at_end(start)
         self.indices: dict[Axis, Any] = {}
         self.origins: dict[Axis, Any] = {}  # where the current tile begins
@@ -115,7 +114,6 @@ class Cursor:
         """Emit where everything is still ahead."""
         here = self.builder
         self.builder = ir.IRBuilder(self.entry)
-        self.builder.position_before(self.leave_entry)
         try:
             yield
         finally:

@@ -49,8 +49,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.driver_words import (
     ALONE,
     BACK,
@@ -107,7 +106,7 @@ class Code:
     def __init__(self, module: Any, name: str, signature: Any) -> None:
         self.function = ir.Function(module, signature, name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.pool = module.get_global("pool")
+        self.pool = module.globals["pool"]
 
     @property
     def operands(self) -> Any:
@@ -218,7 +217,7 @@ def number(value: int) -> Any:
 def declared(module: Any, name: str, result: Any, *operands: Any) -> Any:
     """An intrinsic function of LLVM."""
     if name in module.globals:
-        return module.get_global(name)
+        return module.globals[name]
     return ir.Function(module, ir.FunctionType(result, operands), name)
 
 

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.entry_code import (
     I8,
     I32,

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.entry_tables import HEADER, WORD, Record, Services, Words
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)

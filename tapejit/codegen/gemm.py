@@ -54,8 +54,9 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any, Final, NamedTuple
 
-from llvmlite import binding, ir
+from llvmlite import binding
 
+from tapejit.codegen import ir
 from tapejit.codegen.lane_storage import is_small
 from tapejit.config import config
 from tapejit.errors import ArgumentError

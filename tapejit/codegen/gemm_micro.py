@@ -27,8 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.gemm import (
     CHAIN,
     UNCUT,

@@ -16,9 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
-from llvmlite import ir
-
-from tapejit.codegen import lane_storage
+from tapejit.codegen import ir, lane_storage
 from tapejit.codegen.gemm import Gemm, Hooks, Spot, Tiling
 from tapejit.codegen.lane_storage import Floats, is_small
 from tapejit.codegen.vector import Splat

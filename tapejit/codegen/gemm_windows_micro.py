@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.gemm import Hooks, Registers, Spot, Tiling, host_registers
 from tapejit.codegen.gemm_micro import Emitted, RegisterTile, TileEmitter
 from tapejit.codegen.gemm_site import I64, POINTER, VOID, Site, number

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import binding
 
+from tapejit.codegen import ir
 from tapejit.codegen.objects import initialise
 from tapejit.codegen.vector import F32, F64, Builder, Format, Vector
 from tapejit.config import config

@@ -18,8 +18,8 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
+from tapejit.codegen import ir
 from tapejit.codegen.division import divided
 from tapejit.codegen.lane_storage import Floats, half_bits, half_value
 from tapejit.codegen.vector import F64, INTEGER, Vector

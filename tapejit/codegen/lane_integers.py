@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.vector import Splat
 from tapejit.types import DType
 

@@ -19,9 +19,8 @@ Start reading at `apply`, then `FUNCTIONS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,8 +70,7 @@ Formula = Callable[..., Any]
 BOOL_DTYPE, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(NamedTuple):
     """A function of the lane algebra, by kind of lanes; None where there is none.
 
     result          the dtype of the result if it is not the operands'
@@ -348,15 +346,15 @@ def apply(
 
     Values are as `register_type` says. The builder may be in another block after it.
 
-    >>> from llvmlite import ir
+    >>> from tapejit.codegen import ir
     >>> from tapejit import ops
     >>> f32 = np.dtype("float32")
     >>> type = register_type(f32, 4)
     >>> function = ir.Function(ir.Module(), ir.FunctionType(type, [type, type]), "f")
     >>> builder = ir.IRBuilder(function.append_basic_block())
     >>> _ = apply(builder, ops.sub, {}, [f32, f32], f32, function.args, 4)
-    >>> print(function.blocks[0].instructions[0])
-    %".5" = fsub <4 x float> %".1", %".2"
+    >>> print(function.blocks[0].lines[0])
+    %.4 = fsub <4 x float> %.1, %.2
     """
     algebra = Emitting(builder, out_dtype, width)
     lanes = [

@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import (
     I32,
     I64,
@@ -237,10 +236,13 @@ class KernelEmitter(Reductions):
             for x in row:
                 self.finish(x)
 
-    def iteration(self, loop: Loop, path: Path, at: Any, stride: int) -> None:
+    def iteration(
+        self, loop: Loop, path: Path, at: Any, stride: int, is_full: bool = False
+    ) -> None:
         """The body for `stride` iterations from `at` on, a number of Python or LLVM.
 
-        The last ones of the axis are done together with some before them.
+        The last ones of the axis are done together with some before them, unless
+        `is_full` says that there are as many.
         """
         axis = loop.axis
         base, skip = at, None
@@ -248,7 +250,7 @@ class KernelEmitter(Reductions):
         if stride > 1 and isinstance(at, int):
             base = min(at, last)
             skip = number(at - base) if at != base else None
-        elif stride > 1 and axis.size % stride and not loop_is_full(at):
+        elif stride > 1 and axis.size % stride and not is_full:
             is_inside = self.builder.icmp_signed("<", at, number(last))
             base = self.builder.select(is_inside, at, number(last))
             skip = self.builder.sub(at, base)
@@ -343,11 +345,11 @@ class KernelEmitter(Reductions):
             is_last = self.builder.icmp_signed("<", end, number(axis.size))
             high = self.builder.select(is_last, end, number(axis.size))
 
-        def body(at: Any) -> None:
+        def body(at: Any, is_full: bool = False) -> None:
             if loop.copies > 1:
                 self.together_at(loop, path, number(at) if isinstance(at, int) else at)
             else:
-                self.iteration(loop, path, at, stride)
+                self.iteration(loop, path, at, stride, is_full)
 
         trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
         sums = [x for x in made if x.block is not None]
@@ -366,7 +368,7 @@ class KernelEmitter(Reductions):
                 low,
                 number(full),
                 stride,
-                lambda at: body(known_full(at)),
+                lambda at: body(at, is_full=True),
                 work,
                 axis.size,
             )
@@ -594,17 +596,6 @@ class KernelEmitter(Reductions):
             self.store_at(out, at, value, memory.dtype)
 
         self.for_range(number(0), number(memory.size), width, body)
-
-
-def known_full(at: Any) -> Any:
-    """Remember that a position needs no mask."""
-    at.is_full = True
-    return at
-
-
-def loop_is_full(at: Any) -> bool:
-    """Whether a position is known to need no mask."""
-    return bool(getattr(at, "is_full", False))
 
 
 def leaves_of(item: Step | Loop) -> list[Step]:

@@ -11,12 +11,11 @@ Start reading at `build`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 
+from tapejit.codegen import ir
 from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, number
 from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
@@ -38,7 +37,6 @@ from tapejit.codegen.polling import (
 from tapejit.codegen.polling_words import SYMBOL as POLL
 from tapejit.codegen.processor import cores
 from tapejit.codegen.products import ProductKernel
-from tapejit.codegen.whole import EMITTERS, Whole
 from tapejit.ir.graph import Graph
 from tapejit.passes.fusion.kernels import Kernel, Plan
 from tapejit.passes.fusion.lower import lower
@@ -52,8 +50,7 @@ LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depe
 DRIVER: Final = "parallel"
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(NamedTuple):
     """A module and what its caller has to know.
 
     `imports` names the foreign functions in the order of their addresses.
@@ -163,16 +160,14 @@ def build(
     return Built(module, symbol, made, made.arena_size, tuple(imports))
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A function of a kernel, and what its table has to point to."""
 
     function: Any
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True)
-class Emitted:
+class Emitted(NamedTuple):
     """The functions of a kernel: those before it, with tasks, itself, one after it."""
 
     kernel: Kernel
@@ -193,7 +188,7 @@ class Parts:
     def add(self, emitted: Cursor | ProductKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
-        texts = {x.name: str(x) for x in emitted.own}
+        texts = {x.name: x.definition() for x in emitted.own}
         text = "".join(texts.values()).replace(function.name, "")
         known = self.by_text.setdefault(text, function)
         if known is function:
@@ -329,6 +324,9 @@ def emit_library(
     module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
 ) -> Cursor:
     """An operation on whole arrays that is no product of matrices."""
+    # Here, because most programs have none: 5 ms.
+    from tapejit.codegen.whole import EMITTERS, Whole
+
     (step,) = kernel.steps()
     assert step.node is not None
     at = Cursor(new_function(module, name), plan, kernel, layout)

@@ -20,11 +20,10 @@ Start reading at `emit`.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tapejit.codegen.linking import link
 from tapejit.errors import TapejitError
@@ -52,8 +51,7 @@ class ObjectError(TapejitError):
     """
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ObjectCode:
+class ObjectCode(NamedTuple):
     """The bytes of object files, their functions, and what they want from outside.
 
     `sizes` are those of the files, of which `code` has one after the other. `header` is
@@ -91,7 +89,7 @@ class LoadedObject:
 
 
 def emit(module: Any, machine: Any = None) -> ObjectCode:
-    """The machine code of a module: one of llvmlite's `ir`, its text or a parsed one.
+    """The machine code of a module: one of `ir`, its text or a parsed one.
 
     Every function that the module defines and does not keep to itself is listed.
 

@@ -21,13 +21,13 @@ from tapejit.codegen.compile import Compiled
 from tapejit.codegen.helper import Job, has_help, submit
 from tapejit.codegen.objects import joined
 
-PIECE: Final = 40_000  # characters that are worth a module of their own
+PIECE: Final = 33_000  # characters that are worth a module of their own
 
 
 class Pieces:
     """The machine code of one module; `look` at it as often as there is something new.
 
-    >>> from llvmlite import ir
+    >>> from tapejit.codegen import ir
     >>> module = ir.Module("one")
     >>> signature = ir.FunctionType(ir.IntType(64), [])
     >>> function = ir.Function(module, signature, "one")
@@ -60,7 +60,7 @@ class Pieces:
         known = texts or {}
         found = list(module.globals.values())
         for thing in found[self.seen :]:
-            text = known.get(thing.name) or str(thing)
+            text = known.get(thing.name) or thing.definition()
             self.texts.append(text)
             self.length += len(text)
         self.seen = len(found)
@@ -72,7 +72,7 @@ class Pieces:
         """Make what is new a module of its own."""
         begin = time.perf_counter()
         new = [visible(text) for text in self.texts]
-        notes = [str(note) for note in module.metadata]
+        notes = [note.definition() for note in module.metadata]
         self.jobs.append(submit("\n".join([*self.declared, *new, *notes])))
         self.declared += [declaration(text) for text in self.texts]
         self.texts, self.length = [], 0

@@ -22,8 +22,7 @@ from __future__ import annotations
 import platform
 from typing import Any, Final
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.driver import read_clock
 from tapejit.codegen.polling_words import (
     CHECK_SIGNALS,

@@ -15,14 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from llvmlite import ir
-
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import Layout, Place, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Spot, Strides
 from tapejit.codegen.gemm_micro import emit
-from tapejit.codegen.gemm_windows_micro import emit_windows
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.step_values import StepValues
 from tapejit.passes.fusion.copies import result_strides
@@ -61,6 +58,9 @@ class ProductKernel:
             is_brief=self.is_brief,
         )
         if is_windowed:
+            # Here, because most programs have none: 3 ms.
+            from tapejit.codegen.gemm_windows_micro import emit_windows
+
             made = emit_windows(module, product, name, hooks)
         else:
             made = emit(module, gemm_of(product), name, hooks)
@@ -85,10 +85,7 @@ class ProductKernel:
         At the very end of a task: the block that was added last may be that of a loop
         which a task does not come to.
         """
-        last = self.cursors[self.function].builder.block
-        builder = ir.IRBuilder(last)
-        builder.position_before(last.terminator)
-        builder.fence("seq_cst")
+        ir.IRBuilder(self.cursors[self.function].builder.block).fence("seq_cst")
 
     def enter(self, function: Any) -> Any:
         """Begin a function; the first one is that of a task."""

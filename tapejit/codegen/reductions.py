@@ -14,9 +14,8 @@ import math
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import I32, Layout, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.step_values import StepValues

@@ -17,9 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llvmlite import ir
-
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import I8, I64, POINTER, Place, number
 from tapejit.codegen.gemm import (
     SHORT,

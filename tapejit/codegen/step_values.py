@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import (
     I32,
     INT64,

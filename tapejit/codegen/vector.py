@@ -1,6 +1,6 @@
 """SIMD values with operators, emitted as LLVM instructions.
 
-A `Builder` knows an llvmlite `IRBuilder`, a float format (`F32` or `F64`) and a number
+A `Builder` knows an `IRBuilder`, a float format (`F32` or `F64`) and a number
 of lanes. A `Vector` is one LLVM value of that many lanes: floats of the format, signed
 integers of the same width, or a mask of bits. Operators on Vectors append instructions;
 a Python number beside a Vector becomes a constant in every lane.
@@ -17,16 +17,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.errors import ArgumentError
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """A binary floating-point format.
 
     >>> F32.precision, F32.max_exponent, F32.suffix
@@ -84,7 +81,7 @@ LONG = 9  # coefficients: from here on a polynomial is latency, not work
 FLOAT, INTEGER, MASK = "float", "integer", "mask"
 
 
-class Splat(ir.Constant):  # type: ignore[misc]  # llvmlite has no types
+class Splat(ir.Constant):
     """One constant in every lane, in LLVM's short form.
 
     Sixteen copies of each coefficient would make the text of a kernel several times
@@ -94,9 +91,7 @@ class Splat(ir.Constant):  # type: ignore[misc]  # llvmlite has no types
     def __init__(self, type: Any, element: Any) -> None:
         self.type = type
         self.constant = element
-
-    def _get_reference(self) -> str:
-        return f"splat ({self.constant})"
+        self.reference = f"splat ({element})"
 
 
 class Vector:
@@ -184,16 +179,16 @@ Operand = Vector | float | int
 
 
 class Builder:
-    """Appends vector instructions at the position of an llvmlite `IRBuilder`.
+    """Appends vector instructions at the position of an `IRBuilder`.
 
-    >>> from llvmlite import ir
+    >>> from tapejit.codegen import ir
     >>> lanes = ir.VectorType(ir.DoubleType(), 4)
     >>> function = ir.Function(ir.Module(), ir.FunctionType(lanes, [lanes]), "twice")
     >>> b = Builder(ir.IRBuilder(function.append_basic_block()), F64, 4)
     >>> x = b.wrap(function.args[0])
     >>> _ = b.ir.ret((x + x).value)
-    >>> print(function.blocks[0].instructions[0])
-    %".4" = fadd <4 x double> %".1", %".1"
+    >>> print(function.blocks[0].lines[0])
+    %.3 = fadd <4 x double> %.1, %.1
     """
 
     def __init__(self, builder: Any, format: Format, width: int) -> None:

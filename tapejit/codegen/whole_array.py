@@ -12,8 +12,7 @@ Start reading at `Whole`, then `emit_map`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,8 +28,7 @@ Sizes = Sequence[int]
 Strides = Sequence[int]
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(NamedTuple):
     """An array in memory: its first element, and strides in elements."""
 
     pointer: Any
@@ -39,7 +37,7 @@ class Whole:
 
     def as_bits(self) -> Whole:
         """The same elements as integers, which are copied as they are."""
-        return replace(self, dtype=np.dtype(f"uint{8 * self.dtype.itemsize}"))
+        return self._replace(dtype=np.dtype(f"uint{8 * self.dtype.itemsize}"))
 
 
 def widest(*dtypes: DType) -> int:
@@ -241,7 +239,7 @@ def emit_copy(at: Cursor, shape: Sizes, x: Whole, out: Whole) -> None:
 
 def emit_fill(at: Cursor, size: int, out: Whole, value: Any) -> None:
     """One number in all elements, which lie side by side."""
-    flat = replace(out, strides=(1,))
+    flat = out._replace(strides=(1,))
     emit_map(
         at,
         (size,),
@@ -254,4 +252,4 @@ def emit_fill(at: Cursor, size: int, out: Whole, value: Any) -> None:
 def part_of(at: Cursor, x: Whole, start: int) -> Whole:
     """The array that begins some elements later."""
     nbytes = number(start * x.dtype.itemsize)
-    return replace(x, pointer=at.builder.gep(x.pointer, [nbytes], source_etype=I8))
+    return x._replace(pointer=at.builder.gep(x.pointer, [nbytes], source_etype=I8))

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
-from tapejit.codegen import lanes
+from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import I32, INT64, Cursor, number, steps
 from tapejit.codegen.whole_array import (
     Whole,
@@ -137,7 +135,7 @@ def emit_place(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> N
     emit_fill(at, math.prod(map(int, shape)), result, 0)
     start = sum(int(a) * b for a, b in zip(starts, own, strict=True))
     strides = tuple(int(a) * b for a, b in zip(factors, own, strict=True))
-    target = replace(part_of(at, result, start), strides=strides)
+    target = part_of(at, result, start)._replace(strides=strides)
     emit_copy(at, node.inputs[0].shape, x.as_bits(), target)
 
 

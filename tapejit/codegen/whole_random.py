@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
 
+from tapejit.codegen import ir
 from tapejit.codegen.cursor import I32, I64, Cursor, number, steps
 from tapejit.codegen.lane_storage import Floats, rounded
 from tapejit.codegen.vector import INTEGER, Splat, Vector

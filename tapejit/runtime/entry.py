@@ -130,7 +130,7 @@ def make_entry(spec: EntrySpec, tensor_class: type) -> Callable[..., Any] | None
     An output that has no axes is a NumPy scalar.
 
     >>> import ctypes
-    >>> from llvmlite import ir
+    >>> from tapejit.codegen import ir
     >>> from tapejit.api.tensor import Tensor
     >>> from tapejit.codegen.host import Library
     >>> module = ir.Module("nothing")

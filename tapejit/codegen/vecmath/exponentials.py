@@ -22,8 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.gemm import host_registers
 from tapejit.codegen.vecmath.numbers import INFINITY, table_of
 from tapejit.codegen.vecmath.pairs import (

@@ -20,8 +20,7 @@ import functools
 from fractions import Fraction
 from typing import Any
 
-from llvmlite import ir
-
+from tapejit.codegen import ir
 from tapejit.codegen.vecmath.numbers import INFINITY, NAN, table_of
 from tapejit.codegen.vecmath.pairs import (
     Pair,

@@ -5,13 +5,12 @@ Start reading at `Table`; what the polynomials approximate stands in `coefficien
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Numbers = tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Polynomials, lowest coefficient first, and constants, largest word first."""
 
     exp: Numbers

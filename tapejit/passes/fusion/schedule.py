@@ -17,7 +17,7 @@ Start reading at `schedule`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from tapejit.passes.fusion.index import Affine, Axis
@@ -100,7 +100,10 @@ def sources_of(step: Step) -> Iterator[Step]:
             yield x.source
 
 
-def waits(step: Step) -> Iterator[tuple[Step, frozenset[Axis]]]:
+Waits = Iterable[tuple[Step, frozenset[Axis]]]
+
+
+def waits(step: Step) -> Waits:
     """What has to come before a Step, and the axes whose loops have to be over then."""
     for x in step.needed():
         if not is_leaf(x):
@@ -163,9 +166,10 @@ class Scheduler:
         open_axes = {step: (step.labels | step.closed) - bound for step in steps}
         if not any(open_axes.values()):
             return list(steps)
-        axis = choose_axis(steps, open_axes, bool(bound))
-        levels = phases(steps, open_axes, axis)
-        put_off(steps, levels, bound)
+        before: dict[Step, Waits] = {step: list(waits(step)) for step in steps}
+        axis = choose_axis(steps, open_axes, before, bool(bound))
+        levels = phases(steps, open_axes, before, axis)
+        put_off(steps, levels, before, bound)
         steps, levels = self.recomputed(steps, levels, axis, bound)
         body: list[Step | Loop] = []
         for level in range(max(levels.values()) + 1):
@@ -246,29 +250,35 @@ class Scheduler:
 
 
 def phases(
-    steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]], axis: Axis
+    steps: Sequence[Step],
+    open_axes: dict[Step, frozenset[Axis]],
+    before: dict[Step, Waits],
+    axis: Axis,
 ) -> dict[Step, int]:
     """When each Step runs: odd numbers are passes over the axis, even ones between."""
     levels: dict[Step, int] = {}
     for step in steps:
         inside = axis in open_axes[step]
         level = 1 if inside else 0
-        for x, apart in waits(step):
-            before = levels.get(x)
-            if before is None:
+        for x, apart in before[step]:
+            last = levels.get(x)
+            if last is None:
                 continue
             if not inside:
-                level = max(level, before + before % 2)
-            elif before % 2 == 0:
-                level = max(level, before + 1)
+                level = max(level, last + last % 2)
+            elif last % 2 == 0:
+                level = max(level, last + 1)
             else:
-                level = max(level, before + (2 if axis in apart else 0))
+                level = max(level, last + (2 if axis in apart else 0))
         levels[step] = level
     return levels
 
 
 def put_off(
-    steps: Sequence[Step], levels: dict[Step, int], bound: frozenset[Axis]
+    steps: Sequence[Step],
+    levels: dict[Step, int],
+    before: dict[Step, Waits],
+    bound: frozenset[Axis],
 ) -> None:
     """Have cheap values between passes wait until they are used: they stay registers.
 
@@ -290,12 +300,15 @@ def put_off(
         level, later = levels[step], first.get(step, 0)
         if later > level and later % 2 == 0 and work.get(step, math.inf) <= RECOMPUTE:
             levels[step] = level = later
-        for x, _ in waits(step):
+        for x, _ in before[step]:
             first[x] = min(level, first.get(x, level))
 
 
 def choose_axis(
-    steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]], is_inside: bool
+    steps: Sequence[Step],
+    open_axes: dict[Step, frozenset[Axis]],
+    before: dict[Step, Waits],
+    is_inside: bool,
 ) -> Axis:
     """The axis whose loop should be the outermost.
 
@@ -336,7 +349,7 @@ def choose_axis(
         return False
 
     def rank(axis: Axis) -> tuple[float, ...]:
-        passes = max(phases(steps, open_axes, axis).values()) // 2
+        passes = max(phases(steps, open_axes, before, axis).values()) // 2
         place = place_among(steps, axis)
         rest = (passes, near.get(axis, 0.0), -work[axis], place, axis.number)
         if is_inside:
