@@ -51,14 +51,13 @@ from tapejit.codegen.gemm_site import (
     Site,
     number,
 )
+from tapejit.codegen.gemm_sums import ColumnSums, Near
 
 LINE: Final = 64  # bytes
 PACKED_AT_ONCE: Final = 8  # steps of k of rows that lie side by side
 UNROLLED: Final = 2  # steps of k in the loop of a tile
 TALL: Final = 6  # rows
 MOST_WRITTEN: Final = 3  # vectors of a row for each of which an epilogue is written
-
-Near = Callable[[Any, Any], Reader]
 
 
 @dataclass(frozen=True)
@@ -248,11 +247,15 @@ class TileEmitter(ProductEmitter):
         def body(site: Site, near: Near, left: Any, right: Any) -> None:
             count = number(self.gemm.k)
             totals = tile.summed(site, left, right, count, tile.zeros(site))
-            here = near(ZERO, ZERO)
-            for at, total in enumerate(totals):
-                i, j = divmod(at, tile.vectors)
-                value = site.first_lanes(total, tile.lanes[j])
-                here.finish(i, j * tile.width, "column", value)
+            here, sums = near(ZERO, ZERO), ColumnSums(site, near, tile.lanes)
+            before = sums.begin()
+            for i in range(height):
+                found = []
+                for j, lanes in enumerate(tile.lanes):
+                    value = site.first_lanes(totals[i * tile.vectors + j], lanes)
+                    found.append(here.finish(i, j * tile.width, "column", value))
+                before = sums.with_row(before, found)
+            sums.end(before)
 
         details = [*tile.details, self.gemm.k]
         return self.near("c", [POINTER, POINTER], "whole", details, body)
@@ -267,21 +270,26 @@ class TileEmitter(ProductEmitter):
         row_size = len(lanes) * width
 
         def body(site: Site, near: Near, tile: Any, rows: Any) -> None:
-            def vector(i: Any, j: Any, count: int) -> None:
+            sums = ColumnSums(site, near, lanes)
+
+            def vector(i: Any, j: Any, count: int) -> Sequence[Any]:
                 offset = site.sum(site.times(i, row_size), j)
                 value = site.load(site.at(tile, offset), count)
-                near(i, j).finish(0, 0, "column", value)
+                return near(i, j).finish(0, 0, "column", value)
 
-            def row(i: Any) -> None:
+            def row(i: Any, *before: Any) -> list[Any]:
                 rest = lanes
-                if len(lanes) > MOST_WRITTEN:
+                if len(lanes) > MOST_WRITTEN and not before:
                     full = number(columns // width * width)
                     site.loop(number(0), full, width, lambda j: vector(i, j, width))
                     rest = lanes[columns // width :]
-                for at, count in enumerate(rest, len(lanes) - len(rest)):
+                found = [
                     vector(i, number(at * width), count)
+                    for at, count in enumerate(rest, len(lanes) - len(rest))
+                ]
+                return sums.with_row(before, found)
 
-            site.loop(number(0), rows, 1, row)
+            sums.end(site.loop(number(0), rows, 1, row, sums.begin()))
 
         return self.near("c", [POINTER, I64], "finish", [columns], body)
 
