@@ -16,6 +16,7 @@ from typing import Final
 from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.schedule import Loop, is_leaf, only, steps_in
 from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.sums import Parts, is_sum_of_rows, load_of, unit_of
 
 PRODUCTS: Final = ("matmul", "conv")
 ELEMENTWISE: Final = ("compute", "convert", "copy", "choose")
@@ -35,7 +36,8 @@ def is_product(step: Step | Loop) -> bool:
 class Absorber:
     """The items of a tree by place; some of them move to where their users are."""
 
-    def __init__(self, tree: Sequence[Step | Loop]) -> None:
+    def __init__(self, tree: Sequence[Step | Loop], with_sums: bool) -> None:
+        self.with_sums = with_sums
         self.places: list[list[Step | Loop]] = [[item] for item in tree]
         self.place_of: dict[Step, int] = {}
         self.users: dict[Step, list[Step]] = {}
@@ -59,8 +61,7 @@ class Absorber:
         inside = set() if nest is None else set(nest.steps())
         # Another product there may have taken some of the users.
         early = [x for x in users if self.place_of[x] == at and x not in inside]
-        is_shared = any(x.kind == "library" for x in inside)
-        if nest is None or early or is_shared:
+        if nest is None or early or has_product(nest):
             return
         load = next(
             (x for x in first.inputs if is_leaf(x) and x.source is product), None
@@ -69,12 +70,15 @@ class Absorber:
         if load is None or axes is None:
             return
         taken = self.taken(nest, product, load, frozenset(axes))
-        if not taken:
+        unit = unit_of(product) if self.with_sums else 0
+        sums = self.sums_of([load, *taken], axes) if unit else []
+        if not taken and not sums:
             return
-        is_kept = product.output is not None or any(x not in taken for x in users)
-        if len(self.new_in_memory(taken, nest)) > (0 if is_kept else 1):
+        done = {*taken, *sums}
+        is_kept = product.output is not None or any(x not in done for x in users)
+        if len(self.new_in_memory(taken, nest, done)) > (0 if is_kept else 1):
             return
-        self.move(product, at, nest, taken, axes)
+        self.move(product, at, nest, taken, axes, Parts(sums, axes, unit))
 
     def taken(
         self, nest: Loop, product: Step, load: Step, axes: frozenset[Axis]
@@ -102,12 +106,25 @@ class Absorber:
                 wanted.update(x for x in step.inputs if x in possible)
         return {step: None for step in possible if step in wanted}
 
-    def new_in_memory(self, taken: dict[Step, None], nest: Loop) -> list[Step]:
+    def sums_of(self, values: Sequence[Step], axes: Sequence[Axis]) -> list[Step]:
+        """The sums of rows that need nothing but one of these values."""
+        users = [user for x in values for user in self.users.get(x, ())]
+        found = {x: self.place_of[x] for x in users if is_sum_of_rows(x, axes)}
+        # Rows that are made for a product are in a nest with it, tile by tile.
+        return [
+            x
+            for x, at in found.items()
+            if not any(isinstance(y, Loop) and has_product(y) for y in self.places[at])
+        ]
+
+    def new_in_memory(
+        self, taken: dict[Step, None], nest: Loop, done: set[Step]
+    ) -> list[Step]:
         """What would have to be stored only because it is computed elsewhere."""
         inside = set(nest.steps())
         found = []
         for step in taken:
-            users = [x for x in self.users.get(step, []) if x not in taken]
+            users = [x for x in self.users.get(step, []) if x not in done]
             is_stored = step.output is not None or step.whole
             is_stored = is_stored or any(
                 x not in inside or step not in x.inputs for x in users
@@ -123,20 +140,24 @@ class Absorber:
         nest: Loop,
         taken: dict[Step, None],
         axes: Sequence[Axis],
+        parts: Parts,
     ) -> None:
         """Put a product where its first user is, with what it takes from there."""
-        body: list[Step | Loop] = list(taken)
+        body: list[Step | Loop] = [*taken, *parts.steps]
         for axis in reversed(axes):
             body = [Loop(axis, body)]
         (epilogue,) = body
         assert isinstance(epilogue, Loop)
         self.epilogues[product] = epilogue
         self.places[self.place_of[product]].remove(product)
-        rest = only([nest], set(nest.steps()) - set(taken))
+        rest = only([nest], set(nest.steps()) - {*taken, *parts.steps})
         self.load_taken(rest, taken)
         before = self.places[at].index(nest)
         self.places[at][before : before + 1] = [product, *rest]
         self.place_of[product] = at
+        for place in {self.place_of[step] for step in parts.closed}:
+            self.places[place] = parts.added(self.places[place])
+            self.load_taken(self.places[place], dict.fromkeys(parts.steps))
 
     def load_taken(self, rest: list[Step | Loop], taken: dict[Step, None]) -> None:
         """Let what is left of a nest load what is now computed elsewhere.
@@ -152,21 +173,9 @@ class Absorber:
                     self.users.setdefault(load, []).append(user)
 
 
-def load_of(step: Step) -> Step:
-    """A load of what a Step computes, in an iteration over the same axes."""
-    assert step.dims is not None
-    index = tuple(
-        Affine.of(dim.root) if dim is not None and dim.root in step.labels else Affine()
-        for dim in step.dims
-    )
-    return Step(
-        "load",
-        step.dtype,
-        axes=tuple(step.labels),
-        index=index,
-        source=step,
-        attrs={"flat": False},
-    )
+def has_product(nest: Loop) -> bool:
+    """Whether a nest makes rows for a product, or of one."""
+    return any(step.kind == "library" for step in nest.steps())
 
 
 def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
@@ -192,10 +201,10 @@ def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
 
 
 def absorb(
-    tree: Sequence[Step | Loop],
+    tree: Sequence[Step | Loop], with_sums: bool = True
 ) -> tuple[list[Step | Loop], dict[Step, Loop]]:
     """The tree without the Steps that are done along with products, and those."""
-    made = Absorber(tree)
+    made = Absorber(tree, with_sums)
     for product in products_in(tree):
         made.absorb(product)
     return [item for place in made.places for item in place], made.epilogues
