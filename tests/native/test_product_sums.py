@@ -118,6 +118,7 @@ OTHERS: dict[str, tuple[Body, Shape]] = {
     "a prime number of rows": (lambda x, w: tj.sum(x @ w, axis=0), (509, 40, 128)),
     "few columns": (lambda x, w: tj.sum(x @ w, axis=0), (128, 40, 30)),
     "few rows": (lambda x, w: tj.sum(tj.tanh(x @ w), axis=0), (20, 40, 256)),
+    "stored as it is": (lambda x, w: (x @ w, tj.sum(x @ w, axis=0)), (128, 40, 256)),
     "products": (lambda x, w: tj.prod(x @ w, axis=0), (64, 40, 256)),
     "integers": (lambda x, w: tj.sum(x @ w > 0, axis=0), (128, 40, 256)),
 }

@@ -3,7 +3,8 @@
 A product is a kernel of its own. What is computed from it element by element need not
 wait until it is in memory: `absorb` takes such Steps out of the loops that come after
 it, and gives them to the product as its epilogue. Products of a layer with bias and
-activation, or of a gradient with the update of a variable, so become one kernel.
+activation, or of a gradient with the update of a variable, so become one kernel. Sums
+over rows of what an epilogue computes are begun there, too (`sums`).
 
 Start reading at `absorb`.
 """
@@ -72,10 +73,11 @@ class Absorber:
         taken = self.taken(nest, product, load, frozenset(axes))
         unit = unit_of(product) if self.with_sums else 0
         sums = self.sums_of([load, *taken], axes) if unit else []
-        if not taken and not sums:
-            return
         done = {*taken, *sums}
         is_kept = product.output is not None or any(x not in done for x in users)
+        # Tiles that are stored without an epilogue are not copied: 3% for sums alone.
+        if not taken and (is_kept or not sums):
+            return
         if len(self.new_in_memory(taken, nest, done)) > (0 if is_kept else 1):
             return
         self.move(product, at, nest, taken, axes, Parts(sums, axes, unit))
