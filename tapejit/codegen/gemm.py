@@ -456,6 +456,8 @@ def tiling_of(
         return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once), is_part)
     width = registers.nbytes // gemm.lane
     unit = hooks.sums.unit if hooks.sums is not None else 0
+    if unit and (gemm.batch or m % unit or is_flipped):
+        raise ArgumentError(f"rows do not add up in units of {unit}: {gemm}")
     mr, vectors = tile_of(unit or m, -(-n // width), k, registers)
     rows = Cut.of(unit or m, mr)
     made = Tiling(gemm, is_flipped, False, width, rows, vectors, unit)
