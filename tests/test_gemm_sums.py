@@ -1,4 +1,4 @@
-"""Columns of a product, added up unit by unit while tiles are handed over.
+"""Columns and rows of a product, added up in parts while tiles are handed over.
 
 The order of additions is known, so the totals are compared bit by bit: with those of
 plain loops over the result, for every cut.
@@ -31,11 +31,11 @@ from tapejit.codegen.gemm import Hooks, Registers, Spot, Sums
 POINTER, INDEX = ir.PointerType(), ir.IntType(64)
 
 
-def column_sums(unit: int, columns: int, is_brief: bool = False) -> Hooks:
-    """Store the product; add up its columns, and their doubles, in units of rows.
+def sums_of(unit: int, group: int, columns: int, is_brief: bool = False) -> Hooks:
+    """Store the product; add up its columns, their doubles, and groups along rows.
 
-    The fourth entry of the table points to the totals, one row for each unit, and the
-    fifth to those of the doubles.
+    The fourth entry of the table points to the totals, one row for each unit, the fifth
+    to those of the doubles, the sixth to those of groups, one row for each row.
     """
 
     def place(site: Any, spot: Spot, at: int) -> Any:
@@ -55,18 +55,29 @@ def column_sums(unit: int, columns: int, is_brief: bool = False) -> Hooks:
         return [b.select(is_first, site.zeros(spot.lanes), x) for x in before]
 
     def add(site: Any, totals: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        each = zip(totals, values, strict=True)
+        each = zip(totals, values[:2], strict=True)
         return [site.builder.fadd(x, y) for x, y in each]
 
     def end(site: Any, spot: Spot, totals: Sequence[Any]) -> None:
         for at, x in zip((3, 4), totals, strict=True):
             site.builder.store(x, place(site, spot, at), align=site.nbytes)
 
+    def along(site: Any, spot: Spot, vectors: Sequence[Sequence[Any]]) -> None:
+        b, width = site.builder, site.tiling.width
+        found = [site.widened(x[2], width) for x in vectors]
+        found += [site.zeros(width)] * (group // width - len(found))
+        entry = b.gep(site.table, [ir.Constant(INDEX, 5)], source_etype=POINTER)
+        row = b.mul(spot.row, ir.Constant(INDEX, -(-columns // group)))
+        at = b.add(row, b.udiv(spot.column, ir.Constant(INDEX, group)))
+        where = b.gep(b.load(entry, typ=POINTER), [at], source_etype=site.element)
+        b.store(site.folded(found), where, align=site.nbytes)
+
     def epilogue(site: Any, spot: Spot, value: Any) -> list[Any]:
         site.store(spot, value)
-        return [value, site.builder.fadd(value, value)]
+        return [value, site.builder.fadd(value, value), value]
 
-    return Hooks(epilogue=epilogue, sums=Sums(unit, begin, add, end), is_brief=is_brief)
+    sums = Sums(unit, begin, add, end, group, along)
+    return Hooks(epilogue=epilogue, sums=sums, is_brief=is_brief)
 
 
 def chains(x: Array, unit: int) -> Array:
@@ -76,6 +87,17 @@ def chains(x: Array, unit: int) -> Array:
     for row in range(unit):
         total = total + parts[:, row]
     return total
+
+
+def trees(x: Array, group: int) -> Array:
+    """The sums of groups of columns: halves of a group are added until it is one."""
+    room = np.zeros((x.shape[0], -(-x.shape[1] // group) * group), x.dtype)
+    room[:, : x.shape[1]] = x
+    parts = room.reshape(x.shape[0], -1, group)
+    while parts.shape[-1] > 1:
+        half = parts.shape[-1] // 2
+        parts = parts[..., :half] + parts[..., half:]
+    return parts[..., 0]
 
 
 SIZES = [  # m, n, k, unit
@@ -97,18 +119,21 @@ def check(
     b = laid_out(random(rng, (k, n), dtype), order[1])
     out = np.empty((m, n), dtype)
     sums = [np.full((m // unit, n), np.nan, dtype) for _ in range(2)]
-    made = Product(gemm_of(a, b, out), column_sums(unit, n, is_brief), registers)
-    made(a, b, out, *sums, order=range(made.tasks)[::-1])
+    group = 64 // out.itemsize
+    rows = np.full((m, -(-n // group)), np.nan, dtype)
+    made = Product(gemm_of(a, b, out), sums_of(unit, group, n, is_brief), registers)
+    made(a, b, out, *sums, rows, order=range(made.tasks)[::-1])
     expected = chains(out, unit)
     assert sums[0].tobytes() == expected.tobytes()
     assert sums[1].tobytes() == (2 * expected).tobytes()
+    assert rows.tobytes() == trees(out, group).tobytes()
     return made
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("registers", PROCESSORS, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_columns_add_up_row_by_row(
+def test_columns_and_rows_add_up_in_one_order(
     sizes: tuple[int, int, int, int], order: str, registers: Registers
 ) -> None:
     for is_cramped in (False, True):
@@ -116,7 +141,7 @@ def test_columns_add_up_row_by_row(
             check(sizes, order, F32 if is_cramped else F64, registers)
 
 
-def test_columns_add_up_where_tiles_end_in_registers() -> None:
+def test_they_add_up_where_tiles_end_in_registers() -> None:
     for sizes in ((2048, 512, 40, 128), (520, 1000, 64, 65)):
         made = check(sizes, "nn", F32, PROCESSORS[1], is_brief=True)
         assert made.tiling.ends_tiles

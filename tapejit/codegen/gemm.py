@@ -31,9 +31,10 @@ matrix, as LLVM values, and how many lanes lie along which axis from there.
                      to it once, from a copy of the register tile in memory: its code
                      is a loop's body.
     sums             what the vectors that the epilogue returns add up to, column by
-                     column, over `unit` rows at a time. One task has all tiles of a
-                     unit, from the first row to the last, so the order of additions
-                     follows from `unit` alone. For results that lie row by row.
+                     column, over `unit` rows at a time, or along a row, over `group`
+                     columns. One task has all tiles of a unit, from the first row to
+                     the last, and all vectors of a group, so the order of additions
+                     follows from these alone. For results that lie row by row.
     is_brief         whether the epilogue is so few instructions that they may be
                      written for every vector of a register tile, where copies take
                      long.
@@ -240,17 +241,23 @@ def from_table(site: Any) -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Sums:
-    """How columns of what an epilogue returns add up; m is a multiple of `unit`.
+    """How what an epilogue returns adds up: in units of rows that m has whole ones of.
+
+    It adds up along rows in groups of columns. What is 0 is not asked for.
 
     begin   (site, spot) -> totals of the vectors at a Spot, before its row
     add     (site, totals, vectors) -> totals with one more row
     end     (site, spot, totals): after the last row of a tile that begins at the Spot
+    along   (site, spot, vectors): what is returned for each vector of a group of
+            columns that begins at the Spot
     """
 
     unit: int
     begin: Callable[[Any, Spot], Sequence[Any]]
     add: Callable[[Any, Sequence[Any], Sequence[Any]], Sequence[Any]]
     end: Callable[[Any, Spot, Sequence[Any]], None]
+    group: int
+    along: Callable[[Any, Spot, Sequence[Sequence[Any]]], None]
 
 
 @dataclass(frozen=True)
@@ -458,7 +465,8 @@ def tiling_of(
     unit = hooks.sums.unit if hooks.sums is not None else 0
     if unit and (gemm.batch or m % unit or is_flipped):
         raise ArgumentError(f"rows do not add up in units of {unit}: {gemm}")
-    mr, vectors = tile_of(unit or m, -(-n // width), k, registers)
+    group = max(1, hooks.sums.group // width) if hooks.sums is not None else 1
+    mr, vectors = tile_of(unit or m, -(-n // width), k, registers, group)
     rows = Cut.of(unit or m, mr)
     made = Tiling(gemm, is_flipped, False, width, rows, vectors, unit)
     must_widen = is_small(gemm.dtype)
@@ -487,8 +495,12 @@ def tiling_of(
     return in_tasks(made, is_part)
 
 
-def tile_of(m: int, vectors: int, k: int, registers: Registers) -> tuple[int, int]:
+def tile_of(
+    m: int, vectors: int, k: int, registers: Registers, group: int = 1
+) -> tuple[int, int]:
     """Rows and vectors of the register tile that takes the fewest cycles.
+
+    Vectors come in whole groups of so many.
 
     >>> avx2, avx512 = Registers(32, 16), Registers(64, 32)
     >>> tile_of(1024, 64, 512, avx2), tile_of(1, 64, 512, avx2)
@@ -497,10 +509,11 @@ def tile_of(m: int, vectors: int, k: int, registers: Registers) -> tuple[int, in
     ((14, 2), (22, 1))
     """
     if k < 4 and m > 1 and vectors > 1:  # storing is most of the work: long rows
-        return 2, min(max(1, vectors), (registers.total - 4) // 2)
-    best, found = float("inf"), (1, 1)
+        most = min(max(1, vectors), (registers.total - 4) // 2)
+        return 2, max(group, most // group * group)
+    best, found = float("inf"), (1, group)
     most = 12 if m < 4 else 3
-    for nv in range(1, max(1, min(vectors, most)) + 1):
+    for nv in range(group, max(group, min(vectors, most)) + 1, group):
         for mr in range(1, max(1, min(m, 24)) + 1):
             used = mr * nv + min(mr, nv) + 1  # sums, one operand, an element
             if used > registers.total:

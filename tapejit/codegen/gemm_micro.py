@@ -255,7 +255,7 @@ class TileEmitter(ProductEmitter):
                 for j, lanes in enumerate(tile.lanes):
                     value = site.first_lanes(totals[i * tile.vectors + j], lanes)
                     found.append(here.finish(i, j * tile.width, "column", value))
-                before = sums.with_row(before, found)
+                before = sums.with_row(number(i), before, found)
             sums.end(before)
 
         details = [*tile.details, self.gemm.k]
@@ -280,7 +280,7 @@ class TileEmitter(ProductEmitter):
 
             def row(i: Any, *before: Any) -> list[Any]:
                 rest = lanes
-                if len(lanes) > MOST_WRITTEN and not before:
+                if len(lanes) > MOST_WRITTEN and site.hooks.sums is None:
                     full = number(columns // width * width)
                     site.loop(number(0), full, width, lambda j: vector(i, j, width))
                     rest = lanes[columns // width :]
@@ -288,7 +288,7 @@ class TileEmitter(ProductEmitter):
                     vector(i, number(at * width), count)
                     for at, count in enumerate(rest, len(lanes) - len(rest))
                 ]
-                return sums.with_row(before, found)
+                return sums.with_row(i, before, found)
 
             sums.end(site.loop(number(0), rows, 1, row, sums.begin()))
 
@@ -633,18 +633,9 @@ class DotEmitter(ProductEmitter):
 
     def added(self, site: Site, totals: Sequence[Any]) -> Any:
         """The sum of the lanes of each vector: always the same tree."""
-        b, parts = site.builder, list(totals)
-        width = self.tiling.width
-        while width > 1:
-            width //= 2
-            low, high = range(width), range(width, 2 * width)
-            parts = [
-                b.fadd(site.shuffled(x, x, low), site.shuffled(x, x, high))
-                for x in parts
-            ]
-        kind = ir.VectorType(site.element, len(parts))
+        b, kind = site.builder, ir.VectorType(site.element, len(totals))
         found: Any = ir.Constant(kind, ir.Undefined)
-        for lane, x in enumerate(parts):
-            one = b.extract_element(x, ir.Constant(I32, 0))
+        for lane, x in enumerate(totals):
+            one = b.extract_element(site.folded([x]), ir.Constant(I32, 0))
             found = b.insert_element(found, one, ir.Constant(I32, lane))
         return found

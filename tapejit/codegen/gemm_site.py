@@ -149,6 +149,23 @@ class Site:
             return value
         return self.shuffled(value, undefined(value.type), range(lanes))
 
+    def folded(self, values: Sequence[Any]) -> Any:
+        """The sum of all lanes of some vectors, as a tree, in a vector of one lane."""
+        parts, b = list(values), self.builder
+        while len(parts) > 1:
+            half = len(parts) // 2
+            pairs = zip(parts[:half], parts[half:], strict=True)
+            parts = [b.fadd(x, y) for x, y in pairs]
+        (total,) = parts
+        width = total.type.count
+        while width > 1:
+            width //= 2
+            low, high = range(width), range(width, 2 * width)
+            total = b.fadd(
+                self.shuffled(total, total, low), self.shuffled(total, total, high)
+            )
+        return total
+
     def spread(self, value: Any, lanes: int) -> Any:
         """The number of a vector of one lane in every lane."""
         return self.shuffled(value, undefined(value.type), (0,) * lanes)

@@ -1,7 +1,8 @@
-"""Columns of a tile, added up while its rows are handed to the epilogue.
+"""Columns and rows of a tile, added up while its rows are handed to the epilogue.
 
 The vectors of a row have totals of their own, which are registers while a tile goes
-through. What becomes of them between tiles, `Hooks.sums` knows.
+through. What becomes of them between tiles, and of what is added up along a row,
+`Hooks.sums` knows.
 
 Start reading at `ColumnSums`.
 """
@@ -24,15 +25,16 @@ class ColumnSums:
     """
 
     def __init__(self, site: Site, near: Near, lanes: Sequence[int]) -> None:
-        self.site = site
+        self.site, self.near, self.lanes = site, near, lanes
         self.hooks = site.hooks.sums
         self.spots: list[Spot] = []
         if self.hooks is not None:
-            width = site.tiling.width
-            self.spots = [
-                near(ZERO, number(at * width)).spot(0, 0, "column", count)
-                for at, count in enumerate(lanes)
-            ]
+            self.spots = [self.spot(ZERO, at) for at in range(len(lanes))]
+
+    def spot(self, row: Any, at: int) -> Spot:
+        """Where a vector of a row is."""
+        column = number(at * self.site.tiling.width)
+        return self.near(row, column).spot(0, 0, "column", self.lanes[at])
 
     def begin(self) -> list[Any]:
         """The totals before the first row of the tile."""
@@ -42,14 +44,20 @@ class ColumnSums:
         return [total for some in found for total in some]
 
     def with_row(
-        self, totals: Sequence[Any], found: Sequence[Sequence[Any]]
+        self, row: Any, totals: Sequence[Any], found: Sequence[Sequence[Any]]
     ) -> list[Any]:
         """The totals with what the epilogue has returned for each vector of a row."""
         if self.hooks is None:
             return []
+        if self.hooks.group:
+            group = self.hooks.group // self.site.tiling.width
+            for at in range(0, len(found), group):
+                spot = self.spot(row, at)
+                self.hooks.along(self.site, spot, found[at : at + group])
+        each = len(totals) // len(found)
         made: list[Any] = []
-        for values in found:
-            before = totals[len(made) : len(made) + len(values)]
+        for at, values in enumerate(found):
+            before = totals[at * each : (at + 1) * each]
             made += self.hooks.add(self.site, before, values)
         return made
 

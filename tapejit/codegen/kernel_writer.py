@@ -393,13 +393,16 @@ class KernelWriter:
         self.write(takes.format(total=total, x=text), step.node)
 
     def take_part(self, step: Step) -> None:
-        """Take in the element of this iteration, in the total of its unit of rows."""
-        *rows, _ = (loop.axis for loop in self.plan.paths[step])
-        unit, sizes = step.attrs["unit"], [axis.size for axis in rows]
-        names = map(self.index, rows)
-        row = sum_text(list(zip(names, strides_of(sizes), strict=True)), 0)
-        for axis in step.labels - {loop.axis for loop in self.plan.paths[step]}:
-            self.axis_names[axis] = f"{in_parentheses(row)} // {unit}"
+        """Take in the element of this iteration, in the total of its part of a sum."""
+        *rows, column = (loop.axis for loop in self.plan.paths[step])
+        if "unit" in step.attrs:
+            names, sizes = map(self.index, rows), [axis.size for axis in rows]
+            row = sum_text(list(zip(names, strides_of(sizes), strict=True)), 0)
+            text = f"{in_parentheses(row)} // {step.attrs['unit']}"
+        else:
+            text = f"{self.index(column)} // {step.attrs['group']}"
+        for axis in step.labels - {*rows, column}:
+            self.axis_names[axis] = text
         text = TAKES[step.reduction].format(
             total=self.element(step), x=self.value(step.inputs[0])
         )

@@ -1,4 +1,4 @@
-"""Sums over the rows of a product, done along with its epilogue.
+"""Sums of what the epilogue of a product computes, begun along with it.
 
 `PROGRAMS` has what is added up, with the operations that each product's kernel does of
 it. The order of additions is tested bit by bit in `tests/test_gemm_sums.py`.
@@ -7,7 +7,7 @@ it. The order of additions is tested bit by bit in `tests/test_gemm_sums.py`.
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from agreement import COMPOSED, EXACT, assert_agrees
 
 import tapejit as tj
 from tapejit import tree
+from tapejit.passes.fusion import sums
 
 from .random_programs import Shape
 from .test_kernel_source import part_of, run_source
@@ -59,6 +60,12 @@ def used_again(x: Any, w: Any, b: Any, r: Any) -> Any:
     return b - 0.1 * total, y - total, tj.tanh(total)[None, :] @ w.T
 
 
+def rows_of_squares(x: Any, w: Any, b: Any, r: Any) -> Any:
+    """Along each row, and over all of it."""
+    y = (x @ w - b) ** 2
+    return tj.sum(y, axis=1), tj.sum(y, axis=1, keepdims=True) * r, tj.sum(y)
+
+
 PROGRAMS: dict[str, tuple[Body, set[str]]] = {
     "loss": (loss, {"matmul", "sub", "square", "sum"}),
     "bias": (by_bias, {"matmul", "greater", "cast", "mul", "sum"}),
@@ -66,7 +73,18 @@ PROGRAMS: dict[str, tuple[Body, set[str]]] = {
     "extremes": (extremes, {"matmul", "add", "maximum", "mul", "max", "min", "sum"}),
     "again": (used_again, {"matmul", "mul", "sum"}),
     "product": (lambda x, w, b, r: tj.sum(x @ w, axis=0) + b, {"matmul", "sum"}),
+    "rows": (rows_of_squares, {"matmul", "sub", "square", "sum"}),
 }
+
+
+@pytest.fixture(autouse=True)
+def small_results_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sums along rows of any product; code is not kept, since others get none."""
+    monkeypatch.setattr(sums, "LARGE", 0)
+    with tj.config.override(cache=False):
+        yield
+
+
 SIZES = [(64, 40, 130), (200, 450, 75), (384, 17, 128), (130, 70, 200)]
 
 
@@ -114,7 +132,11 @@ def test_a_sum_of_one_unit_of_rows_is_all_there_is_to_it() -> None:
 
 
 OTHERS: dict[str, tuple[Body, Shape]] = {
-    "rows": (lambda x, w: tj.sum((x @ w) ** 2, axis=1), (128, 40, 256)),
+    "rows that are kept": (
+        lambda x, w: (lambda y: (y, tj.sum(y, axis=1)))(tj.tanh(x @ w)),
+        (128, 40, 256),
+    ),
+    "largest of rows": (lambda x, w: tj.max((x @ w) ** 2, axis=1), (128, 40, 256)),
     "a prime number of rows": (lambda x, w: tj.sum(x @ w, axis=0), (509, 40, 128)),
     "few columns": (lambda x, w: tj.sum(x @ w, axis=0), (128, 40, 30)),
     "few rows": (lambda x, w: tj.sum(tj.tanh(x @ w), axis=0), (20, 40, 256)),
@@ -128,7 +150,7 @@ OTHERS: dict[str, tuple[Body, Shape]] = {
 def test_other_reductions_are_kernels_of_their_own(name: str) -> None:
     body, (m, k, n) = OTHERS[name]
     first, *rest = kernels(body, drawn((m, k), (k, n)))
-    assert not {"sum", "prod"} & {*first}
+    assert not {"sum", "prod", "max"} & {*first}
     assert rest
 
 
@@ -170,6 +192,33 @@ def test_operands_of_a_sum_lie_in_any_way() -> None:
     assert_native_agrees(body, drawn((240, 240), (240, 240)))
 
 
+@pytest.mark.parametrize("right", [(20, 96), (4, 20, 96)])
+def test_sums_along_rows_of_stacks(right: Shape) -> None:
+    def body(x: Any, w: Any) -> Any:
+        return tj.sum(tj.tanh(x @ w), axis=-1)
+
+    first, last = kernels(body, drawn((4, 48, 20), right))
+    assert first == {"matmul": 1, "tanh": 1, "sum": 1}
+    assert last == {"sum": 1}
+
+
+def test_a_row_of_one_group_is_all_there_is_to_it() -> None:
+    (ops,) = kernels(
+        lambda x, w: tj.sum((x @ w) ** 2, axis=1), drawn((99, 40), (40, 16))
+    )
+    assert ops == {"matmul": 1, "square": 1, "sum": 1}
+
+
+@pytest.mark.parametrize("rows", [4096, 512])
+def test_sums_along_rows_are_for_results_that_are_far_away(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    body, arrays = PROGRAMS["rows"][0], operands(rows, 20, 128)
+    first, *_ = kernels(lambda x, w, b, r: body(x, w, b, r)[0], arrays)
+    assert ("sum" in first) == (rows * 128 * 4 >= 1 << 20)
+
+
 def test_integers_add_up_exactly() -> None:
     def body(x: Any, w: Any, b: Any, r: Any) -> Any:
         y = x @ w
@@ -209,8 +258,8 @@ SHAPES: list[Shape] = [(192, 40), (40, 128), (128,), (128, 96), (96,)]
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_gradients_by_a_bias(dtype: str) -> None:
     found = kernels(gradient_of(network_loss), drawn(*SHAPES, dtype=dtype))
-    sums = [x.get("sum", 0) for x in found if "matmul" in x]
-    assert sum(sums) == 3, "the loss and both biases"
+    fused = [x.get("sum", 0) for x in found if "matmul" in x]
+    assert sum(fused) == 3, "the loss and both biases"
 
 
 @pytest.mark.parametrize("rows", [96, 192])
@@ -245,15 +294,13 @@ def test_biases_are_updated_in_place(rows: int) -> None:
 # Bits, checks
 
 
-def everything(x: Any, w: Any, b: Any, r: Any) -> Any:
-    bodies = [body for body, _ in PROGRAMS.values()]
-    return [body((1 + at) * x, w, b, r) for at, body in enumerate(bodies)]
-
-
 def bits(arrays: Sequence[Array]) -> list[bytes]:
+    """What all programs give, each as a function of its own."""
+    tensors, found = [tj.asarray(x) for x in arrays], []
     with tj.config.override(native=True):
-        results = tree.leaves(tj.function(everything)(*map(tj.asarray, arrays)))
-        return [x.numpy().tobytes() for x in results]
+        for body, _ in PROGRAMS.values():
+            found += tree.leaves(tj.function(body)(*tensors))
+    return [x.numpy().tobytes() for x in found]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

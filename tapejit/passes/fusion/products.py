@@ -4,7 +4,7 @@ A product is a kernel of its own. What is computed from it element by element ne
 wait until it is in memory: `absorb` takes such Steps out of the loops that come after
 it, and gives them to the product as its epilogue. Products of a layer with bias and
 activation, or of a gradient with the update of a variable, so become one kernel. Sums
-over rows of what an epilogue computes are begun there, too (`sums`).
+of what an epilogue computes are begun there, too (`sums`).
 
 Start reading at `absorb`.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.schedule import Loop, is_leaf, only, steps_in
 from tapejit.passes.fusion.steps import Step
-from tapejit.passes.fusion.sums import Parts, is_sum_of_rows, load_of, unit_of
+from tapejit.passes.fusion.sums import Parts, SumCut, is_sum, load_of, sum_cut
 
 PRODUCTS: Final = ("matmul", "conv")
 ELEMENTWISE: Final = ("compute", "convert", "copy", "choose")
@@ -71,8 +71,8 @@ class Absorber:
         if load is None or axes is None:
             return
         taken = self.taken(nest, product, load, frozenset(axes))
-        unit = unit_of(product) if self.with_sums else 0
-        sums = self.sums_of([load, *taken], axes) if unit else []
+        cut = sum_cut(product) if self.with_sums else SumCut(0, 0)
+        sums = self.sums_of([load, *taken], axes, cut)
         done = {*taken, *sums}
         is_kept = product.output is not None or any(x not in done for x in users)
         # Tiles that are stored without an epilogue are not copied: 3% for sums alone.
@@ -80,7 +80,7 @@ class Absorber:
             return
         if len(self.new_in_memory(taken, nest, done)) > (0 if is_kept else 1):
             return
-        self.move(product, at, nest, taken, axes, Parts(sums, axes, unit))
+        self.move(product, at, nest, taken, axes, Parts(sums, axes, cut))
 
     def taken(
         self, nest: Loop, product: Step, load: Step, axes: frozenset[Axis]
@@ -108,15 +108,24 @@ class Absorber:
                 wanted.update(x for x in step.inputs if x in possible)
         return {step: None for step in possible if step in wanted}
 
-    def sums_of(self, values: Sequence[Step], axes: Sequence[Axis]) -> list[Step]:
-        """The sums of rows that need nothing but one of these values."""
-        users = [user for x in values for user in self.users.get(x, ())]
-        found = {x: self.place_of[x] for x in users if is_sum_of_rows(x, axes)}
+    def sums_of(
+        self, values: Sequence[Step], axes: Sequence[Axis], cut: SumCut
+    ) -> list[Step]:
+        """The reductions that need nothing but one of these values."""
+        found = []
+        for x in values:
+            users = self.users.get(x, [])
+            others = [y for y in users if y not in values and not is_sum(y, axes, cut)]
+            is_kept = x.output is not None or x.whole or bool(others)
+            found += [y for y in users if is_sum(y, axes, cut, is_kept)]
         # Rows that are made for a product are in a nest with it, tile by tile.
         return [
             x
-            for x, at in found.items()
-            if not any(isinstance(y, Loop) and has_product(y) for y in self.places[at])
+            for x in dict.fromkeys(found)
+            if not any(
+                isinstance(item, Loop) and has_product(item)
+                for item in self.places[self.place_of[x]]
+            )
         ]
 
     def new_in_memory(

@@ -1,17 +1,18 @@
-"""Sums over the rows of a product, done along with it.
+"""Sums of what a product's epilogue computes, begun along with the product.
 
 A gradient by a bias and a loss add up what the epilogue of a product computes. While
-that is in registers, adding it up takes one instruction, and if nobody else needs the
-value it is never stored. `Parts` turns such a reduction into two: in the epilogue, a
-Step of kind "part" adds up the rows of a *unit*, column by column; what is left is a
-reduction of these few rows of totals, or nothing if there is one unit only.
+that is in registers, adding it up takes an instruction or two, and if nobody else needs
+the value it is never stored. `Parts` turns such a reduction into two. In the epilogue,
+a Step of kind "part" adds up the rows of a *unit*, column by column, or the elements of
+a *group* along a row. What is left is a reduction of these totals, or nothing if there
+is one unit or group only.
 
-How many rows a unit has follows from the sizes alone (`unit_of`), and one task has all
-of it, from the first row to the last: so additions come in the same order for any
-number of threads and on every processor, whatever tiles it has. A unit is short, so
-rounding does not add up in a long chain.
+How many add up together follows from the sizes alone (`sum_cut`), and one task has all
+of them, in order: so additions come in the same order for any number of threads and on
+every processor, whatever tiles it has. A unit is short, so rounding does not add up in
+a long chain.
 
-Start reading at `unit_of`, then `Parts`.
+Start reading at `sum_cut`, then `Parts`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,23 +32,33 @@ REDUCTIONS: Final = ("sum", "max", "min")
 DTYPES: Final = (np.dtype(np.float32), np.dtype(np.float64))
 MOST: Final = 512  # bytes of a column of a unit: packed, its rows fit a task's memory
 LEAST: Final = 128  # so that tiles of rows are full enough
-COLUMNS: Final = 16  # of a product, at least
+ROWS, COLUMNS = 5, 16  # of a product, at least
+GROUP: Final = 64  # bytes of a row whose elements add up together
+LARGE: Final = 1 << 20  # bytes that do not stay in the nearest caches
 ENOUGH: Final = 128  # columns of all units: four tasks of the widest vectors
 
 
-def unit_of(product: Step) -> int:
-    """How many rows of a product add up together, 0 if none do."""
+class SumCut(NamedTuple):
+    """How many numbers of a product add up together, 0 if none do."""
+
+    unit: int  # rows
+    group: int  # elements of a row
+
+
+def sum_cut(product: Step) -> SumCut:
+    """Units and groups by the sizes of a product."""
     node, dtype = product.node, product.dtype
     assert node is not None
-    if node.op.name != "matmul" or dtype not in DTYPES or not is_one_matrix(product):
-        return 0
     *front, m, n = map(int, node.shape)
+    if node.op.name != "matmul" or dtype not in DTYPES or m < ROWS or n < COLUMNS:
+        return SumCut(0, 0)
     rows = math.prod(front) * m
-    most, least = (x // dtype.itemsize for x in (MOST, LEAST))
+    most, least, group = (x // dtype.itemsize for x in (MOST, LEAST, GROUP))
     sizes = range(min(rows, most), least - 1, -1)
     unit = next((size for size in sizes if rows % size == 0), 0)
-    is_enough = m > 1 and n >= COLUMNS and unit and rows // unit * n >= ENOUGH
-    return unit if is_enough else 0
+    is_enough = unit and rows // unit * n >= ENOUGH and is_one_matrix(product)
+    is_large = rows * n * dtype.itemsize >= LARGE
+    return SumCut(unit if is_enough else 0, group if is_large else 0)
 
 
 def is_one_matrix(product: Step) -> bool:
@@ -62,47 +73,59 @@ def is_one_matrix(product: Step) -> bool:
     return all(stride == size * inner for (_, stride), (size, inner) in pairwise(long))
 
 
-def is_sum_of_rows(step: Step, axes: Sequence[Axis]) -> bool:
-    """Whether a Step adds up all rows of a product, or all of its elements."""
+def is_sum(
+    step: Step, axes: Sequence[Axis], cut: SumCut, is_kept: bool = False
+) -> bool:
+    """Whether a product with these axes can begin a reduction of one of its values.
+
+    It adds up all rows, or all elements, or those of each row. The latter takes longer,
+    so it is worth it only if that value is not kept for somebody else.
+    """
     *rows, column = axes
-    is_whole = step.closed | step.labels == {*axes} and step.closed >= {*rows}
-    return (
-        step.kind == "reduce"
-        and step.reduction in REDUCTIONS
-        and step.dtype in DTYPES
-        and step.dtype == step.inputs[0].dtype
-        and bool(rows)
-        and is_whole
-        and step.labels <= {column}
-    )
+    is_fit = step.kind == "reduce" and step.dtype in DTYPES
+    if not is_fit or step.dtype != step.inputs[0].dtype:
+        return False
+    if step.closed | step.labels != {*axes}:
+        return False
+    if step.closed == {column}:
+        return cut.group > 0 and step.reduction == "sum" and not is_kept
+    is_whole = bool(rows) and step.closed >= {*rows}
+    return cut.unit > 0 and is_whole and step.reduction in REDUCTIONS
 
 
 class Parts:
-    """Sums over the rows of a product: `steps` are what its epilogue does of them."""
+    """Sums that a product begins: `steps` are what its epilogue does of them."""
 
-    def __init__(self, sums: Sequence[Step], axes: Sequence[Axis], unit: int) -> None:
-        *rows, self.column = axes
+    def __init__(self, sums: Sequence[Step], axes: Sequence[Axis], cut: SumCut) -> None:
+        *self.rows, self.column = axes
         self.closed = {step: step.closed for step in sums}  # as it was before
-        self.unit = unit
-        count = math.prod(axis.size for axis in rows) // unit if unit else 1
-        self.units = [Axis(count)] if count > 1 else []
+        self.cut = cut
+        count = math.prod(axis.size for axis in self.rows)
+        self.units = axes_of(count, cut.unit)
+        self.groups = axes_of(self.column.size, cut.group)
         self.steps = [self.part_of(step) for step in sums]
 
     def part_of(self, step: Step) -> Step:
         """What the epilogue does of a sum, which then adds up no more than that."""
-        rest = [*self.units, *([self.column] if self.column in step.closed else [])]
-        attrs, reduced = {"unit": self.unit}, [Axis(self.unit)]
+        if step.closed == {self.column}:
+            # Groups come first: those of a row are of several tasks, and a cache line
+            # that two of them write to took a fifth of the time.
+            axes, rest = [*self.groups, *self.rows], self.groups
+            attrs, reduced = {"group": self.cut.group}, Axis(self.cut.group)
+        else:
+            axes, last = [*self.units, self.column], step.closed & {self.column}
+            rest = [*self.units, *last]
+            attrs, reduced = {"unit": self.cut.unit}, Axis(self.cut.unit)
         if not rest:
             step.kind, step.attrs = "part", {**step.attrs, **attrs}
-            step.reduced = tuple(reduced)
+            step.reduced = (reduced,)
             return step
-        axes = [*self.units, self.column]
         made = Step(
             "part",
             step.dtype,
             inputs=step.inputs,
             axes=axes,
-            reduced=reduced,
+            reduced=(reduced,),
             dims=tuple(axes),
             op=step.op,
             attrs=attrs,
@@ -142,6 +165,12 @@ class Parts:
                 body = [Loop(axis, body)]
             made += body
         return made
+
+
+def axes_of(size: int, part: int) -> list[Axis]:
+    """An axis with an iteration for each part of another one, if they are several."""
+    count = -(-size // part) if part else 1
+    return [Axis(count)] if count > 1 else []
 
 
 def load_of(step: Step) -> Step:
