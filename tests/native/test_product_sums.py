@@ -154,6 +154,17 @@ def test_other_reductions_are_kernels_of_their_own(name: str) -> None:
     assert rest
 
 
+def test_sums_in_another_precision_than_the_product() -> None:
+    def body(x: Any, w: Any, b: Any, r: Any) -> Any:
+        y = tj.astype(x @ w, "float64" if x.dtype == "float32" else "float32")
+        return tj.sum(y, axis=0), tj.sum(y * y), tj.sum(y * y, axis=1)
+
+    for dtype in ("f4", "f8"):
+        arrays = [np.round(2 * x) for x in operands(128, 40, 256, dtype)]
+        first, *_ = kernels(body, arrays, EXACT)
+        assert first["sum"] == 2, "not that along rows"
+
+
 def test_halves_are_added_up_by_a_kernel_of_its_own() -> None:
     arrays = [x.astype(np.float16) for x in drawn((128, 40), (40, 256))]
     first, *_ = kernels(lambda x, w: tj.sum(x @ w, axis=0), arrays)

@@ -88,7 +88,8 @@ def is_sum(
     if step.closed | step.labels != {*axes}:
         return False
     if step.closed == {column}:
-        return cut.group > 0 and step.reduction == "sum" and not is_kept
+        is_group = cut.group * step.dtype.itemsize == GROUP  # of the product's dtype
+        return is_group and step.reduction == "sum" and not is_kept
     is_whole = bool(rows) and step.closed >= {*rows}
     return cut.unit > 0 and is_whole and step.reduction in REDUCTIONS
 
