@@ -591,15 +591,17 @@ def test_operands_that_do_not_suit_the_caches_are_packed() -> None:
 
 
 def test_rows_that_would_be_in_one_place_of_the_nearest_cache_are_packed() -> None:
-    def packs(k: int, dtype: Any = F32, m: int = 512) -> bool:
-        return rules.tiling_of(rows_times_rows(m, 512, k, dtype), PROCESSORS[3]).packs_a
+    def packs(k: int, dtype: Any = F32, m: int = 512, at: int = 3) -> bool:
+        gemm = rows_times_rows(m, 512, k, dtype)
+        return rules.tiling_of(gemm, PROCESSORS[at]).packs_a
 
     assert packs(1024)
+    assert packs(1024, at=1), "six rows, with B and the result in the same places"
     assert packs(2048)
     assert packs(512, F64)
     assert not packs(512)
     assert not packs(1000)
-    assert not packs(1024, m=8), "there is room for eight"
+    assert not packs(1024, m=4), "there is room for four, and for what they meet"
 
 
 @settings(QUICK, max_examples=300)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -348,7 +347,7 @@ def test_the_table_of_two_over_pi_is_periodic_in_value() -> None:
 def test_the_coefficients_are_those_of_the_program(name: str, full: bool) -> None:
     if name == "F64" and not full:
         pytest.skip("the same program with more digits: --full")
-    table = asdict(getattr(coefficients, name))
+    table = getattr(coefficients, name)._asdict()
     assert make_coefficients.numbers(name) == table
 
 

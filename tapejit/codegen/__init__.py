@@ -11,10 +11,11 @@ From the bottom up:
   the values of Steps, sums, loops. `whole`, with `whole_array`, `whole_index`,
   `whole_scan` and `whole_random`, has operations on whole arrays, `finite` the marks
   that checked code leaves.
-- `gemm` says how a product of matrices is cut up, `gemm_site` and `gemm_micro` emit it,
-  `gemm_windows` and `gemm_windows_micro` do the same for convolutions. `products` makes
-  a kernel of it, with what is done to it before it is stored; `row_products` calls it
-  in loops, for some rows at a time, and `row_draws` draws random words there.
+- `gemm` says how a product of matrices is cut up, `gemm_site`, `gemm_micro` and
+  `gemm_sums` emit it, `gemm_windows` and `gemm_windows_micro` do the same for
+  convolutions. `products` makes a kernel of it, with what is done to it before it is
+  stored; `row_products` calls it in loops, for some rows at a time, and `row_draws`
+  draws random words there.
 - `module` makes one LLVM module of a Graph, `compile` machine code of a module,
   `objects` bytes of that and a loaded function of bytes. `host` describes the
   processor. `numba_host` gives a module to Numba instead; it is an alternative that

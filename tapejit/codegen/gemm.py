@@ -30,6 +30,11 @@ matrix, as LLVM values, and how many lanes lie along which axis from there.
                      `site.store(spot, vector)` does store them. Each element is given
                      to it once, from a copy of the register tile in memory: its code
                      is a loop's body.
+    sums             what the vectors that the epilogue returns add up to, column by
+                     column, over `unit` rows at a time, or along a row, over `group`
+                     columns. One task has all tiles of a unit, from the first row to
+                     the last, and all vectors of a group, so the order of additions
+                     follows from these alone. For results that lie row by row.
     is_brief         whether the epilogue is so few instructions that they may be
                      written for every vector of a register tile, where copies take
                      long.
@@ -49,7 +54,7 @@ Start reading at `Gemm`, then `tiling_of`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any, Final, NamedTuple
@@ -236,12 +241,34 @@ def from_table(site: Any) -> tuple[Any, Any, Any]:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """How what an epilogue returns adds up: in units of rows that m has whole ones of.
+
+    It adds up along rows in groups of columns. What is 0 is not asked for.
+
+    begin   (site, spot) -> totals of the vectors at a Spot, before its row
+    add     (site, totals, vectors) -> totals with one more row
+    end     (site, spot, totals): after the last row of a tile that begins at the Spot
+    along   (site, spot, vectors): what is returned for each vector of a group of
+            columns that begins at the Spot
+    """
+
+    unit: int
+    begin: Callable[[Any, Spot], Sequence[Any]]
+    add: Callable[[Any, Sequence[Any], Sequence[Any]], Sequence[Any]]
+    end: Callable[[Any, Spot, Sequence[Any]], None]
+    group: int
+    along: Callable[[Any, Spot, Sequence[Sequence[Any]]], None]
+
+
+@dataclass(frozen=True)
 class Hooks:
     """What to do instead at the edges of a kernel; see the top of this file."""
 
     load_a: Callable[[Any, Spot], Any] | None = None
     load_b: Callable[[Any, Spot], Any] | None = None
-    epilogue: Callable[[Any, Spot, Any], None] | None = None
+    epilogue: Callable[[Any, Spot, Any], Sequence[Any] | None] | None = None
+    sums: Sums | None = None
     enter: Callable[[Any], Any] = plain_entry
     operands: Callable[[Any], tuple[Any, Any, Any]] = from_table
     is_brief: bool = False
@@ -300,8 +327,9 @@ class Tiling:
     is_flipped: bool
     is_dots: bool
     width: int  # lanes of a vector
-    rows: Cut  # tiles
+    rows: Cut  # tiles, of each unit if there are any
     vectors: int  # of a full panel
+    unit: int = 0  # rows of which one task has all tiles
     packs_a: bool = False
     packs_b: bool = False
     is_ready: bool = False  # whether B's panels have been packed beforehand
@@ -343,9 +371,25 @@ class Tiling:
         return -(-self.gemm.k // self.blocks)
 
     @property
+    def units(self) -> int:
+        """How many units of rows there are; all rows are one if none are asked for."""
+        return self.gemm.m // self.unit if self.unit else 1
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles of rows there are."""
+        return self.units * self.rows.parts
+
+    @property
+    def row_parts(self) -> int:
+        """Into how many blocks the rows can be cut for tasks."""
+        return self.units if self.unit else self.rows.parts
+
+    @property
     def tiles_of_task(self) -> int:
         """How many tiles of rows a task has at most."""
-        return -(-self.rows.parts // self.row_blocks)
+        parts = -(-self.row_parts // self.row_blocks)
+        return parts * self.rows.parts if self.unit else parts
 
     @property
     def panels_of_task(self) -> int:
@@ -382,7 +426,7 @@ class Tiling:
         """
         gemm = self.gemm
         is_large = gemm.k * gemm.n * gemm.lane >= FAR and gemm.b.column == 1
-        return is_large and self.rows.parts <= FEW and not self.packs_b
+        return is_large and self.tiles <= FEW and not self.packs_b
 
     @property
     def along(self) -> str:
@@ -419,13 +463,18 @@ def tiling_of(
         rows = Cut.of(m, SKINNY)
         return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once), is_part)
     width = registers.nbytes // gemm.lane
-    mr, vectors = tile_of(m, -(-n // width), k, registers)
-    made = Tiling(gemm, is_flipped, False, width, Cut.of(m, mr), vectors)
+    unit = hooks.sums.unit if hooks.sums is not None else 0
+    if unit and (gemm.batch or m % unit or is_flipped):
+        raise ArgumentError(f"rows do not add up in units of {unit}: {gemm}")
+    group = max(1, hooks.sums.group // width) if hooks.sums is not None else 1
+    mr, vectors = tile_of(unit or m, -(-n // width), k, registers, group)
+    rows = Cut.of(unit or m, mr)
+    made = Tiling(gemm, is_flipped, False, width, rows, vectors, unit)
     must_widen = is_small(gemm.dtype)
     is_row = gemm.b.column == 1 or n == 1
     is_row_by_row = gemm.c.column == 1 or n == 1
-    is_torn = made.rows.parts > FEW and conflicts(gemm.b.row, gemm.dtype, k)
-    packs_b = not is_row or is_torn or (made.rows.parts > REUSED and k >= 4)
+    is_torn = made.tiles > FEW and conflicts(gemm.b.row, gemm.dtype, k)
+    packs_b = not is_row or is_torn or (made.tiles > REUSED and k >= 4)
     is_spread = made.panels >= MANY_PANELS and spreads(gemm)
     in_the_way = conflicts(gemm.a.column, gemm.dtype, k) or collide(
         gemm, made.rows.most
@@ -447,8 +496,12 @@ def tiling_of(
     return in_tasks(made, is_part)
 
 
-def tile_of(m: int, vectors: int, k: int, registers: Registers) -> tuple[int, int]:
+def tile_of(
+    m: int, vectors: int, k: int, registers: Registers, group: int = 1
+) -> tuple[int, int]:
     """Rows and vectors of the register tile that takes the fewest cycles.
+
+    Vectors come in whole groups of so many.
 
     >>> avx2, avx512 = Registers(32, 16), Registers(64, 32)
     >>> tile_of(1024, 64, 512, avx2), tile_of(1, 64, 512, avx2)
@@ -457,10 +510,11 @@ def tile_of(m: int, vectors: int, k: int, registers: Registers) -> tuple[int, in
     ((14, 2), (22, 1))
     """
     if k < 4 and m > 1 and vectors > 1:  # storing is most of the work: long rows
-        return 2, min(max(1, vectors), (registers.total - 4) // 2)
-    best, found = float("inf"), (1, 1)
+        most = min(max(1, vectors), (registers.total - 4) // 2)
+        return 2, max(group, most // group * group)
+    best, found = float("inf"), (1, group)
     most = 12 if m < 4 else 3
-    for nv in range(1, max(1, min(vectors, most)) + 1):
+    for nv in range(group, max(group, min(vectors, most)) + 1, group):
         for mr in range(1, max(1, min(m, 24)) + 1):
             used = mr * nv + min(mr, nv) + 1  # sums, one operand, an element
             if used > registers.total:
@@ -503,7 +557,10 @@ def conflicts(stride: int, dtype: DType, count: int) -> bool:
 
 
 def collide(gemm: Gemm, rows: int) -> bool:
-    """Whether rows of a tile of A are all in one place of the nearest cache."""
+    """Whether rows of a tile of A are all in one place of the nearest cache.
+
+    Rows of the result may be there, too, and B's panel is everywhere.
+    """
     stride = abs(gemm.a.row) * gemm.dtype.itemsize
     return rows > NEAR_WAYS // 2 and gemm.a.column == 1 and stride % NEAR_WAY == 0
 
@@ -527,6 +584,8 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
         wide = min(wide, max(4 * COLUMNS, SUMS // gemm.m))
         most_rows = min(most_rows, SUMS // wide)
     row_blocks = -(-gemm.m // most_rows)
+    if made.unit:
+        row_blocks = -(-made.units // max(1, most_rows // made.unit))
     column_blocks = 1
     if made.blocks > 1 or row_blocks > 1:
         column_blocks = -(-made.panels // max(1, wide // (made.columns * gemm.lane)))
@@ -540,7 +599,7 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
             strips = min(strips, -(-gemm.n * gemm.lane // STREAM))
         column_blocks = max(column_blocks, min(strips, made.panels))
     while row_blocks * column_blocks * gemm.matrices < min(wanted, ENOUGH):
-        more_rows = 2 * row_blocks <= made.rows.parts
+        more_rows = 2 * row_blocks <= made.row_parts
         more_columns = 2 * column_blocks <= made.panels and not made.streams
         # What blocks of one axis have in common, each of them packs for itself.
         is_cheaper = column_blocks * gemm.m < row_blocks * gemm.n

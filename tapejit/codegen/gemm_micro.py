@@ -9,7 +9,8 @@ a module share theirs. `DotEmitter` is for few rows whose operands lie along k.
 
 A tile goes from registers to the result, or to a copy that `finish` gives to the
 epilogue, row by row. That way an epilogue is written once or twice, not for each vector
-of each tile, which would be most of the code and of the time to compile it. Where the
+of each tile, which would be most of the code and of the time to compile it. What the
+epilogue gives back is added up on the way, column by column (`gemm_sums`). Where the
 copy would be felt, and the epilogue is brief, `whole` does all at once.
 
 A is read where it is if its strides allow: they are constants, so the rows of a tile
@@ -50,14 +51,13 @@ from tapejit.codegen.gemm_site import (
     Site,
     number,
 )
+from tapejit.codegen.gemm_sums import ColumnSums, Near
 
 LINE: Final = 64  # bytes
 PACKED_AT_ONCE: Final = 8  # steps of k of rows that lie side by side
 UNROLLED: Final = 2  # steps of k in the loop of a tile
 TALL: Final = 6  # rows
 MOST_WRITTEN: Final = 3  # vectors of a row for each of which an epilogue is written
-
-Near = Callable[[Any, Any], Reader]
 
 
 @dataclass(frozen=True)
@@ -247,11 +247,15 @@ class TileEmitter(ProductEmitter):
         def body(site: Site, near: Near, left: Any, right: Any) -> None:
             count = number(self.gemm.k)
             totals = tile.summed(site, left, right, count, tile.zeros(site))
-            here = near(ZERO, ZERO)
-            for at, total in enumerate(totals):
-                i, j = divmod(at, tile.vectors)
-                value = site.first_lanes(total, tile.lanes[j])
-                here.finish(i, j * tile.width, "column", value)
+            here, sums = near(ZERO, ZERO), ColumnSums(site, near, tile.lanes)
+            before = sums.begin()
+            for i in range(height):
+                found = []
+                for j, lanes in enumerate(tile.lanes):
+                    value = site.first_lanes(totals[i * tile.vectors + j], lanes)
+                    found.append(here.finish(i, j * tile.width, "column", value))
+                before = sums.with_row(number(i), before, found)
+            sums.end(before)
 
         details = [*tile.details, self.gemm.k]
         return self.near("c", [POINTER, POINTER], "whole", details, body)
@@ -266,21 +270,26 @@ class TileEmitter(ProductEmitter):
         row_size = len(lanes) * width
 
         def body(site: Site, near: Near, tile: Any, rows: Any) -> None:
-            def vector(i: Any, j: Any, count: int) -> None:
+            sums = ColumnSums(site, near, lanes)
+
+            def vector(i: Any, j: Any, count: int) -> Sequence[Any]:
                 offset = site.sum(site.times(i, row_size), j)
                 value = site.load(site.at(tile, offset), count)
-                near(i, j).finish(0, 0, "column", value)
+                return near(i, j).finish(0, 0, "column", value)
 
-            def row(i: Any) -> None:
+            def row(i: Any, *before: Any) -> list[Any]:
                 rest = lanes
-                if len(lanes) > MOST_WRITTEN:
+                if len(lanes) > MOST_WRITTEN and site.hooks.sums is None:
                     full = number(columns // width * width)
                     site.loop(number(0), full, width, lambda j: vector(i, j, width))
                     rest = lanes[columns // width :]
-                for at, count in enumerate(rest, len(lanes) - len(rest)):
+                found = [
                     vector(i, number(at * width), count)
+                    for at, count in enumerate(rest, len(lanes) - len(rest))
+                ]
+                return sums.with_row(i, before, found)
 
-            site.loop(number(0), rows, 1, row)
+            sums.end(site.loop(number(0), rows, 1, row, sums.begin()))
 
         return self.near("c", [POINTER, I64], "finish", [columns], body)
 
@@ -623,18 +632,9 @@ class DotEmitter(ProductEmitter):
 
     def added(self, site: Site, totals: Sequence[Any]) -> Any:
         """The sum of the lanes of each vector: always the same tree."""
-        b, parts = site.builder, list(totals)
-        width = self.tiling.width
-        while width > 1:
-            width //= 2
-            low, high = range(width), range(width, 2 * width)
-            parts = [
-                b.fadd(site.shuffled(x, x, low), site.shuffled(x, x, high))
-                for x in parts
-            ]
-        kind = ir.VectorType(site.element, len(parts))
+        b, kind = site.builder, ir.VectorType(site.element, len(totals))
         found: Any = ir.Constant(kind, ir.Undefined)
-        for lane, x in enumerate(parts):
-            one = b.extract_element(x, ir.Constant(I32, 0))
+        for lane, x in enumerate(totals):
+            one = b.extract_element(site.folded([x]), ir.Constant(I32, 0))
             found = b.insert_element(found, one, ir.Constant(I32, lane))
         return found

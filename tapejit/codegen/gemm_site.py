@@ -147,6 +147,23 @@ class Site:
             return value
         return self.shuffled(value, undefined(value.type), range(lanes))
 
+    def folded(self, values: Sequence[Any]) -> Any:
+        """The sum of all lanes of some vectors, as a tree, in a vector of one lane."""
+        parts, b = list(values), self.builder
+        while len(parts) > 1:
+            half = len(parts) // 2
+            pairs = zip(parts[:half], parts[half:], strict=True)
+            parts = [b.fadd(x, y) for x, y in pairs]
+        (total,) = parts
+        width = total.type.count
+        while width > 1:
+            width //= 2
+            low, high = range(width), range(width, 2 * width)
+            total = b.fadd(
+                self.shuffled(total, total, low), self.shuffled(total, total, high)
+            )
+        return total
+
     def spread(self, value: Any, lanes: int) -> Any:
         """The number of a vector of one lane in every lane."""
         return self.shuffled(value, undefined(value.type), (0,) * lanes)
@@ -371,14 +388,17 @@ class Reader:
             one = b.extract_element(value, ir.Constant(I32, lane))
             b.store(one, place, align=dtype.itemsize)
 
-    def finish(self, row: int, column: int, along: str, value: Any) -> None:
-        """Elements of the result: to the epilogue, or to memory."""
+    def finish(self, row: int, column: int, along: str, value: Any) -> Sequence[Any]:
+        """Elements of the result: to the epilogue, or to memory.
+
+        What the epilogue gives back is to be added up.
+        """
         epilogue = self.site.hooks.epilogue
         if epilogue is None:
             self.store(row, column, along, value)
-        else:
-            spot = self.spot(row, column, along, value.type.count)
-            epilogue(self.site, spot, value)
+            return ()
+        spot = self.spot(row, column, along, value.type.count)
+        return epilogue(self.site, spot, value) or ()
 
 
 class ProductEmitter:
@@ -527,7 +547,10 @@ class ProductEmitter:
             site.pointers = dict(zip(names, pointers, strict=True))
             blocks = (tiling.groups, tiling.column_blocks, tiling.row_blocks)
             group, column, row = site.indices(site.task, blocks)
-            tiles = site.share(row, tiling.rows.parts, tiling.row_blocks)
+            tiles = site.share(row, tiling.row_parts, tiling.row_blocks)
+            if tiling.unit:
+                first, end = (site.times(x, tiling.rows.parts) for x in tiles)
+                tiles = first, end
             panels = site.share(column, tiling.panels, tiling.column_blocks)
             first, end = site.share(group, self.gemm.matrices, tiling.groups)
             sizes = [axis.size for axis in self.gemm.batch]
@@ -599,19 +622,24 @@ class ProductEmitter:
         by_height(what) is what(height) for that of the tile, chosen when code runs: one
         loop is less to compile than two.
         """
-        rows, b = self.tiling.rows, site.builder
+        tiling, rows, b = self.tiling, self.tiling.rows, site.builder
 
         def one(at: Any) -> None:
+            start, place = ZERO, at
+            if tiling.units > 1:
+                unit, place = site.indices(at, (tiling.units, rows.parts))
+                start = site.times(unit, tiling.unit)
+            row = site.times(place, rows.short)
             if not rows.tall:
-                body(at, site.times(at, rows.short), lambda what: what(rows.short))
+                body(at, site.sum(start, row), lambda what: what(rows.short))
                 return
-            is_tall = b.icmp_signed("<", at, number(rows.tall))
-            before = b.select(is_tall, at, number(rows.tall))
+            is_tall = b.icmp_signed("<", place, number(rows.tall))
+            before = b.select(is_tall, place, number(rows.tall))
 
             def by_height(what: Callable[[int], Any]) -> Any:
                 tall, short = what(rows.short + 1), what(rows.short)
                 return tall if tall is short else b.select(is_tall, tall, short)
 
-            body(at, b.add(site.times(at, rows.short), before), by_height)
+            body(at, site.sum(start, b.add(row, before)), by_height)
 
         site.loop(*tiles, 1, one)

@@ -171,7 +171,7 @@ def flops_of(step: Step) -> int:
         return size_of(step.node.shape)
     if step.kind == "contract":
         return 2 * count_of(step)
-    return count_of(step) if step.kind in ("compute", "reduce", "add_at") else 0
+    return count_of(step) if step.kind in ("compute", "reduce", "part", "add_at") else 0
 
 
 def size_of(shape: Sequence[Any]) -> int:

@@ -245,6 +245,9 @@ class KernelWriter:
         if step.kind == "library":
             self.library(step)
             return
+        if step.kind == "part":
+            self.take_part(step)
+            return
         if step.closed:
             self.take(step)
             return
@@ -282,10 +285,14 @@ class KernelWriter:
                 text += self.in_stack(step, front, part_of("mn", self.parts(step)))
         if step in self.plan.storage:
             self.write(f"{self.matrices(step)}[...] = {text}", step.node)
-            return
-        name = self.names(wish_of(step))
-        self.in_registers[step] = whole_array(step, name)
-        self.write(f"{name} = {text}", step.node)
+        else:
+            name = self.names(wish_of(step))
+            self.in_registers[step] = whole_array(step, name)
+            self.write(f"{name} = {text}", step.node)
+        for part in self.kernel.steps():
+            if part.kind == "part":
+                nothing = number_text(identity(part.reduction, part.dtype), part.dtype)
+                self.write(f"{self.array(part).name}[...] = {nothing}")
 
     def row_product(self, step: Step) -> None:
         """A product of the rows of one tile."""
@@ -393,6 +400,22 @@ class KernelWriter:
             total += f"[{', '.join(self.index(axis) for axis in made.axes)}]"
         takes = TAKES["any" if made.dtype.kind == "b" and made.op == "sum" else made.op]
         self.write(takes.format(total=total, x=text), step.node)
+
+    def take_part(self, step: Step) -> None:
+        """Take in the element of this iteration, in the total of its part of a sum."""
+        *rows, column = (loop.axis for loop in self.plan.paths[step])
+        if "unit" in step.attrs:
+            names, sizes = map(self.index, rows), [axis.size for axis in rows]
+            row = sum_text(list(zip(names, strides_of(sizes), strict=True)), 0)
+            text = f"{in_parentheses(row)} // {step.attrs['unit']}"
+        else:
+            text = f"{self.index(column)} // {step.attrs['group']}"
+        for axis in step.labels - {*rows, column}:
+            self.axis_names[axis] = text
+        text = TAKES[step.reduction].format(
+            total=self.element(step), x=self.value(step.inputs[0])
+        )
+        self.write(text, step.node)
 
     def finish(self, made: Total) -> None:
         """The value of a reduction, now that its loop is over."""

@@ -16,8 +16,8 @@ out is a `Plan`, from which `codegen` emits LLVM or writes Python.
   products in the order of copies
 - `kernels` Kernels, Storage, Plan; `vectors` how a kernel's loops are run: the axis of
   its vectors, tiles, blocks, tasks, rows that go on together; `products` what is done
-  with a product while it is in registers; `plan` which values need memory, and where it
-  is
+  with a product while it is in registers, `sums` what is added up then; `plan` which
+  values need memory, and where it is
 
 Nothing here sees an array, knows LLVM or depends on the processor: widths and tasks
 follow from sizes, so that a Graph has the same loops, and the same bits, everywhere.

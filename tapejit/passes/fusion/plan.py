@@ -55,7 +55,7 @@ def plan(
     With `checks`, a value that is not finite is a failure; products are whole then.
     """
     tree = tree if checks else without_copies(in_blocks_of_rows(tree))
-    made = Plan(lowered, kernels_of(*absorb(tree)))
+    made = Plan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
     made.checks = checks
     if not checks:
         made.kernels, made.updates = with_updates(made.kernels)

@@ -3,7 +3,8 @@
 A product is a kernel of its own. What is computed from it element by element need not
 wait until it is in memory: `absorb` takes such Steps out of the loops that come after
 it, and gives them to the product as its epilogue. Products of a layer with bias and
-activation, or of a gradient with the update of a variable, so become one kernel.
+activation, or of a gradient with the update of a variable, so become one kernel. Sums
+of what an epilogue computes are begun there, too (`sums`).
 
 Start reading at `absorb`.
 """
@@ -16,6 +17,7 @@ from typing import Final
 from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.schedule import Loop, is_leaf, only, steps_in
 from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.sums import Parts, SumCut, is_sum, load_of, sum_cut
 
 PRODUCTS: Final = ("matmul", "conv")
 ELEMENTWISE: Final = ("compute", "convert", "copy", "choose")
@@ -35,7 +37,8 @@ def is_product(step: Step | Loop) -> bool:
 class Absorber:
     """The items of a tree by place; some of them move to where their users are."""
 
-    def __init__(self, tree: Sequence[Step | Loop]) -> None:
+    def __init__(self, tree: Sequence[Step | Loop], with_sums: bool) -> None:
+        self.with_sums = with_sums
         self.places: list[list[Step | Loop]] = [[item] for item in tree]
         self.place_of: dict[Step, int] = {}
         self.users: dict[Step, list[Step]] = {}
@@ -59,8 +62,7 @@ class Absorber:
         inside = set() if nest is None else set(nest.steps())
         # Another product there may have taken some of the users.
         early = [x for x in users if self.place_of[x] == at and x not in inside]
-        is_shared = any(x.kind == "library" for x in inside)
-        if nest is None or early or is_shared:
+        if nest is None or early or has_product(nest):
             return
         load = next(
             (x for x in first.inputs if is_leaf(x) and x.source is product), None
@@ -69,12 +71,16 @@ class Absorber:
         if load is None or axes is None:
             return
         taken = self.taken(nest, product, load, frozenset(axes))
-        if not taken:
+        cut = sum_cut(product) if self.with_sums else SumCut(0, 0)
+        sums = self.sums_of([load, *taken], axes, cut)
+        done = {*taken, *sums}
+        is_kept = product.output is not None or any(x not in done for x in users)
+        # Tiles that are stored without an epilogue are not copied: 3% for sums alone.
+        if not taken and (is_kept or not sums):
             return
-        is_kept = product.output is not None or any(x not in taken for x in users)
-        if len(self.new_in_memory(taken, nest)) > (0 if is_kept else 1):
+        if len(self.new_in_memory(taken, nest, done)) > (0 if is_kept else 1):
             return
-        self.move(product, at, nest, taken, axes)
+        self.move(product, at, nest, taken, axes, Parts(sums, axes, cut))
 
     def taken(
         self, nest: Loop, product: Step, load: Step, axes: frozenset[Axis]
@@ -102,12 +108,34 @@ class Absorber:
                 wanted.update(x for x in step.inputs if x in possible)
         return {step: None for step in possible if step in wanted}
 
-    def new_in_memory(self, taken: dict[Step, None], nest: Loop) -> list[Step]:
+    def sums_of(
+        self, values: Sequence[Step], axes: Sequence[Axis], cut: SumCut
+    ) -> list[Step]:
+        """The reductions that need nothing but one of these values."""
+        found = []
+        for x in values:
+            users = self.users.get(x, [])
+            others = [y for y in users if y not in values and not is_sum(y, axes, cut)]
+            is_kept = x.output is not None or x.whole or bool(others)
+            found += [y for y in users if is_sum(y, axes, cut, is_kept)]
+        # Rows that are made for a product are in a nest with it, tile by tile.
+        return [
+            x
+            for x in dict.fromkeys(found)
+            if not any(
+                isinstance(item, Loop) and has_product(item)
+                for item in self.places[self.place_of[x]]
+            )
+        ]
+
+    def new_in_memory(
+        self, taken: dict[Step, None], nest: Loop, done: set[Step]
+    ) -> list[Step]:
         """What would have to be stored only because it is computed elsewhere."""
         inside = set(nest.steps())
         found = []
         for step in taken:
-            users = [x for x in self.users.get(step, []) if x not in taken]
+            users = [x for x in self.users.get(step, []) if x not in done]
             is_stored = step.output is not None or step.whole
             is_stored = is_stored or any(
                 x not in inside or step not in x.inputs for x in users
@@ -123,20 +151,24 @@ class Absorber:
         nest: Loop,
         taken: dict[Step, None],
         axes: Sequence[Axis],
+        parts: Parts,
     ) -> None:
         """Put a product where its first user is, with what it takes from there."""
-        body: list[Step | Loop] = list(taken)
+        body: list[Step | Loop] = [*taken, *parts.steps]
         for axis in reversed(axes):
             body = [Loop(axis, body)]
         (epilogue,) = body
         assert isinstance(epilogue, Loop)
         self.epilogues[product] = epilogue
         self.places[self.place_of[product]].remove(product)
-        rest = only([nest], set(nest.steps()) - set(taken))
+        rest = only([nest], set(nest.steps()) - {*taken, *parts.steps})
         self.load_taken(rest, taken)
         before = self.places[at].index(nest)
         self.places[at][before : before + 1] = [product, *rest]
         self.place_of[product] = at
+        for place in {self.place_of[step] for step in parts.closed}:
+            self.places[place] = parts.added(self.places[place])
+            self.load_taken(self.places[place], dict.fromkeys(parts.steps))
 
     def load_taken(self, rest: list[Step | Loop], taken: dict[Step, None]) -> None:
         """Let what is left of a nest load what is now computed elsewhere.
@@ -152,21 +184,9 @@ class Absorber:
                     self.users.setdefault(load, []).append(user)
 
 
-def load_of(step: Step) -> Step:
-    """A load of what a Step computes, in an iteration over the same axes."""
-    assert step.dims is not None
-    index = tuple(
-        Affine.of(dim.root) if dim is not None and dim.root in step.labels else Affine()
-        for dim in step.dims
-    )
-    return Step(
-        "load",
-        step.dtype,
-        axes=tuple(step.labels),
-        index=index,
-        source=step,
-        attrs={"flat": False},
-    )
+def has_product(nest: Loop) -> bool:
+    """Whether a nest makes rows for a product, or of one."""
+    return any(step.kind == "library" for step in nest.steps())
 
 
 def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
@@ -192,10 +212,10 @@ def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
 
 
 def absorb(
-    tree: Sequence[Step | Loop],
+    tree: Sequence[Step | Loop], with_sums: bool = True
 ) -> tuple[list[Step | Loop], dict[Step, Loop]]:
     """The tree without the Steps that are done along with products, and those."""
-    made = Absorber(tree)
+    made = Absorber(tree, with_sums)
     for product in products_in(tree):
         made.absorb(product)
     return [item for place in made.places for item in place], made.epilogues

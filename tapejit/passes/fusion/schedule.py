@@ -69,7 +69,7 @@ def cost(step: Step) -> float:
     """About how many instructions a Step takes."""
     if step.kind in ("constant", "index"):
         return 0.5
-    if step.op is None or step.kind in ("reduce", "verify"):
+    if step.op is None or step.kind in ("reduce", "part", "verify"):
         return CHEAP
     if step.op.is_cheap:
         return CHEAP

@@ -19,6 +19,7 @@ the Step. Memory from outside is a `Buffer`.
 | `compute` | an elementwise operation |
 | `choose` | the first input where all Ranges hold, else the second |
 | `reduce` | all elements along `reduced` combined |
+| `part` | the same for some rows or columns of a product that is in registers |
 | `contract` | the sum of products of two inputs along `reduced` |
 | `library` | a whole array, made from whole arrays by a function of its own |
 
