@@ -330,7 +330,7 @@ def test_blocks_of_a_function_come_one_after_another(
     """Native code works in the memory of one block, whatever their number."""
     for name, number in {"LONG": 0, "KEPT": 0, "BLOCK": 1, "ROWS": 32}.items():
         monkeypatch.setattr(module, name, number)
-    monkeypatch.setattr(module, "PARTS", ())  # as of a prime number of queries
+    monkeypatch.setattr(module, "_has_parts", lambda rows, columns: False)
 
     def memory(body: Any, blocks: int) -> int:
         function = tj.function(lambda *args: body(*args))

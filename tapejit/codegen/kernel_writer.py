@@ -315,7 +315,8 @@ class KernelWriter:
         if self.plan.storage[step].kernel is not None:
             self.write(f"{name}[...] = {text}", step.node)
             return
-        out = name + self.in_stack(step, step.node.shape[:-2], part_of("mn", parts))
+        part = self.in_stack(step, step.node.shape[:-2], part_of("mn", parts))
+        out = name + (part or "[...]")
         if "k" in cuts:
             first = self.first_of(cuts["k"])
             text = f"{text} if {first} == 0 else {out} + {text}"

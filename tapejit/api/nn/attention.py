@@ -69,7 +69,8 @@ LONG: Final = 1 << 20  # scores of a head from which it is worth it
 KEPT: Final = 1 << 23  # but up to so many of all heads are kept: 32 MB in float32
 BLOCK: Final = 1 << 21  # scores of all heads in a block, unless that is fewer than
 BLOCK_WORDS: Final = 4  # of the cipher that makes random words
-PARTS: Final = range(16, 129)  # queries that native code goes by
+LEAST, MOST = 16, 128  # queries that native code goes by
+PART: Final = 1 << 18  # scores of them, unless that is fewer than the least
 ROWS: Final = 128  # queries, for which keys and values would be read too often
 
 
@@ -133,7 +134,7 @@ def scaled_dot_product_attention(
     # trace of each, if rows can be cut so and those of random words have no gaps.
     is_native = TRACE.get() is not None and config.native
     is_whole = not attention.rate or columns % BLOCK_WORDS == 0
-    if is_short or (is_native and is_whole and any(rows % n == 0 for n in PARTS)):
+    if is_short or (is_native and is_whole and _has_parts(rows, columns)):
         drawn = None if state is None else _words(state, shape)
         out = attention.of_block(queries, keys, values, allowed, drawn, 0)
     else:
@@ -281,6 +282,12 @@ def _pieces(x: Tensor, firsts: range) -> Sequence[Tensor]:
         return cut(x)
     joined = partial(concat, axis=-2)
     return custom_gradient(lambda x: (cut(x), lambda *gs: joined(gs)))(x)
+
+
+def _has_parts(rows: Size, columns: Size) -> bool:
+    """Whether native code can cut queries into parts of the same size."""
+    most = max(LEAST, min(MOST, PART // int(columns)))
+    return any(int(rows) % size == 0 for size in range(LEAST, most + 1))
 
 
 # Random words for dropout

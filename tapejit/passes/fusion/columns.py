@@ -15,8 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tapejit.passes.fusion.index import Affine, Axis
-from tapejit.passes.fusion.schedule import Loop, is_leaf, only, sources_of, steps_in
+from tapejit.passes.fusion.index import Axis
+from tapejit.passes.fusion.schedule import (
+    Loop,
+    only,
+    reads_its_own,
+    sources_of,
+    steps_in,
+)
 from tapejit.passes.fusion.steps import Step
 
 MOST_ROWS: Final = 64
@@ -101,17 +107,8 @@ def cut_of(product: Step, steps: set[Step]) -> str:
 
 def reads_own_column(step: Step, column: Axis, steps: set[Step]) -> bool:
     """Whether a Step takes of the tile's values only those of its own column."""
-    for leaf in step.needed():
-        if not is_leaf(leaf) or leaf.source not in steps:
-            continue
-        if leaf.attrs.get("flat"):
-            return False
-        for dim, position in zip(leaf.source.dims or (), leaf.index, strict=True):
-            if dim is not None and dim.root is column:
-                is_own = isinstance(position, Affine) and position.axis is not None
-                if not is_own or position.axis.root is not column:
-                    return False
-    return True
+    loads = [x for x in (step, *step.needed()) if x.source in steps]
+    return all(reads_its_own(x, [column]) for x in loads)
 
 
 def part_of(size: int, most: int, unit: int) -> int:

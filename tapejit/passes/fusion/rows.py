@@ -30,7 +30,14 @@ from tapejit.passes.fusion.columns import in_tiles_of_columns
 from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.products import is_product as is_any_product
 from tapejit.passes.fusion.products import plain_axes
-from tapejit.passes.fusion.schedule import Loop, is_leaf, only, sources_of, steps_in
+from tapejit.passes.fusion.schedule import (
+    Loop,
+    is_leaf,
+    only,
+    reads_its_own,
+    sources_of,
+    steps_in,
+)
 from tapejit.passes.fusion.steps import Step, view_others
 
 MOST_ROWS: Final = 256
@@ -269,31 +276,40 @@ class Arranger:
         is_in_parts = kind == "sum" and len(group.axes) == 1
         if kind is None or (is_in_parts and not any(map(gives_rows, group.items))):
             return False
-        # What else comes from these loops is there only when they are over.
-        here = set(group.steps()) - {found[0][1]}
-        is_late = any(x in here for x in sources_of(product))
-        if is_late or not self.moved([product], group):
+        # What else comes from these loops is there only when they are over, and so is
+        # this.
+        here = set(group.steps())
+        is_late = any(x in here and x is not found[0][1] for x in sources_of(product))
+        is_needed = any(product in sources_of(x) for x in here)
+        if is_late or is_needed or not self.moved([product], group):
             return False
         product.attrs = {**product.attrs, "along": Along(kind, group.axes)}
         return True
 
     def take_sums(self, group: Group, inside: set[Step]) -> None:
         """Add the sums along rows that a later nest takes of what is computed here."""
-        for other in self.groups:
+        for other in list(self.groups):
             (item,) = other.items if len(other.items) == 1 else (None,)
             if not isinstance(item, Loop) or other.axes:
                 continue
             if tuple(chain_of(item)[: len(group.axes)]) != group.axes:
                 continue
             sums = [x for x in item.steps() if is_sum_of(x, inside, group.axes)]
+            read = {x for step in group.steps() for x in sources_of(step)}
+            if not sums or any(step in read for step in sums):
+                continue
+            before = list(group.items), list(other.items)
             for step in sums:
                 body: list[Item] = [step]
                 for axis in reversed([*group.axes, *step.closed]):
                     body = [Loop(axis, body)]
                 group.items += body
-            if sums:
-                other.items = only([item], set(item.steps()) - set(sums))
-        self.groups = ordered([x for x in self.groups if x.items]) or self.groups
+            other.items = only([item], set(item.steps()) - set(sums))
+            order = ordered([x for x in self.groups if x.items])
+            if order is None:
+                group.items, other.items = before
+            else:
+                self.groups = order
 
     def recompute(self, group: Group) -> None:
         """Have large values of an earlier group here as well, computed once more.
@@ -318,7 +334,10 @@ class Arranger:
                 if step in needed:
                     sources = (x for x in sources_of(step) if x in theirs)
                     needed.update(x for x in sources if x not in rows)
-            if all(map(is_of_tile, needed)):
+            users = [*group.steps(), *needed]
+            if all(map(is_of_tile, needed)) and all(
+                takes_own_rows(step, needed, group.axes) for step in users
+            ):
                 self.copy_to(group, other, needed)
 
     def copy_to(self, group: Group, other: Group, needed: set[Step]) -> None:
@@ -381,15 +400,19 @@ def read_by_rows(
 ) -> dict[Step, tuple[Axis, ...]]:
     """Matrices of a stack that a nest reads row by row, with the axes of elements."""
     chain = chain_of(nest)
+    loads: dict[Step, list[Step]] = {}
+    for load in (*leaves_in(nest), *nest.steps()):
+        if isinstance(load.source, Step) and is_wanted(load.source):
+            loads.setdefault(load.source, []).append(load)
     found: dict[Step, tuple[Axis, ...]] = {}
-    for leaf in leaves_in(nest):
-        step = leaf.source
-        if not isinstance(step, Step) or not is_wanted(step):
+    for step, its_loads in loads.items():
+        if not has_matrices(step) or step.output is not None or "along" in step.attrs:
             continue
-        axes = plain_axes(step, leaf) if has_matrices(step) else None
-        if axes is None or len(axes) < 2 or "along" in step.attrs:
-            continue
-        if step.output is None and list(axes[:-1]) == chain[: len(axes) - 1]:
+        ways = {plain_axes(step, load) for load in its_loads}
+        axes = ways.pop()
+        if ways or axes is None or len(axes) < 2:
+            continue  # elements of other rows are needed as well
+        if list(axes[:-1]) == chain[: len(axes) - 1]:
             found[step] = axes
     return found
 
@@ -463,6 +486,16 @@ def is_sum_of(step: Step, inside: set[Step], axes: tuple[Axis, ...]) -> bool:
     """Whether this is a sum, or the like, along the rows of one of these Steps."""
     is_row = step.kind == "reduce" and step.labels == frozenset(axes)
     return is_row and all(is_leaf(x) and x.source in inside for x in step.inputs)
+
+
+def takes_own_rows(step: Step, steps: set[Step], axes: tuple[Axis, ...]) -> bool:
+    """Whether a Step takes of these others nothing but the rows that it is for."""
+    if is_product(step):
+        wanted = "sum" if step.attrs["along"].kind == "sum" else "result"
+        operands = operands_in(step, steps)
+        return all(role(step, *operand, axes) == wanted for operand in operands)
+    loads = [x for x in (step, *step.needed()) if x.source in steps]
+    return all(reads_its_own(x, axes) for x in loads)
 
 
 def is_of_tile(step: Step) -> bool:
@@ -552,9 +585,10 @@ def chain_of(nest: Loop) -> list[Axis]:
 def rows_of(axes: tuple[Axis, ...], width: int) -> int | None:
     """How many rows make a tile: as many as there is room for, without a rest."""
     size = axes[-1].size
-    most = min(MOST_ROWS, max(LEAST_ROWS, TILE // (4 * width)), size)
-    found = next((n for n in range(most, 0, -1) if size % n == 0), 1)
-    return found if found >= min(LEAST_ROWS, size) else None
+    least, room = min(LEAST_ROWS, size), max(LEAST_ROWS, TILE // (4 * width))
+    most = min(MOST_ROWS, room, size)
+    sizes = [*range(most, least - 1, -1), *range(most + 1, min(MOST_ROWS, 4 * room))]
+    return next((n for n in sizes if size % n == 0), None)
 
 
 def spread(product: Step, axes: Sequence[Axis]) -> tuple[Axis | None, ...]:

@@ -91,6 +91,20 @@ def is_leaf(step: Step) -> bool:
     return step.kind in ("constant", "index")
 
 
+def reads_its_own(load: Step, axes: Iterable[Axis]) -> bool:
+    """Whether a load takes, along these axes, what the same iteration has made."""
+    source = load.source
+    if load.attrs.get("flat") or source.dims is None:
+        return False
+    wanted = frozenset(axes)
+    for dim, position in zip(source.dims, load.index, strict=True):
+        if dim is not None and dim.root in wanted:
+            axis = position.axis if isinstance(position, Affine) else None
+            if axis is None or axis.root is not dim.root:
+                return False
+    return True
+
+
 def sources_of(step: Step) -> Iterator[Step]:
     """The Steps whose values a Step takes, itself or through loads."""
     for x in step.needed():

@@ -147,6 +147,8 @@ def tile(kernel: Kernel, lanes: int) -> None:
     loop = kernel.loop
     if loop is None or loop.axis is kernel.vector or kernel.vector is None:
         return
+    if loop.tile:  # of rows, for products
+        return
     single = [item for item in loop.body if isinstance(item, Step)]
     if not single or len(single) == len(loop.body):
         return
