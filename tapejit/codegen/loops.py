@@ -33,7 +33,6 @@ from tapejit.codegen.cursor import (
     POINTER,
     Layout,
     Place,
-    lane_numbers,
     number,
 )
 from tapejit.codegen.finite import fail_unless_finite
@@ -128,8 +127,6 @@ class KernelEmitter(Reductions):
         self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
     ) -> None:
         super().__init__(function, plan, kernel, layout)
-        self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
-        self.is_repeating = False  # whether lanes that are not valid are of those
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
         self.products: list[Any] = []  # functions that are called for tiles of rows
@@ -319,13 +316,6 @@ class KernelEmitter(Reductions):
         if found is None and self.copies and not step.labels & self.apart:
             found = self.copies[0].values.get(step)
         return found
-
-    def lanes_from(self, skip: Any, width: int) -> Any:
-        """The lanes from a number on."""
-        first = self.builder.trunc(skip, I32)
-        return self.builder.icmp_signed(
-            ">=", lane_numbers(width), self.spread(first, width)
-        )
 
     def whole_loop(self, loop: Loop, path: Path, made: list[Accumulator]) -> None:
         """All iterations of an axis, or those of this task."""

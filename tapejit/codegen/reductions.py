@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.codegen import ir, lanes
-from tapejit.codegen.cursor import I32, Layout, number
+from tapejit.codegen.cursor import I32, Layout, lane_numbers, number
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.step_values import StepValues
 from tapejit.ir.node import OPS
@@ -101,7 +101,16 @@ class Reductions(StepValues):
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.valid: Any = None  # lanes that are here for the first time
+        self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
+        self.is_repeating = False  # whether lanes that are not valid are of those
         self.accumulators: dict[Step, Accumulator] = {}
+
+    def lanes_from(self, skip: Any, width: int) -> Any:
+        """The lanes from a number on."""
+        first = self.builder.trunc(skip, I32)
+        return self.builder.icmp_signed(
+            ">=", lane_numbers(width), self.spread(first, width)
+        )
 
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
@@ -261,18 +270,27 @@ class Reductions(StepValues):
             axis, *rest = axes
             stride = made.full if axis is vector else 1
             size = made.tiles.get(axis, axis.size)
+            # What the last tile has in common with the one before is not added up
+            # again: the totals are those of then.
+            skip = self.skips.get(axis) if axis in made.tiles else None
 
             def body(at: Any) -> None:
                 if stride > 1 and size % stride:
                     most = number(size - stride)
                     is_inside = self.builder.icmp_signed("<", at, most)
                     at = self.builder.select(is_inside, at, most)
+                if stride > 1 and skip is not None:
+                    self.valid = self.lanes_from(self.builder.sub(skip, at), stride)
+                    self.is_repeating = True
                 if axis in made.tiles:
                     at = self.builder.add(at, self.origins[axis])
                 self.indices[axis] = at
                 nest(rest)
+                if stride > 1:
+                    self.valid, self.is_repeating = None, False
 
-            self.for_range(number(0), number(size), stride, body)
+            low = skip if skip is not None and stride == 1 else number(0)
+            self.for_range(low, number(size), stride, body)
             del self.indices[axis]
 
         nest(made.axes)

@@ -1,0 +1,170 @@
+"""Where rows of a tile are not enough: what needs more of a product gets all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit import ops
+from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.api.dispatch import apply
+from tapejit.codegen.module import build
+from tapejit.passes.fusion import columns, rows, vectors
+from tapejit.passes.pipeline import optimise
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limits in {
+        rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1, "LARGER": 0},
+        columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_COLUMNS": 32},
+        vectors: {"WORTH_THREADS": 1, "TASK_WORK": 1},
+    }.items():
+        for name, limit in limits.items():
+            monkeypatch.setattr(module, name, limit)
+
+
+def gradients(body: Callable[..., Any]) -> Callable[..., list[Any]]:
+    def program(*arrays: Any) -> list[Any]:
+        with tj.GradientTape() as tape:
+            tape.watch(list(arrays))
+            y = body(*arrays)
+            loss = tj.sum(tj.tanh(y))
+        return [y, *tape.gradient(loss, list(arrays))]
+
+    return program
+
+
+def agrees(program: Callable[..., list[Any]], *shapes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    tensors = [tj.asarray(rng.standard_normal(shape)) for shape in shapes]
+    expected = program(*tensors)
+    with tj.config.override(native=True, cache=False):
+        got = tj.function(program)(*tensors)
+    for at, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        assert_agrees(COMPOSED, ours.numpy(), theirs.numpy(), where=f"result {at}")
+
+
+def scores(q: Any, k: Any) -> Any:
+    return q @ tj.matrix_transpose(k)
+
+
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "one row": lambda s: s[..., 5:6, :],
+    "rows turned round": lambda s: tj.flip(s, axis=-2),
+    "the row before": lambda s: tj.roll(s, 1, axis=-2),
+    "matrices turned round": lambda s: tj.flip(s, axis=0),
+    "chosen rows": lambda s: tj.take(s, tj.arange(s.shape[-2])[::-1], axis=-2),
+}
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("stack", [(), (2,)], ids=["single", "stack"])
+@pytest.mark.parametrize("move", MOVES)
+def test_scores_of_other_rows(move: str, stack: tuple[int, ...]) -> None:
+    def body(q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k)
+        return tj.tanh(s + MOVES[move](s)) @ v
+
+    shapes = (*stack, 96, 8), (*stack, 64, 8), (*stack, 64, 8)
+    agrees(lambda *arrays: [body(*arrays)], *shapes)
+    agrees(gradients(body), *shapes)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("stack", [(), (2,)], ids=["single", "stack"])
+def test_random_words_of_other_rows(stack: tuple[int, ...]) -> None:
+    key = tj.random.key(3)
+
+    def program(q: Any, k: Any, v: Any) -> list[Any]:
+        words = apply(ops.keyed_bits, key, shape=(*stack, 96, 128), bits=32)
+        both = tj.logical_and(words < 2**31, tj.roll(words, 1, axis=-2) < 2**31)
+        return [tj.where(both, tj.tanh(scores(q, k)), 0) @ v]
+
+    agrees(program, (*stack, 96, 8), (*stack, 128, 8), (*stack, 128, 8))
+
+
+def softmaxed(q: Any, k: Any, v: Any) -> Any:
+    return tj.nn.softmax(scores(q, k)) @ v
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    return tj.nn.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+ATTENTIONS = (softmaxed, tj.nn.scaled_dot_product_attention, causal)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("attend", ATTENTIONS, ids=lambda x: x.__name__)
+@pytest.mark.parametrize("shape", [(96, 8), (2, 64, 8)], ids=str)
+def test_two_layers_with_the_same_weights(
+    shape: tuple[int, ...], attend: Callable[..., Any]
+) -> None:
+    """The gradient of one layer's values is a sum over rows that the other one needs.
+
+    And it takes columns of the weights that rows of them are computed again for."""
+    agrees(gradients(lambda x: attend(x, x, attend(x, x, x) + x)), shape)
+
+    def queries_too(x: Any) -> Any:
+        again = attend(x, x, x) + x
+        return attend(again, x, again)
+
+    agrees(gradients(queries_too), shape)
+
+
+def test_many_rows_of_a_single_matrix_go_by_their_tiles() -> None:
+    """They are no numbers of rows, to be vectors of their own."""
+    attend = tj.nn.scaled_dot_product_attention
+    agrees(gradients(attend), (4096, 8), (48, 8), (48, 8))
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_the_source_writes_sums_of_a_single_matrix() -> None:
+    rng = np.random.default_rng(0)
+    tensors = [tj.asarray(rng.standard_normal((96, 8))) for _ in range(3)]
+    program = gradients(lambda q, k, v: tj.tanh(scores(q, k)) @ v)
+    names: dict[str, Any] = {}
+    with tj.config.override(native=True, cache=False):
+        exec(tj.function(program).source(*tensors), names)
+    got = names["run"](*[x.numpy() for x in tensors])
+    for ours, theirs in zip(got, program(*tensors), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("time", [4104, 5000, 4099])
+def test_queries_that_are_hard_to_cut_take_no_matrix_of_all_pairs(time: int) -> None:
+    x = tj.zeros((time, 8))
+    program = gradients(lambda x: tj.nn.scaled_dot_product_attention(x, x, x))
+    if any(time % size == 0 for size in range(16, 65)):
+        with tj.config.override(native=True, cache=False):
+            graph = tj.function(program).graph(x)
+        assert build(optimise(graph), "attend").arena_size < time * time * 4 / 2
+        return
+    with tj.config.override(native=True):  # in blocks, which are Nodes of their own
+        graph = tj.function(program).graph(x)
+    largest = max(
+        (int(np.prod(x.shape)) for x in graph.nodes if hasattr(x.type, "shape")),
+    )
+    assert largest < time * time / 2
+
+
+@pytest.mark.parametrize("reduce", [tj.sum, tj.max], ids=["sum", "max"])
+def test_totals_of_the_last_tile_do_not_replace_those_before(
+    reduce: Callable[..., Any],
+) -> None:
+    """Columns that two tiles have in common are added up once."""
+
+    def program(y: Any, w: Any) -> list[Any]:
+        total = reduce(y, axis=0)
+        return [total, tj.tanh(total)[None, :] @ w.T]
+
+    agrees(program, (768, 210), (500, 210))
+    single = [np.float32(x) for x in (np.ones((768, 210)), np.ones((500, 210)))]
+    with tj.config.override(native=True, cache=False):
+        total, _ = tj.function(program)(*single)
+    assert set(total.numpy().tolist()) == {768.0 if reduce is tj.sum else 1.0}
