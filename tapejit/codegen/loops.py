@@ -49,7 +49,7 @@ from tapejit.passes.fusion.kernels import (
     bound,
     grain_of,
 )
-from tapejit.passes.fusion.rows import is_product
+from tapejit.passes.fusion.row_roles import is_product
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, is_long
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.vectors import distance

@@ -34,7 +34,7 @@ from tapejit.codegen.products import aligned_strides
 from tapejit.passes.fusion.copies import result_strides
 from tapejit.passes.fusion.index import Affine, Axis
 from tapejit.passes.fusion.kernels import Storage
-from tapejit.passes.fusion.rows import Along
+from tapejit.passes.fusion.row_roles import Along
 from tapejit.passes.fusion.steps import Buffer, Step
 
 if TYPE_CHECKING:

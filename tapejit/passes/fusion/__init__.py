@@ -11,9 +11,9 @@ out is a `Plan`, from which `codegen` emits LLVM or writes Python.
   movement of elements folded into the position; `expand` operations that are written
   out as several; `row_sums` sums that another product has already; `lower` a Graph as
   Steps
-- `schedule` Steps in a tree of loops, in as few passes over memory as can be; `rows`
-  and `columns` products in loops over tiles, with what is between them; `copies`
-  products in the order of copies
+- `schedule` Steps in a tree of loops, in as few passes over memory as can be; `rows`,
+  `row_roles` and `columns` products in loops over tiles, with what is between them;
+  `copies` products in the order of copies
 - `kernels` Kernels, Storage, Plan; `vectors` how a kernel's loops are run: the axis of
   its vectors, tiles, blocks, tasks, rows that go on together; `products` what is done
   with a product while it is in registers, `sums` what is added up then; `plan` which

@@ -18,7 +18,7 @@ from tapejit.ir.node import Node
 from tapejit.passes.fusion.index import strides_of
 from tapejit.passes.fusion.products import plain_axes
 from tapejit.passes.fusion.reading import is_view, moved_view
-from tapejit.passes.fusion.rows import is_product
+from tapejit.passes.fusion.row_roles import is_product
 from tapejit.passes.fusion.schedule import (
     Loop,
     is_leaf,

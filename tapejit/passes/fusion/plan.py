@@ -34,7 +34,8 @@ from tapejit.passes.fusion.kernels import (
 )
 from tapejit.passes.fusion.lower import Lowered
 from tapejit.passes.fusion.products import absorb
-from tapejit.passes.fusion.rows import adds_in_parts, in_blocks_of_rows
+from tapejit.passes.fusion.row_roles import adds_in_parts
+from tapejit.passes.fusion.rows import in_blocks_of_rows
 from tapejit.passes.fusion.schedule import Loop, is_leaf, loops_in, steps_in
 from tapejit.passes.fusion.stages import assign_stages
 from tapejit.passes.fusion.steps import Step

@@ -21,7 +21,7 @@ from tapejit.passes.fusion.kernels import (
     grain_of,
     inner_axes,
 )
-from tapejit.passes.fusion.rows import adds_in_parts
+from tapejit.passes.fusion.row_roles import adds_in_parts
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, loops_in
 from tapejit.passes.fusion.steps import Buffer, Step
 
