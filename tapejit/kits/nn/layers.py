@@ -213,7 +213,7 @@ class Dropout(Module):
     >>> import tapejit as tj
     >>> layer = tj.nn.Dropout(0.5, generator=tj.random.Generator(3))
     >>> print(layer(tj.ones(6), training=True))
-    [2. 2. 0. 0. 2. 0.]
+    [2. 2. 2. 2. 0. 0.]
     >>> print(layer(tj.ones(6)))
     [1. 1. 1. 1. 1. 1.]
     """
