@@ -33,18 +33,20 @@ LANES: Final = 16  # of which columns are a multiple
 Item = Step | Loop
 
 
-def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> Loop | None:
-    """A loop over tiles of rows, with one over tiles of columns, if that can be.
+def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
+    """A loop over tiles of rows with one over tiles of columns, nothing if that fails.
 
     `items` are what is done for the rows of a tile: products, and loops over its rows.
+    Numbers of rows come before, in loops of their own: what they are made of need not
+    be there any longer than that.
     """
     column = columns_of(items)
     if column is None:
-        return None
+        return []
     rows = part_of(row.size, MOST_ROWS, 1)
     columns = part_of(column.size, MOST_COLUMNS, LANES)
     if rows < LEAST_ROWS or columns < LEAST_COLUMNS or column.size < 2 * columns:
-        return None
+        return []
     steps = set(steps_in(items))
     numbers = {x for x in steps if is_number_of_row(x, column)}
     for step in steps - numbers:
@@ -53,7 +55,7 @@ def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> Loop | None:
             along = along._replace(column=column, cut=cut)
             step.attrs = {**step.attrs, "along": along}
     inner = Loop(column, only(items, steps - numbers), tile=columns)
-    return Loop(row, [*only(items, numbers), inner], tile=rows)
+    return [*only(items, numbers), Loop(row, [inner], tile=rows)]
 
 
 def columns_of(items: Sequence[Item]) -> Axis | None:

@@ -351,12 +351,12 @@ class Arranger:
                 else item
                 for item in group.items
             ]
-            nest = in_tiles_of_columns(row, body) or Loop(
-                row, body, tile=rows_of(group.axes, group.width) or 0
-            )
-            for axis in reversed(outer):
-                nest = Loop(axis, [nest])
-            found.append(nest)
+            rows = rows_of(group.axes, group.width) or 0
+            nests = in_tiles_of_columns(row, body) or [Loop(row, body, tile=rows)]
+            for nest in nests:
+                for axis in reversed(outer):
+                    nest = Loop(axis, [nest])
+                found.append(nest)
         return found
 
 

@@ -22,7 +22,7 @@ from tapejit.passes.fusion.kernels import (
     inner_axes,
 )
 from tapejit.passes.fusion.row_roles import adds_in_parts
-from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, loops_in
+from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
 
 
@@ -31,7 +31,6 @@ def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
     if kernel.library is not None:
         return
     choose_vector(kernel, lanes, plan)
-    choose_vectors_of_rows(kernel, lanes)
     tile(kernel, lanes)
     block(plan, kernel)
     choose_tasks(plan, kernel)
@@ -88,20 +87,6 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
         best = min(axes, key=lambda axis: (price(axis), axis.number))
         kernel.vector = best
         kernel.width = width_along(best)
-
-
-def choose_vectors_of_rows(kernel: Kernel, lanes: int) -> None:
-    """Let sums for the rows of a tile go along their own axis, if it is another one."""
-    for tiles in loops_in(kernel.items):
-        for rows in tiles.body if tiles.tile else ():
-            inner = rows.body[0] if isinstance(rows, Loop) else None
-            if not isinstance(rows, Loop) or not isinstance(inner, Loop) or rows.tile:
-                continue
-            axes = {loop.axis for loop in loops_in(rows.body)}
-            if axes == {inner.axis} and inner.axis is not kernel.vector:
-                widest = max(x.dtype.itemsize for x in rows.steps())
-                width = 1 << (inner.axis.size.bit_length() - 1)
-                rows.lanes = (inner.axis, min(lanes // max(widest, 4), width))
 
 
 def distance(step: Step, axis: Axis) -> int | None:
