@@ -39,7 +39,9 @@ def gradients(body: Callable[..., Any]) -> Callable[..., list[Any]]:
     return program
 
 
-def agrees(program: Callable[..., list[Any]], *shapes: tuple[int, ...]) -> None:
+def check_both_modes(
+    program: Callable[..., list[Any]], *shapes: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(0)
     tensors = [tj.asarray(rng.standard_normal(shape)) for shape in shapes]
     expected = program(*tensors)
@@ -71,8 +73,8 @@ def test_scores_of_other_rows(move: str, stack: tuple[int, ...]) -> None:
         return tj.tanh(s + MOVES[move](s)) @ v
 
     shapes = (*stack, 96, 8), (*stack, 64, 8), (*stack, 64, 8)
-    agrees(lambda *arrays: [body(*arrays)], *shapes)
-    agrees(gradients(body), *shapes)
+    check_both_modes(lambda *arrays: [body(*arrays)], *shapes)
+    check_both_modes(gradients(body), *shapes)
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -85,7 +87,7 @@ def test_random_words_of_other_rows(stack: tuple[int, ...]) -> None:
         both = tj.logical_and(words < 2**31, tj.roll(words, 1, axis=-2) < 2**31)
         return [tj.where(both, tj.tanh(scores(q, k)), 0) @ v]
 
-    agrees(program, (*stack, 96, 8), (*stack, 128, 8), (*stack, 128, 8))
+    check_both_modes(program, (*stack, 96, 8), (*stack, 128, 8), (*stack, 128, 8))
 
 
 def softmaxed(q: Any, k: Any, v: Any) -> Any:
@@ -108,19 +110,19 @@ def test_two_layers_with_the_same_weights(
     """The gradient of one layer's values is a sum over rows that the other one needs.
 
     And it takes columns of the weights that rows of them are computed again for."""
-    agrees(gradients(lambda x: attend(x, x, attend(x, x, x) + x)), shape)
+    check_both_modes(gradients(lambda x: attend(x, x, attend(x, x, x) + x)), shape)
 
     def queries_too(x: Any) -> Any:
         again = attend(x, x, x) + x
         return attend(again, x, again)
 
-    agrees(gradients(queries_too), shape)
+    check_both_modes(gradients(queries_too), shape)
 
 
 def test_many_rows_of_a_single_matrix_go_by_their_tiles() -> None:
     """They are no numbers of rows, to be vectors of their own."""
     attend = tj.nn.scaled_dot_product_attention
-    agrees(gradients(attend), (4096, 8), (48, 8), (48, 8))
+    check_both_modes(gradients(attend), (4096, 8), (48, 8), (48, 8))
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -163,7 +165,7 @@ def test_totals_of_the_last_tile_do_not_replace_those_before(
         total = reduce(y, axis=0)
         return [total, tj.tanh(total)[None, :] @ w.T]
 
-    agrees(program, (768, 210), (500, 210))
+    check_both_modes(program, (768, 210), (500, 210))
     single = [np.float32(x) for x in (np.ones((768, 210)), np.ones((500, 210)))]
     with tj.config.override(native=True, cache=False):
         total, _ = tj.function(program)(*single)
