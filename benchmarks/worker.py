@@ -36,6 +36,14 @@ from benchmarks.peers import limit_cpus, package_of, version_of
 Reply = dict[str, Any]
 
 
+FEWEST_CALLS = 3
+"""Of a round: a call on its own has no call before it that would fill the caches and
+wake the threads, which all but the first of a user's loop have."""
+
+LONG_SECONDS = 1.0
+"""Calls that take longer are timed one at a time, without any before them."""
+
+
 def time_calls(run: Callable[[], Any], iterations: int) -> float:
     """Seconds for `iterations` calls, the collector off and its work done before.
 
@@ -58,16 +66,19 @@ def time_calls(run: Callable[[], Any], iterations: int) -> float:
 
 
 def calibrate(run: Callable[[], Any], round_seconds: float) -> int:
-    """How many calls take about `round_seconds`.
+    """How many calls take about `round_seconds`, and no fewer than `FEWEST_CALLS`.
 
     >>> calibrate(lambda: None, 0.0)
-    1
+    3
     """
     iterations = 1
     while True:
         seconds = time_calls(run, iterations)
+        if seconds >= LONG_SECONDS:
+            return iterations
         if seconds >= round_seconds / 2:
-            return max(1, round(iterations * round_seconds / max(seconds, 1e-9)))
+            wanted = round(iterations * round_seconds / max(seconds, 1e-9))
+            return max(FEWEST_CALLS, wanted)
         # Grow by at most 8: the first calls are the slow ones of a peer that warms up.
         growth = min(8.0, max(2.0, round_seconds / max(seconds, 1e-9)))
         iterations = int(iterations * growth) + 1
