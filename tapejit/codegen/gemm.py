@@ -79,6 +79,7 @@ __all__ = [
     "Strides",
     "Tiling",
     "host_registers",
+    "in_tasks",
     "tiling_of",
 ]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.codegen.lane_source import in_parentheses, source
-from tapejit.codegen.loops import leaves_of
+from tapejit.codegen.loops import has_library, leaves_of
 from tapejit.codegen.reductions import identity
 from tapejit.codegen.source_text import (
     Names,
@@ -112,6 +112,7 @@ class KernelWriter:
         self.totals: dict[Step, Total] = {}
         self.loaded: dict[str, str] = {}
         self.firsts: dict[Axis, str] = {}
+        self.ends: dict[Axis, str] = {}  # of tiles for products, the last one shorter
         self.ranges: dict[Axis, str] = {}
         self.lanes: tuple[Axis | None, int] = (kernel.vector, kernel.width)
         self.lines: list[str] = []
@@ -210,6 +211,10 @@ class KernelWriter:
             end = f"{first} + {loop.tile}"
             if axis.size % loop.tile:
                 end = f"min({end}, {axis.size})"
+            if axis.size % loop.tile and has_library(loop):
+                self.ends[axis] = self.names(f"end_{self.index(axis)}")
+                self.write(f"{INDENT}{self.ends[axis]} = {end}")
+                end = self.ends[axis]
             self.ranges[axis] = f"range({first}, {end})"
         else:
             self.write(f"for {self.index(axis)} in {self.range_of(axis)}:{behind}")
@@ -284,7 +289,8 @@ class KernelWriter:
                 front = step.node.shape[:-2]
                 text += self.in_stack(step, front, part_of("mn", self.parts(step)))
         if step in self.plan.storage:
-            self.write(f"{self.matrices(step)}[...] = {text}", step.node)
+            part = self.rows_of_tile(self.array(step)) or "[...]"
+            self.write(f"{self.matrices(step)}{part} = {text}", step.node)
         else:
             name = self.names(wish_of(step))
             self.in_registers[step] = whole_array(step, name)
@@ -306,14 +312,17 @@ class KernelWriter:
             memory = self.plan.storage[base] if isinstance(base, Step) else None
             if memory is not None and memory.kernel is not None:
                 is_swapped = is_sum and not texts
-                texts.append(self.array(base).name + (".T" if is_swapped else ""))
+                kept = self.array(base)
+                name = kept.name + self.rows_of_tile(kept)
+                texts.append(name + (".T" if is_swapped else ""))
             else:
                 at = self.in_stack(step, x.shape[:-2], part_of(names, parts))
                 texts.append(f"{self.view(view, x)}{at}")
         text = " @ ".join(texts)
         name = self.matrices(step)
         if self.plan.storage[step].kernel is not None:
-            self.write(f"{name}[...] = {text}", step.node)
+            part = self.rows_of_tile(self.array(step)) or "[...]"
+            self.write(f"{name}{part} = {text}", step.node)
             return
         part = self.in_stack(step, step.node.shape[:-2], part_of("mn", parts))
         out = name + (part or "[...]")
@@ -328,8 +337,21 @@ class KernelWriter:
         found = {}
         for name, axis in step.attrs["along"].cuts.items():
             first = self.first_of(axis)
-            found[name] = f"{first}:{first} + {tiles[axis]}"
+            end = self.ends.get(axis, f"{first} + {tiles[axis]}")
+            found[name] = f"{first}:{end}"
         return found
+
+    def rows_of_tile(self, kept: Array) -> str:
+        """An index: what the current tile has of memory for one tile, if not all."""
+        if not any(axis in self.ends for axis in kept.tiled):
+            return ""
+        parts = []
+        for axis in kept.axes:
+            if axis in kept.tiled and axis in self.ends:
+                parts.append(f":{self.ends[axis]} - {self.first_of(axis)}")
+            else:
+                parts.append(":")
+        return f"[{', '.join(parts)}]"
 
     def matrices(self, step: Step) -> str:
         """The memory of a result, its axes as the operation has them."""

@@ -242,6 +242,12 @@ class KernelEmitter(Reductions):
         `is_full` says that there are as many.
         """
         axis = loop.axis
+        if loop.tile and axis is not self.vector and has_library(loop):
+            self.origins[axis] = number(at) if isinstance(at, int) else at
+            self.skips[axis] = None
+            self.counts[axis] = self.rows_at(loop, at, is_full)
+            self.body(loop, path)
+            return
         base, skip = at, None
         last = axis.size - stride
         if stride > 1 and isinstance(at, int):
@@ -262,6 +268,16 @@ class KernelEmitter(Reductions):
         self.body(loop, path, base)
         if stride > 1:
             self.valid = None
+
+    def rows_at(self, loop: Loop, at: Any, is_full: bool) -> Any:
+        """How many rows a tile for products has: the last one may have fewer."""
+        size, rest = loop.axis.size, loop.axis.size % loop.tile
+        if isinstance(at, int):
+            return number(min(loop.tile, size - at))
+        if is_full or not rest:
+            return number(loop.tile)
+        is_last = self.builder.icmp_signed("==", at, number(size - rest))
+        return self.builder.select(is_last, number(rest), number(loop.tile))
 
     def body(self, loop: Loop, path: Path, at: Any = None) -> None:
         """The body of a loop, at an iteration; its values are forgotten afterwards."""
@@ -505,12 +521,12 @@ class KernelEmitter(Reductions):
             self.for_range(number(0), number(size), self.width, body)
         else:
             first = number(0) if skip is None else skip
-            self.for_range(first, number(size), 1, body)
+            self.for_range(first, self.counts.get(axis, number(size)), 1, body)
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
         if is_product(step):
-            self.products.append(self.row_product(step).emit())
+            self.products += self.row_product(step).emit()
             return
         if step.kind == "library":
             draw_rows(self, step)
@@ -586,6 +602,11 @@ class KernelEmitter(Reductions):
             self.store_at(out, at, value, memory.dtype)
 
         self.for_range(number(0), number(memory.size), width, body)
+
+
+def has_library(loop: Loop) -> bool:
+    """Whether there are products, or random words, for the rows of a tile."""
+    return any(step.kind == "library" for step in loop.steps())
 
 
 def leaves_of(item: Step | Loop) -> list[Step]:

@@ -102,6 +102,7 @@ class Reductions(StepValues):
         super().__init__(function, plan, kernel, layout)
         self.valid: Any = None  # lanes that are here for the first time
         self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
+        self.counts: dict[Axis, Any] = {}  # those of a tile of rows for products
         self.is_repeating = False  # whether lanes that are not valid are of those
         self.accumulators: dict[Step, Accumulator] = {}
 
@@ -290,7 +291,8 @@ class Reductions(StepValues):
                     self.valid, self.is_repeating = None, False
 
             low = skip if skip is not None and stride == 1 else number(0)
-            self.for_range(low, number(size), stride, body)
+            high = self.counts.get(axis, number(size))
+            self.for_range(low, high if axis in made.tiles else number(size), stride, body)
             del self.indices[axis]
 
         nest(made.axes)

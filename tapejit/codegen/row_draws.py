@@ -56,4 +56,4 @@ def draw_rows(at: KernelEmitter, step: Step) -> None:
         place = at.builder.mul(index, number(own.strides[row]))
         emit_draw(at, state, out, place, words, here)
 
-    at.for_range(number(0), number(tiles[row]), 1, draw)
+    at.for_range(number(0), at.counts[row], 1, draw)

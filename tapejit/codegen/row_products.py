@@ -21,11 +21,13 @@ from tapejit.codegen import ir, lanes
 from tapejit.codegen.cursor import I8, I64, POINTER, Place, number
 from tapejit.codegen.gemm import (
     SHORT,
+    Cut,
     Gemm,
     Hooks,
     Spot,
     Strides,
     host_registers,
+    in_tasks,
     tiling_of,
 )
 from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
@@ -66,12 +68,19 @@ class RowProduct:
     """A product for one tile: its matrices, and how it is cut up.
 
     `tiles` has how many iterations a tile is, of rows and maybe of columns, and `cuts`
-    which of the product's axes "m", "n" and "k" go by in tiles, and along what.
+    which of the product's axes "m", "n" and "k" go by in tiles, and along what. The
+    last tiles of the axes `last` have fewer, and a product for them is another one.
     """
 
-    def __init__(self, at: KernelEmitter, step: Step, tiles: dict[Axis, int]) -> None:
+    def __init__(
+        self,
+        at: KernelEmitter,
+        step: Step,
+        tiles: dict[Axis, int],
+        last: frozenset[Axis] = frozenset(),
+    ) -> None:
         assert step.node is not None
-        self.at, self.step, self.tiles = at, step, tiles
+        self.at, self.step, self.tiles, self.last = at, step, tiles, last
         self.along: Along = step.attrs["along"]
         self.is_sum = self.along.kind == "sum"
         self.row = self.along.axes[-1]
@@ -80,7 +89,7 @@ class RowProduct:
         self.summed = self.cuts.get("k")
         m, n = map(int, step.node.shape[-2:])
         sizes = {"m": m, "n": n, "k": int(step.node.inputs[0].shape[-1])}
-        sizes.update({x: tiles[axis] for x, axis in self.cuts.items()})
+        sizes.update({x: self.size_of(axis) for x, axis in self.cuts.items()})
         self.a, self.b = self.operand(0, "mk"), self.operand(1, "kn")
         self.c = self.result()
         a, b, c = (x.strides for x in (self.a, self.b, self.c))
@@ -88,9 +97,18 @@ class RowProduct:
         self.hooks = Hooks(epilogue=added if self.summed else None, key=key)
         gemm = Gemm(sizes["m"], sizes["n"], sizes["k"], step.dtype, a, b, c)
         self.tiling = tiling_of(gemm, host_registers(), self.hooks, is_part=True)
-        self.is_prepared = self.is_worth_preparing()
-        if self.is_prepared:
-            self.tiling = replace(self.tiling, packs_b=True, is_ready=True)
+        self.is_prepared = False
+        if not last:
+            self.is_prepared = self.is_worth_preparing()
+            if self.is_prepared:
+                self.tiling = replace(self.tiling, packs_b=True, is_ready=True)
+        elif last == {self.row}:
+            whole = RowProduct(at, step, tiles)
+            self.is_prepared = whole.is_prepared
+            if self.is_prepared:  # the panels are those of the others
+                rows = Cut.of(gemm.m, whole.tiling.rows.most)
+                fewer = replace(whole.tiling, gemm=gemm, rows=rows)
+                self.tiling = in_tasks(fewer, is_part=True)
         if self.summed and self.tiling.blocks == 1 and gemm.k <= SHORT:
             self.tiling = replace(self.tiling, ends_tiles=True)
 
@@ -108,6 +126,31 @@ class RowProduct:
         if not any(self.b.of_stack):
             shared *= math.prod(axis.size for axis in self.along.axes[:-1])
         return shared >= (2 if tiling.packs_b else MANY_TILES)
+
+    def size_of(self, axis: Axis) -> int:
+        """How many iterations of an axis a tile has."""
+        tile = self.tiles[axis]
+        return axis.size % tile if axis in self.last else tile
+
+    @property
+    def ends(self) -> list[Axis]:
+        """The axes whose last tile takes a product of its own.
+
+        The last tile of columns has some of the one before once more. That is no matter
+        for what is computed anew, but nothing may be added up twice.
+        """
+        is_repeated = self.along.kind == "rows"
+        return [
+            axis
+            for axis in self.cuts.values()
+            if axis.size % self.tiles[axis]
+            and not (is_repeated and axis is self.along.column)
+        ]
+
+    def skip(self, axis: Axis) -> int:
+        """How many columns of this tile are those of the one before."""
+        is_column = axis in self.last and axis is self.along.column
+        return self.tiles[axis] - self.size_of(axis) if is_column else 0
 
     @property
     def is_of_stack(self) -> bool:
@@ -140,7 +183,9 @@ class RowProduct:
         """A matrix that is memory of the tile."""
         (column,) = [axis for axis in memory.strides if axis is not self.row]
         axes = [self.row if self.cuts.get(x) is self.row else column for x in names]
-        return Operand(memory, Strides(*(memory.strides[axis] for axis in axes)))
+        strides = Strides(*(memory.strides[axis] for axis in axes))
+        skip = self.skip(column) * memory.strides[column]
+        return Operand(memory, strides, offset=skip)
 
     def result(self) -> Operand:
         """Where the result of a tile goes."""
@@ -165,7 +210,8 @@ class RowProduct:
             start = at.buffer(memory)
         place = self.place_in_stack(operand.of_stack)
         for axis, step in operand.steps if is_of_tile else ():
-            more = at.builder.mul(at.origins[axis], number(step))
+            first = at.builder.add(at.origins[axis], number(self.skip(axis)))
+            more = at.builder.mul(first, number(step))
             place = at.builder.add(place, more)
         if operand.of_task:
             own = at.builder.mul(at.task, number(operand.of_task))
@@ -192,10 +238,13 @@ class RowProduct:
         if not (self.is_prepared and self.is_of_stack):
             return
         at, packed, count = self.at, self.tiling.packed, 1
-        apart = 0  # bytes from one tile of columns to the next
+        apart = tile_size = last = 0  # bytes from one column to the next, columns
         for axis, step in self.b.steps:
-            count = axis.size // self.tiles[axis]
-            apart = self.tiles[axis] * step * self.b.memory.dtype.itemsize
+            tile_size, apart = self.tiles[axis], step * self.b.memory.dtype.itemsize
+            last = axis.size - tile_size
+            count = axis.size // tile_size
+            if axis not in self.ends:
+                count = math.ceil(axis.size / tile_size)
         room = at.rooms.get(self.step)
         if room is None:
             room = at.rooms[self.step] = at.part_of_arena(packed * count)
@@ -203,25 +252,29 @@ class RowProduct:
         function = emit_panels(at.function.module, self.tiling)
 
         def pack(tile: Any) -> None:
-            source, out = (
-                at.builder.gep(x, [at.builder.mul(tile, number(step))], source_etype=I8)
-                for x, step in ((first, apart), (room, packed))
-            )
+            b = at.builder
+            column = b.mul(tile, number(tile_size))
+            is_inside = b.icmp_signed("<", column, number(last))
+            column = b.select(is_inside, column, number(last))
+            source = b.gep(first, [b.mul(column, number(apart))], source_etype=I8)
+            out = b.gep(room, [b.mul(tile, number(packed))], source_etype=I8)
             self.call(function, (source, source, out), self.tiling.panels)
 
         at.for_range(number(0), number(count), 1, pack)
 
-    def panels(self, is_new: bool) -> Any:
+    def panels(self) -> Any:
         """Where the panels of the right operand are."""
         at, step, memory = self.at, self.step, self.b.memory
         if self.is_of_stack:
             room = at.rooms[step]
             for axis, _ in self.b.steps:
-                tile = at.builder.udiv(at.origins[axis], number(self.tiles[axis]))
+                # The last tile may begin before the end of the one before.
+                end = at.builder.add(at.origins[axis], number(self.tiles[axis] - 1))
+                tile = at.builder.udiv(end, number(self.tiles[axis]))
                 place = at.builder.mul(tile, number(self.tiling.packed))
                 room = at.builder.gep(room, [place], source_etype=I8)
             return room
-        if is_new:
+        if step not in at.ready:
             at.ready[step] = Place(
                 at.layout.arena, at.plan.room_for(self.tiling.packed)
             )
@@ -233,14 +286,40 @@ class RowProduct:
             at.preparations.append(Preparation(function, places, self.tiling.panels))
         return at.at_place(at.ready[step])
 
-    def emit(self) -> Any:
-        """The product for the current tile; the function that computes it."""
+    def emit(self) -> list[Any]:
+        """The product for the current tile; the functions that compute it."""
+        at, functions = self.at, []
+
+        def choose(ends: Sequence[Axis], last: frozenset[Axis]) -> None:
+            if not ends:
+                made = RowProduct(at, self.step, self.tiles, last) if last else self
+                functions.append(made.emit_here())
+                return
+            axis, *others = ends
+            with at.builder.if_else(self.is_at_end(axis)) as (at_end, before):
+                with at_end:
+                    choose(others, last | {axis})
+                with before:
+                    choose(others, last)
+
+        choose(self.ends, frozenset())
+        return functions
+
+    def is_at_end(self, axis: Axis) -> Any:
+        """Whether the current tile is the last one of an axis, which has fewer."""
+        tile = self.tiles[axis]
+        is_column = axis is self.along.column
+        first = axis.size - (tile if is_column else axis.size % tile)
+        return self.at.builder.icmp_signed("==", self.at.origins[axis], number(first))
+
+    def emit_here(self) -> Any:
+        """The product for tiles of these sizes; the function that computes it."""
         at, step = self.at, self.step
-        name = f"{at.function.name}_p{step.number}"
+        kinds = "".join(x for x, axis in self.cuts.items() if axis in self.last)
+        name = f"{at.function.name}_p{step.number}{kinds}"
         function = at.function.module.globals.get(name)
-        is_new = function is None
-        right = self.panels(is_new) if self.is_prepared else self.pointer(self.b)
-        if is_new:
+        right = self.panels() if self.is_prepared else self.pointer(self.b)
+        if function is None:
             made = emit_tiling(at.function.module, self.tiling, name, self.hooks)
             function = made.function
         origin = at.origins[self.summed or self.row]

@@ -12,6 +12,7 @@ Start reading at `in_tiles_of_columns`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,8 +44,8 @@ def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
     column = columns_of(items)
     if column is None:
         return []
-    rows = part_of(row.size, MOST_ROWS, 1)
-    columns = part_of(column.size, MOST_COLUMNS, LANES)
+    rows = part_of(row.size, MOST_ROWS, LEAST_ROWS, 1)
+    columns = part_of(column.size, MOST_COLUMNS, LEAST_COLUMNS, LANES)
     if rows < LEAST_ROWS or columns < LEAST_COLUMNS or column.size < 2 * columns:
         return []
     steps = set(steps_in(items))
@@ -113,7 +114,17 @@ def reads_own_column(step: Step, column: Axis, steps: set[Step]) -> bool:
     return all(reads_its_own(x, [column]) for x in loads)
 
 
-def part_of(size: int, most: int, unit: int) -> int:
-    """The largest part of a size without a rest, a multiple of `unit`; 0 for none."""
-    sizes = range(most // unit * unit, 0, -unit)
-    return next((x for x in sizes if size % x == 0), 0)
+def part_of(size: int, most: int, least: int, unit: int) -> int:
+    """The largest part of a size, a multiple of `unit`, best without a rest."""
+    sizes = range(most // unit * unit, least - 1, -unit)
+    return next((x for x in sizes if size % x == 0), even_part(size, most, unit))
+
+
+def even_part(size: int, most: int, unit: int = 1) -> int:
+    """The smallest part, a multiple of `unit`, that needs no more of them than `most`.
+
+    >>> even_part(1021, 64), even_part(1021, 256, 16)
+    (64, 256)
+    """
+    parts = math.ceil(size / most)
+    return math.ceil(size / parts / unit) * unit

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Final
 
-from tapejit.passes.fusion.columns import in_tiles_of_columns
+from tapejit.passes.fusion.columns import even_part, in_tiles_of_columns
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.row_roles import (
     Along,
@@ -107,7 +107,7 @@ class Arranger:
             axes, width = self.rows_for_products(nest)
             is_one = bool(axes)
         is_large = math.prod(axis.size for axis in axes) * width >= LEAST
-        if not is_large or not is_one or rows_of(axes, width) is None:
+        if not is_large or not is_one:
             return
         if before and len(axes) == 1 and not self.is_between(before, nest, axes):
             return
@@ -351,7 +351,7 @@ class Arranger:
                 else item
                 for item in group.items
             ]
-            rows = rows_of(group.axes, group.width) or 0
+            rows = rows_of(group.axes, group.width)
             nests = in_tiles_of_columns(row, body) or [Loop(row, body, tile=rows)]
             for nest in nests:
                 for axis in reversed(outer):
@@ -455,10 +455,10 @@ class Copies:
         view_others(step, self.steps)
 
 
-def rows_of(axes: tuple[Axis, ...], width: int) -> int | None:
-    """How many rows make a tile: as many as there is room for, without a rest."""
+def rows_of(axes: tuple[Axis, ...], width: int) -> int:
+    """How many rows make a tile: as many as there is room for, best without a rest."""
     size = axes[-1].size
     least, room = min(LEAST_ROWS, size), max(LEAST_ROWS, TILE // (4 * width))
     most = min(MOST_ROWS, room, size)
     sizes = [*range(most, least - 1, -1), *range(most + 1, min(MOST_ROWS, 4 * room))]
-    return next((n for n in sizes if size % n == 0), None)
+    return next((n for n in sizes if size % n == 0), even_part(size, most))
