@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -327,10 +328,12 @@ def test_long_sequences_keep_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_of_a_function_come_one_after_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Native code works in the memory of one block, whatever their number."""
+    """They need the memory of one block, whatever their number."""
     for name, number in {"LONG": 0, "KEPT": 0, "BLOCK": 1, "ROWS": 32}.items():
         monkeypatch.setattr(module, name, number)
-    monkeypatch.setattr(module, "_has_parts", lambda rows, columns: False)
+
+    # As where nothing is compiled; but what is tells how much memory it needs.
+    monkeypatch.setattr(module, "config", SimpleNamespace(native=False))
 
     def memory(body: Any, blocks: int) -> int:
         function = tj.function(lambda *args: body(*args))

@@ -288,9 +288,12 @@ class KernelWriter:
             if "along" in step.attrs:
                 front = step.node.shape[:-2]
                 text += self.in_stack(step, front, part_of("mn", self.parts(step)))
+                columns = self.array(step).shape[-1]
+                if columns < step.node.shape[-1] and step.attrs["along"].column is None:
+                    text += f"[:, :{columns}]"
         if step in self.plan.storage:
-            part = self.rows_of_tile(self.array(step)) or "[...]"
-            self.write(f"{self.matrices(step)}{part} = {text}", step.node)
+            here = self.rows_of_tile(self.array(step)) or "[...]"
+            self.write(f"{self.matrices(step)}{here} = {text}", step.node)
         else:
             name = self.names(wish_of(step))
             self.in_registers[step] = whole_array(step, name)

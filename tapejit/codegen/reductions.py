@@ -291,8 +291,8 @@ class Reductions(StepValues):
                     self.valid, self.is_repeating = None, False
 
             low = skip if skip is not None and stride == 1 else number(0)
-            high = self.counts.get(axis, number(size))
-            self.for_range(low, high if axis in made.tiles else number(size), stride, body)
+            high = self.counts.get(axis) if axis in made.tiles else None
+            self.for_range(low, number(size) if high is None else high, stride, body)
             del self.indices[axis]
 
         nest(made.axes)

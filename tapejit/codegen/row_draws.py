@@ -43,12 +43,13 @@ def draw_rows(at: KernelEmitter, step: Step) -> None:
     before = at.scalar(Affine(tuple(terms)))
     origin = at.builder.mul(at.origins[row], number(blocks[-1]))
     before = at.builder.add(before, origin)
-    words = shape[-1]
+    own = at.plan.storage[step]
+    (axis,) = [x for x in own.strides if x is not row]
+    words = axis.size  # a row may have some more, up to the end of a block
     if column is not None:
         words = tiles[column]
         first = at.builder.udiv(at.origins[column], number(BLOCK_WORDS))
         before = at.builder.add(before, first)
-    own = at.plan.storage[step]
     out = at.pointer_to(own)
 
     def draw(index: Any) -> None:

@@ -11,7 +11,6 @@ import tapejit as tj
 from tapejit.agreement import COMPOSED, assert_agrees
 from tapejit.ir import parse_graph
 from tapejit.passes.fusion import rows
-from tapejit.passes.fusion.columns import part_of
 from tapejit.passes.fusion.kernels import Plan
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
@@ -169,11 +168,3 @@ graph f(p: f32[8,9], g: f32[8,3], v: f32[9,3], w: f32[9,3]) {{
     changed = with_known_products(graph)
     assert (changed is not graph) == is_known
     assert [x.op.name for x in changed.nodes].count("matmul") == 2 - is_known
-
-
-@pytest.mark.parametrize(
-    ("size", "most", "unit", "expected"),
-    [(2048, 256, 16, 256), (1000, 64, 1, 50), (131, 64, 1, 1), (100, 256, 16, 0)],
-)
-def test_parts_have_no_rest(size: int, most: int, unit: int, expected: int) -> None:
-    assert part_of(size, most, unit) == expected

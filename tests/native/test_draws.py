@@ -18,6 +18,8 @@ SIZES = {  # leading axes, queries, keys
     "stack": ((2, 2), 64, 96),
     "single": ((1, 2), 80, 64),
     "rows with gaps": ((2,), 64, 62),
+    "tiles with a rest": ((2,), 53, 100),
+    "a single one, with gaps": ((), 53, 67),
 }
 
 

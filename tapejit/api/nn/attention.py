@@ -10,7 +10,8 @@ gradient, so nothing is kept but queries, keys, values and results. Each block h
 keys and values on to the next one, `recomputed` after its result. So no block begins
 before the last is over, in a traced function too, where nothing else would say so; and
 since gradients of keys and values come back the same way, neither do their adjoints.
-Native code needs none of that: there products share loops with what is between them.
+Native code needs none of that: there products share loops with what is between them,
+in tiles of its own.
 
 Heads that share keys and values have an axis of their own, of which keys and values
 have one: [key heads · group, T, D] is [key heads, group, T, D] in the same order, so
@@ -69,8 +70,6 @@ LONG: Final = 1 << 20  # scores of a head from which it is worth it
 KEPT: Final = 1 << 23  # but up to so many of all heads are kept: 32 MB in float32
 BLOCK: Final = 1 << 21  # scores of all heads in a block, unless that is fewer than
 BLOCK_WORDS: Final = 4  # of the cipher that makes random words
-LEAST, MOST = 16, 128  # queries that native code goes by
-PART: Final = 1 << 18  # scores of them, unless that is fewer than the least
 ROWS: Final = 128  # queries, for which keys and values would be read too often
 
 
@@ -130,11 +129,10 @@ def scaled_dot_product_attention(
     state = _new_state(generator) if attention.rate else None
     *_, rows, columns = shape
     is_short = rows * columns < LONG or math.prod(shape) <= KEPT
-    # Native code of a function goes by blocks of rows of its own, without a second
-    # trace of each, if rows can be cut so and those of random words have no gaps.
+    # Native code of a function goes by tiles of its own, without a second trace of
+    # each.
     is_native = TRACE.get() is not None and config.native
-    is_whole = not attention.rate or columns % BLOCK_WORDS == 0
-    if is_short or (is_native and is_whole and _has_parts(rows, columns)):
+    if is_short or is_native:
         drawn = None if state is None else _words(state, shape)
         out = attention.of_block(queries, keys, values, allowed, drawn, 0)
     else:
@@ -282,12 +280,6 @@ def _pieces(x: Tensor, firsts: range) -> Sequence[Tensor]:
         return cut(x)
     joined = partial(concat, axis=-2)
     return custom_gradient(lambda x: (cut(x), lambda *gs: joined(gs)))(x)
-
-
-def _has_parts(rows: Size, columns: Size) -> bool:
-    """Whether native code can cut queries into parts of the same size."""
-    most = max(LEAST, min(MOST, PART // int(columns)))
-    return any(int(rows) % size == 0 for size in range(LEAST, most + 1))
 
 
 # Random words for dropout

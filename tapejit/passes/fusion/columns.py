@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tapejit.passes.fusion.index import Axis
+from tapejit.passes.fusion.row_roles import BLOCK_WORDS, is_draw
 from tapejit.passes.fusion.schedule import (
     Loop,
     only,
@@ -49,6 +50,8 @@ def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
     if rows < LEAST_ROWS or columns < LEAST_COLUMNS or column.size < 2 * columns:
         return []
     steps = set(steps_in(items))
+    if any(map(is_draw, steps)) and column.size % BLOCK_WORDS:
+        return []  # the last tile would begin in the middle of a block of words
     numbers = {x for x in steps if is_number_of_row(x, column)}
     for step in steps - numbers:
         if step.kind == "library":

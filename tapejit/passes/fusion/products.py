@@ -189,8 +189,13 @@ def has_product(nest: Loop) -> bool:
     return any(step.kind == "library" for step in nest.steps())
 
 
-def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
-    """The axes along which a product is loaded element by element, if it is."""
+def plain_axes(
+    product: Step, load: Step, may_end: bool = False
+) -> tuple[Axis, ...] | None:
+    """The axes along which a product is loaded element by element, if it is.
+
+    With `may_end`, what is loaded of a row may end before the row does.
+    """
     if load.ranges or load.attrs.get("flat") or product.dims is None:
         return None
     axes: list[Axis] = []
@@ -204,10 +209,10 @@ def plain_axes(product: Step, load: Step) -> tuple[Axis, ...] | None:
         if len(position.terms) != 1 or position.constant or position.terms[0][1] != 1:
             return None
         axes.append(position.terms[0][0].root)
-    is_whole = all(
-        axis.size == dim.size
-        for axis, dim in zip(axes, (x for x in product.dims if x), strict=True)
-    )
+    sizes = [dim.size for dim in product.dims if dim is not None]
+    if may_end and axes and axes[-1].size < sizes[-1]:
+        sizes[-1] = axes[-1].size
+    is_whole = [axis.size for axis in axes] == sizes
     return tuple(axes) if axes and is_whole and len(set(axes)) == len(axes) else None
 
 

@@ -123,7 +123,7 @@ def read_by_rows(
     for step, its_loads in loads.items():
         if not has_matrices(step) or step.output is not None or "along" in step.attrs:
             continue
-        ways = {plain_axes(step, load) for load in its_loads}
+        ways = {plain_axes(step, load, is_draw(step)) for load in its_loads}
         axes = ways.pop()
         if ways or axes is None or len(axes) < 2:
             continue  # elements of other rows are needed as well

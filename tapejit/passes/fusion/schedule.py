@@ -29,6 +29,7 @@ TRANSCENDENTAL: Final = 20.0
 RECOMPUTE: Final = 7.0  # how much work is less than a store and a load in the cache
 RECOMPUTE_FAR: Final = 45.0  # and in main memory
 RECOMPUTED: Final = ("compute", "load", "index", "choose", "constant", "add_at")
+NEARLY: Final = 0.95  # of the most work: an axis that is as good as the one with it
 FAR: Final = 1 << 15  # elements; what is larger does not stay in the nearest caches
 
 
@@ -364,8 +365,9 @@ def choose_axis(
 
     def rank(axis: Axis) -> tuple[float, ...]:
         passes = max(phases(steps, open_axes, before, axis).values()) // 2
+        is_less = work[axis] < NEARLY * most
         place = place_among(steps, axis)
-        rest = (passes, near.get(axis, 0.0), -work[axis], place, axis.number)
+        rest = (passes, near.get(axis, 0.0), is_less, place, -work[axis], axis.number)
         if is_inside:
             return (arrays.get(axis, 0.0), is_dominated(axis), *rest)
         return (is_dominated(axis), *rest)

@@ -1,0 +1,166 @@
+"""Tiles of rows and of columns that do not divide their number."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.codegen.row_products import RowProduct
+from tapejit.passes.fusion import columns, rows, vectors
+from tapejit.passes.fusion.columns import even_part, part_of
+from tapejit.runtime import executable
+
+Program = Callable[..., list[Any]]
+
+
+@pytest.fixture(params=["kept", "computed again", "columns in tiles"])
+def small_limits(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"RECOMPUTED": 1 << 60 if request.param == "kept" else 1}
+    limits: dict[Any, dict[str, int]] = {
+        rows: {"LEAST": 1, "LEAST_ROWS": 8, "MOST_ROWS": 24, "LARGER": 0, **kept},
+        vectors: {"WORTH_THREADS": 1, "TASK_WORK": 1},
+    }
+    if request.param == "columns in tiles":
+        least = {"LEAST_ROWS": 8, "LEAST_COLUMNS": 16}
+        limits[columns] = {**least, "MOST_ROWS": 16, "MOST_COLUMNS": 32}
+    for module, numbers in limits.items():
+        for name, number in numbers.items():
+            monkeypatch.setattr(module, name, number)
+    # An equal graph may be there still, compiled with other limits.
+    monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())
+
+
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What kinds of products there are for last tiles, with the axes that are cut."""
+    found: set[str] = set()
+    emit = RowProduct.emit_here
+
+    def noted(self: RowProduct) -> Any:
+        if self.last:
+            names = sorted(x for x, axis in self.cuts.items() if axis in self.last)
+            found.add(f"{self.along.kind} {''.join(names)}")
+        return emit(self)
+
+    monkeypatch.setattr(RowProduct, "emit_here", noted)
+    return found
+
+
+def gradients(body: Callable[..., Any]) -> Program:
+    def program(*arrays: Any) -> list[Any]:
+        with tj.GradientTape() as tape:
+            tape.watch(list(arrays))
+            y = body(*arrays)
+            loss = tj.sum(tj.tanh(y))
+        return [y, *tape.gradient(loss, list(arrays))]
+
+    return program
+
+
+def scores(q: Any, k: Any) -> Any:
+    return q @ tj.matrix_transpose(k) / 4
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    return tj.nn.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def totals(q: Any, k: Any, v: Any) -> Any:
+    weights = tj.exp(scores(q, k) - 3)
+    return weights @ v + tj.sum(weights, axis=-2)[..., None, :1] + tj.sum(weights)
+
+
+ATTENTIONS: dict[str, Callable[..., Any]] = {
+    "softmax": lambda q, k, v: tj.nn.softmax(scores(q, k)) @ v,
+    "tanh": lambda q, k, v: tj.tanh(scores(q, k)) @ v,
+    "causal": causal,
+    "totals of columns": totals,
+}
+STACKS: dict[str, tuple[int, ...]] = {"a matrix": (), "heads": (2,), "both": (2, 3)}
+
+
+def run(program: Program, tensors: list[Any], threads: int) -> list[np.ndarray]:
+    with tj.config.override(native=True, cache=False), tj.set_num_threads(threads):
+        return [np.asarray(x.numpy()) for x in tj.function(program)(*tensors)]
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_both_modes_agree_and_threads_make_no_difference(name: str, stack: str) -> None:
+    rng = np.random.default_rng(0)
+    program = gradients(ATTENTIONS[name])
+    for queries, keys in [(37, 53), (97, 100), (64, 67), (25, 33)]:
+        sizes = (queries, keys, keys)
+        shapes = [(*STACKS[stack], size, 8) for size in sizes]
+        tensors = [tj.asarray(rng.standard_normal(shape)) for shape in shapes]
+        expected = program(*tensors)
+        ours, others = (run(program, tensors, threads) for threads in (1, 2))
+        for at, (x, y, theirs) in enumerate(zip(ours, others, expected, strict=True)):
+            where = f"{queries} and {keys}, result {at}"
+            assert_agrees(COMPOSED, x, theirs.numpy(), where=where)
+            assert x.tobytes() == y.tobytes(), where
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("name", ["softmax", "tanh", "causal"])
+def test_the_source_computes_the_same(name: str) -> None:
+    rng = np.random.default_rng(0)
+    tensors = [tj.asarray(rng.standard_normal((2, n, 8))) for n in (37, 53, 53)]
+    program, names = gradients(ATTENTIONS[name]), dict[str, Any]()
+    with tj.config.override(native=True, cache=False):
+        exec(tj.function(program).source(*tensors), names)
+    found = names["run"](*[x.numpy() for x in tensors])
+    for ours, theirs in zip(found, program(*tensors), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("small_limits", ["columns in tiles"], indirect=True)
+@pytest.mark.usefixtures("small_limits")
+def test_every_kind_of_product_has_one_for_last_tiles(rests: set[str]) -> None:
+    tensors = [tj.ones((2, size, 8)) for size in (37, 100, 100)]
+    run(gradients(ATTENTIONS["softmax"]), tensors, 1)
+    assert rests >= {"rows m", "result m", "result k", "result km", "sum k", "sum m"}
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_rows_that_are_made_for_a_product_may_have_a_rest(rests: set[str]) -> None:
+    rng = np.random.default_rng(0)
+    tensors = [tj.asarray(rng.standard_normal(x)) for x in ((2, 53, 24), (24, 16))]
+
+    def program(x: Any, weight: Any) -> list[Any]:
+        return [tj.nn.layer_norm(x) @ weight]
+
+    (ours,), (theirs,) = run(program, tensors, 2), program(*tensors)
+    assert_agrees(COMPOSED, ours, theirs.numpy())
+    assert "result m" in rests
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "least", "unit", "expected"),
+    [
+        (2048, 256, 128, 16, 256),
+        (1000, 64, 32, 1, 50),
+        (131, 64, 32, 1, 44),
+        (1021, 256, 128, 16, 256),
+        (4093, 256, 128, 16, 256),
+    ],
+)
+def test_parts_have_no_rest_or_a_large_one(
+    size: int, most: int, least: int, unit: int, expected: int
+) -> None:
+    assert part_of(size, most, least, unit) == expected
+
+
+def test_even_parts_are_no_more_than_the_largest_would_be() -> None:
+    for size in range(1, 400):
+        for most in (16, 48, 64):
+            part = even_part(size, most, 16)
+            assert part % 16 == 0
+            assert -(-size // part) == -(-size // most)
