@@ -22,8 +22,8 @@ From the bottom up:
   tests and benchmarks compare with, and Executables do not use it.
 - `entry`, with `entry_tables`, `driver` and `polling` are native code that is the same
   for all Graphs: the way in from Python, the threads, Ctrl-C.
-- `kernel_report`, `kernel_source`, `kernel_writer`, `lane_source` and `source_text` say
-  what kernels do, in numbers and as Python that runs.
+- `kernel_report`, `kernel_source`, `kernel_writer`, `row_source`, `lane_source` and
+  `source_text` say what kernels do, in numbers and as Python that runs.
 
 Code names nothing outside itself: arrays, working memory and foreign functions come
 through one table of pointers, so that it can be stored and loaded anywhere.

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.codegen.lane_source import in_parentheses, source
 from tapejit.codegen.loops import has_library, leaves_of
 from tapejit.codegen.reductions import identity
+from tapejit.codegen.row_source import (
+    in_stack,
+    part_of,
+    parts_of,
+    rows_of_tile,
+    write_row_product,
+)
 from tapejit.codegen.source_text import (
     Names,
     attr_text,
@@ -275,7 +282,7 @@ class KernelWriter:
         """An operation on whole arrays."""
         assert step.node is not None
         if "along" in step.attrs and step.node.op.name == "matmul":
-            self.row_product(step)
+            write_row_product(self, step)
             return
         views = zip(step.attrs["views"], step.node.inputs, strict=True)
         operands = [self.view(view, x) for view, x in views]
@@ -287,12 +294,12 @@ class KernelWriter:
             text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
             if "along" in step.attrs:
                 front = step.node.shape[:-2]
-                text += self.in_stack(step, front, part_of("mn", self.parts(step)))
+                text += in_stack(self, step, front, part_of("mn", parts_of(self, step)))
                 columns = self.array(step).shape[-1]
                 if columns < step.node.shape[-1] and step.attrs["along"].column is None:
                     text += f"[:, :{columns}]"
         if step in self.plan.storage:
-            here = self.rows_of_tile(self.array(step)) or "[...]"
+            here = rows_of_tile(self, self.array(step)) or "[...]"
             self.write(f"{self.matrices(step)}{here} = {text}", step.node)
         else:
             name = self.names(wish_of(step))
@@ -303,59 +310,6 @@ class KernelWriter:
                 nothing = number_text(identity(part.reduction, part.dtype), part.dtype)
                 self.write(f"{self.array(part).name}[...] = {nothing}")
 
-    def row_product(self, step: Step) -> None:
-        """A product of the rows of one tile."""
-        assert step.node is not None
-        along, parts = step.attrs["along"], self.parts(step)
-        cuts, is_sum = along.cuts, along.kind == "sum"
-        texts: list[str] = []
-        operands = zip(step.attrs["views"], step.node.inputs, ("mk", "kn"), strict=True)
-        for view, x, names in operands:
-            base = view[0]
-            memory = self.plan.storage[base] if isinstance(base, Step) else None
-            if memory is not None and memory.kernel is not None:
-                is_swapped = is_sum and not texts
-                kept = self.array(base)
-                name = kept.name + self.rows_of_tile(kept)
-                texts.append(name + (".T" if is_swapped else ""))
-            else:
-                at = self.in_stack(step, x.shape[:-2], part_of(names, parts))
-                texts.append(f"{self.view(view, x)}{at}")
-        text = " @ ".join(texts)
-        name = self.matrices(step)
-        if self.plan.storage[step].kernel is not None:
-            part = self.rows_of_tile(self.array(step)) or "[...]"
-            self.write(f"{name}{part} = {text}", step.node)
-            return
-        part = self.in_stack(step, step.node.shape[:-2], part_of("mn", parts))
-        out = name + (part or "[...]")
-        if "k" in cuts:
-            first = self.first_of(cuts["k"])
-            text = f"{text} if {first} == 0 else {out} + {text}"
-        self.write(f"{out} = {text}", step.node)
-
-    def parts(self, step: Step) -> dict[str, str]:
-        """The axes of a product that go by in tiles, with the current one's slice."""
-        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
-        found = {}
-        for name, axis in step.attrs["along"].cuts.items():
-            first = self.first_of(axis)
-            end = self.ends.get(axis, f"{first} + {tiles[axis]}")
-            found[name] = f"{first}:{end}"
-        return found
-
-    def rows_of_tile(self, kept: Array) -> str:
-        """An index: what the current tile has of memory for one tile, if not all."""
-        if not any(axis in self.ends for axis in kept.tiled):
-            return ""
-        parts = []
-        for axis in kept.axes:
-            if axis in kept.tiled and axis in self.ends:
-                parts.append(f":{self.ends[axis]} - {self.first_of(axis)}")
-            else:
-                parts.append(":")
-        return f"[{', '.join(parts)}]"
-
     def matrices(self, step: Step) -> str:
         """The memory of a result, its axes as the operation has them."""
         name, order = self.array(step).name, step.attrs.get("order")
@@ -363,21 +317,6 @@ class KernelWriter:
             return name
         back = tuple(order.index(axis) for axis in range(len(order)))
         return f"{name}.transpose{back}"
-
-    def in_stack(self, product: Step, front: Sequence[Any], end: str) -> str:
-        """An index: the matrix of this iteration in a stack, and a part of it.
-
-        `front` are the sizes of the stack, 1 where all matrices of an axis are one.
-        """
-        assert product.node is not None
-        whole, axes = product.node.shape[:-2], product.attrs["along"].axes
-        names = iter([self.index(axis) for axis in axes[:-1]])
-        indices = ["0" if size == 1 else next(names) for size in whole]
-        own = indices[len(indices) - len(front) :]
-        pairs = zip(front, own, strict=True)
-        parts = ["0" if size == 1 else index for size, index in pairs]
-        parts += [end] if end else []
-        return f"[{', '.join(parts)}]" if parts else ""
 
     def view(self, view: tuple[Any, int, tuple[int, ...]], node: Node) -> str:
         """A whole array as it lies in memory."""
@@ -628,18 +567,6 @@ class KernelWriter:
         """A position along an axis of memory, which may hold one tile only."""
         text = self.position(position)
         return f"{text} - {self.first_of(axis)}" if axis in array.tiled else text
-
-
-def part_of(names: str, parts: Mapping[str, str]) -> str:
-    """The index of a part of a matrix, by the names of its axes.
-
-    >>> part_of("mk", {"k": "0:8"}), part_of("mk", {"m": "0:8"}), part_of("mn", {})
-    (':, 0:8', '0:8', '')
-    """
-    found = [parts.get(name, ":") for name in names]
-    while found and found[-1] == ":":
-        found.pop()
-    return ", ".join(found)
 
 
 def whole_array(step: Step, name: str) -> Array:
