@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op
-from tapejit.ir.structural import item, require, start, with_shape
-from tapejit.types import TupleType
+from tapejit.ir.structural import item, require, start
+from tapejit.types import TensorType, TupleType
 
 
 class Split:
@@ -72,17 +72,23 @@ def effects_before(graph: Graph, native: set[Node]) -> dict[Node, Node]:
     """For a Node that can fail: the effect that has to come first.
 
     A guard is one: where it does not hold, another Graph is the right one, and nothing
-    of this one may fail, sizes that were taken for others included.
+    of this one may fail. What has open sizes can: they were taken for others.
     """
     waits: dict[Node, Node] = {}
     last: Node | None = None
     for node in graph.nodes:  # effects first, each with what it needs
-        if last is not None and (node.op.can_fail or node.op is with_shape):
+        if last is not None and (node.op.can_fail or is_open(node)):
             waits[node] = last
         is_here = node.op is require and node.inputs[0] in native
         if node.op.is_effect and not is_here:
             last = node
     return waits
+
+
+def is_open(node: Node) -> bool:
+    """Whether a Node deals with sizes that are known only when it runs."""
+    types = (node.type, *(x.type for x in node.inputs))
+    return any(isinstance(x, TensorType) and not x.is_static for x in types)
 
 
 class _Splitter:

@@ -115,3 +115,33 @@ def test_a_matrix_that_is_not_positive_definite_fails_though_nobody_uses_it() ->
     for call in (body, tj.function(body)):
         with pytest.raises(tj.LinAlgError):
             call(tj.asarray(-np.eye(3)))
+
+
+def test_an_index_is_asked_for_before_it_is_used() -> None:
+    def body(x: Any) -> Any:
+        return tj.exp(x[3])
+
+    function = tj.function(body, input_signature=[tj.TensorSpec([None, 3], tj.float64)])
+    np.testing.assert_allclose(function(sample(5, 3)), body(sample(5, 3)), rtol=1e-12)
+    with pytest.raises(IndexError) as eager:
+        body(sample(3, 3))
+    with pytest.raises(IndexError) as ours:
+        function(sample(3, 3))
+    assert str(ours.value).split("\n")[0] == str(eager.value).split("\n")[0]
+
+
+def test_random_numbers_of_an_open_size() -> None:
+    """How far a generator goes on depends on the size, though its state has none."""
+
+    generator = tj.random.Generator(0)
+
+    def body(x: Any) -> Any:
+        return tj.nn.dropout(tj.exp(x), 0.5, generator=generator)
+
+    function = tj.function(body, input_signature=[tj.TensorSpec([None, 3], tj.float64)])
+    for size in (4, 7):
+        before = generator.state
+        expected, state = body(sample(size, 3)), generator.state
+        generator.state = before
+        np.testing.assert_allclose(function(sample(size, 3)), expected, rtol=1e-12)
+        np.testing.assert_array_equal(generator.state, state)
