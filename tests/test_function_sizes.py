@@ -402,6 +402,28 @@ def test_draws_have_the_open_size() -> None:
     assert function.trace_count == 1
 
 
+KEY = tj.random.key(1)
+LEDGER = tj.asarray(np.arange(120.0, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: x + tj.random.normal(x.shape, key=KEY),
+        lambda x: tj.nn.dropout(x, 0.5, key=KEY),
+        lambda x: x + tj.random.uniform((x.shape[0], 1), key=tj.random.fold_in(KEY, 1)),
+        lambda x: x + tj.reshape(LEDGER, (x.shape[0], -1))[:, :3],
+        lambda x: x + tj.roll(LEDGER, x.shape[0])[:3],
+        lambda x: x + tj.broadcast_to(LEDGER[:3], x.shape),
+    ],
+    ids=["normal", "dropout", "folded", "reshape", "roll", "broadcast_to"],
+)
+def test_an_open_size_may_be_all_that_is_traced(body: Any) -> None:
+    function = for_any_size(body)
+    for size in (*SIZES, *SIZES):
+        assert_same(function(sample(size, 3)), body(sample(size, 3)))
+
+
 def test_prints_show_actual_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     @tj.function(input_signature=[ROWS])
     def shown(x: Any) -> Any:

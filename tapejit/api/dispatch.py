@@ -26,6 +26,7 @@ from tapejit import ops
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import NUMERICS, config
 from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
+from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import Derived, Node, Op
 from tapejit.ir.numerics import check_result
 from tapejit.numpy_adapter import restore, silence
@@ -70,9 +71,9 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
             traced: Tensor = apply_traced(op, inputs, attrs)
             return traced
         values.append(x._value)
-    if op.draws and TRACE.get() is not None:
-        drawn: Tensor = apply_traced(op, inputs, attrs)
-        return drawn
+    if (attrs or op.draws) and TRACE.get() is not None and is_traced(op, attrs):
+        made: Tensor = apply_traced(op, inputs, attrs)
+        return made
     if tuple([value.dtype for value in values]) not in op.accepted:
         check_dtypes(op, inputs, attrs)
     token = silence()
@@ -94,6 +95,14 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
         for tape in tapes:
             tape.record(op, inputs, attrs, result)
     return result  # type: ignore[no-any-return]  # the tuple is apply_many's
+
+
+def is_traced(op: Op, attrs: dict[str, Any]) -> bool:
+    """Whether an op on known tensors has a value only when the traced function runs.
+
+    It draws random numbers, or has an open size.
+    """
+    return op.draws or any(map(contains_dim, attrs.values()))
 
 
 def check_dtypes(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> None:

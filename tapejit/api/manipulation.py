@@ -15,7 +15,6 @@ from tapejit import ops
 from tapejit.api.dispatch import (
     alias,
     apply,
-    apply_traced,
     as_operand,
     operands,
     weak_scalar,
@@ -129,9 +128,6 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     sizes = as_shape(shape, "broadcast_to")
     if sizes == x.shape:
         return alias(x)
-    if any(isinstance(size, Dim) for size in sizes):
-        traced: Tensor = apply_traced(ops.broadcast_to, (x,), {"shape": sizes})
-        return traced
     return apply(ops.broadcast_to, x, shape=sizes)
 
 

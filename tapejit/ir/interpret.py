@@ -366,12 +366,13 @@ def has_dims(node: Node) -> bool:
     """Whether a Node's type or attributes contain a symbolic size."""
     if isinstance(node.type, TensorType) and not node.type.is_static:
         return True
-    return any(_contains_dim(value) for value in node.attrs.values())
+    return any(contains_dim(value) for value in node.attrs.values())
 
 
-def _contains_dim(value: Any) -> bool:
+def contains_dim(value: Any) -> bool:
+    """Whether an attribute has a symbolic size in it."""
     if isinstance(value, tuple):
-        return any(map(_contains_dim, value))
+        return any(map(contains_dim, value))
     return isinstance(value, Dim)
 
 

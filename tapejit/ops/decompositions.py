@@ -105,6 +105,7 @@ cholesky = register(
             help="of a covariance that should be, add a little to the diagonal: "
             "x + 1e-6 * tj.eye(n)",
         ),
+        can_fail=True,
         vjp=cholesky_vjp,
         jvp=cholesky_jvp,
         batch=batch_stack("cholesky"),

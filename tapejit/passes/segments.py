@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op
 from tapejit.ir.structural import item, require, start
-from tapejit.types import TupleType
+from tapejit.types import TensorType, TupleType
 
 
 class Split:
@@ -56,8 +56,8 @@ def levels_of(graph: Graph, native: set[Node]) -> dict[Node, int]:
             continue
         is_native = node in native
         level = 1 if is_native else 0
-        for x in (*node.inputs, *waits.get(node, ())):
-            before = levels.get(x)
+        for x in (*node.inputs, waits.get(node)):
+            before = None if x is None else levels.get(x)
             if before is None:
                 continue
             if is_native:
@@ -68,22 +68,27 @@ def levels_of(graph: Graph, native: set[Node]) -> dict[Node, int]:
     return levels
 
 
-def effects_before(graph: Graph, native: set[Node]) -> dict[Node, tuple[Node, ...]]:
-    """For a native Node that can fail: the effect that has to come first."""
-    chain: list[Node] = []
-    link = graph.effects
-    while link is not None and link not in graph.inputs:
-        chain.append(link)
-        link = link.inputs[-1] if link.inputs else None
-    waits: dict[Node, tuple[Node, ...]] = {}
+def effects_before(graph: Graph, native: set[Node]) -> dict[Node, Node]:
+    """For a Node that can fail: the effect that has to come first.
+
+    A guard is one: where it does not hold, another Graph is the right one, and nothing
+    of this one may fail. What has open sizes can: they were taken for others.
+    """
+    waits: dict[Node, Node] = {}
     last: Node | None = None
-    for node in reversed(chain):
-        if node.op is require and node.inputs[0] in native:
-            if last is not None:
-                waits.setdefault(node.inputs[0], (last,))
-        elif node.op is not start:
+    for node in graph.nodes:  # effects first, each with what it needs
+        if last is not None and (node.op.can_fail or is_open(node)):
+            waits[node] = last
+        is_here = node.op is require and node.inputs[0] in native
+        if node.op.is_effect and not is_here:
             last = node
     return waits
+
+
+def is_open(node: Node) -> bool:
+    """Whether a Node deals with sizes that are known only when it runs."""
+    types = (node.type, *(x.type for x in node.inputs))
+    return any(isinstance(x, TensorType) and not x.is_static for x in types)
 
 
 class _Splitter:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import LITERAL, Node
 from tapejit.passes.fusion.expand import EXPANSIONS
 from tapejit.passes.fusion.windows import is_windowed_product
@@ -58,7 +59,7 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
     """
     given = [node.type, *[x.type for x in node.inputs]]
     types = [x for x in given if isinstance(x, TensorType) and x.is_static]
-    if len(types) < len(given):
+    if len(types) < len(given) or has_dims(node):
         return False
     shapes = [kind.shape for kind in types]
     if any(is_complex(kind.dtype) for kind in types):

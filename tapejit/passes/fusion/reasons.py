@@ -8,6 +8,7 @@ Start reading at `why_not_native`.
 
 from __future__ import annotations
 
+from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import Node
 from tapejit.passes.fusion.candidates import WHOLE, is_fused_product
 from tapejit.types import TensorType, is_complex
@@ -29,7 +30,7 @@ def why_not_native(node: Node) -> str:
     tensors = [kind for kind in types if isinstance(kind, TensorType)]
     if len(tensors) != len(types):
         return "several results"
-    if not all(kind.is_static for kind in tensors):
+    if not all(kind.is_static for kind in tensors) or has_dims(node):
         return "sizes that are not fixed"
     if any(is_complex(kind.dtype) for kind in tensors):
         return "complex numbers"
