@@ -21,6 +21,7 @@ import pytest
 import tapejit as tj
 from tapejit import ops
 from tapejit.config import config
+from tapejit.runtime import blas
 
 ops.load_all()
 
@@ -65,6 +66,16 @@ def _sources_are_compiled_once(
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _products_of_numpy_have_one_thread() -> None:
+    """The other processors are busy with other tests.
+
+    Two processes of two threads each on two processors: threads of OpenBLAS wait for
+    each other by spinning, which took three times the time of one.
+    """
+    blas.set_threads(1)
+
+
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether everything is to be run."""
@@ -85,7 +96,8 @@ def performed_by_numpy() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _performed_by_numpy_again() -> None:
     """Whatever the test before has left behind."""
-    config.update(native=False)
+    if config.native:
+        config.update(native=False)
 
 
 @pytest.fixture
