@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from graph_properties import for_all
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapejit.dims import Dim
@@ -57,15 +58,7 @@ def outcome(run: Any) -> Any:
         return IndexError if isinstance(error, IndexError) else ValueError
 
 
-@settings(max_examples=2000, deadline=None)
-@given(shape=SHAPES, key=KEYS)
-@example(shape=(5,), key=slice(None, None, -2))
-@example(shape=(5,), key=slice(1, 4, -1))
-@example(shape=(0,), key=slice(None, None, -1))
-@example(shape=(), key=(None, ...))
-@example(shape=(3,), key=(..., ...))
-@example(shape=(3,), key=slice(2, 0, 0))
-def test_a_plan_does_what_numpy_does(shape: tuple[int, ...], key: Any) -> None:
+def assert_planned_as_numpy_does(shape: tuple[int, ...], key: Any) -> None:
     x = array_of(shape)
     expected = outcome(lambda: np.asarray(x[key]))
     found = outcome(lambda: indexed(x, key))
@@ -83,13 +76,29 @@ def has_zero_step(key: Any) -> bool:
     return any(isinstance(entry, slice) and entry.step == 0 for entry in entries)
 
 
-@settings(max_examples=1000, deadline=None)
-@given(
-    shape=st.lists(st.integers(2, 6), max_size=3).map(tuple),
-    is_symbolic=st.lists(st.booleans(), min_size=3, max_size=3),
-    key=KEYS,
+def test_a_plan_does_what_numpy_does(full: bool) -> None:
+    @for_all(st.tuples(SHAPES, KEYS), full, examples=400)
+    def holds(case: tuple[tuple[int, ...], Any]) -> None:
+        assert_planned_as_numpy_does(*case)
+
+
+@pytest.mark.parametrize(
+    ("shape", "key"),
+    [
+        ((5,), slice(None, None, -2)),
+        ((5,), slice(1, 4, -1)),
+        ((0,), slice(None, None, -1)),
+        ((), (None, ...)),
+        ((3,), (..., ...)),
+        ((3,), slice(2, 0, 0)),
+    ],
+    ids=str,
 )
-def test_a_symbolic_plan_does_what_numpy_does(
+def test_a_plan_at_the_edges(shape: tuple[int, ...], key: Any) -> None:
+    assert_planned_as_numpy_does(shape, key)
+
+
+def assert_symbolic_plan_is_right(
     shape: tuple[int, ...], is_symbolic: list[bool], key: Any
 ) -> None:
     x = array_of(shape)
@@ -111,6 +120,15 @@ def test_a_symbolic_plan_does_what_numpy_does(
     else:
         assert not isinstance(found, type)
         np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_a_symbolic_plan_does_what_numpy_does(full: bool) -> None:
+    shapes = st.lists(st.integers(2, 6), max_size=3).map(tuple)
+    flags = st.lists(st.booleans(), min_size=3, max_size=3)
+
+    @for_all(st.tuples(shapes, flags, KEYS), full, examples=250)
+    def holds(case: tuple[tuple[int, ...], list[bool], Any]) -> None:
+        assert_symbolic_plan_is_right(*case)
 
 
 @settings(max_examples=200, deadline=None)

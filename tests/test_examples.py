@@ -221,6 +221,7 @@ def assert_runs(name: str, **environment: str) -> None:
     """The short form of an example runs as a program and begins as expected."""
     arguments, beginning = SHORT_FORMS[name]
     command = ("-W", "error", f"examples/{name}", *arguments)
+    environment |= {"OPENBLAS_NUM_THREADS": "1"}  # as in the process of the tests
     out = run_interpreter(*command, timeout=300, **environment)
     assert out.returncode == 0, out.stderr
     assert out.stdout.startswith(beginning)

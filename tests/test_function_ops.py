@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from op_cases import CASES, ROWS, OpCase, Row
 from op_cases.case import Array, Variant, differentiable_positions
+from op_cases.properties import for_rows
 from two_modes import (
     assert_modes_agree,
     assert_near,
@@ -68,7 +69,7 @@ def two_samples(row: Row, dtype: DType) -> tuple[list[Any], list[Any]]:
     return tensors(row.sample(rng, dtype)), tensors(row.sample(rng, dtype))
 
 
-@pytest.mark.parametrize("row", PERFORMED, ids=str)
+@for_rows(PERFORMED)
 def test_a_traced_op_gives_the_eager_bits(
     row: Row, full: bool, sampled: Callable[[Row], bool]
 ) -> None:
@@ -84,11 +85,7 @@ def test_a_traced_op_gives_the_eager_bits(
         assert function.trace_count == 1, f"{where}: one trace serves both calls"
 
 
-DOUBLE_ROWS = [
-    pytest.param(row, dtype, id=f"{row}-{dtype.name}")
-    for row in PERFORMED
-    for dtype in row.double_dtypes
-]
+DOUBLE_ROWS = [(row, dtype) for row in PERFORMED for dtype in row.double_dtypes]
 
 
 def with_gradients(
@@ -99,7 +96,7 @@ def with_gradients(
     return lambda *xs: differentiate(body, xs, positions)
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_gradients_with_the_tape_inside_the_function(
     row: Row, dtype: DType, sampled: Callable[[Row], bool]
 ) -> None:
@@ -111,7 +108,7 @@ def test_gradients_with_the_tape_inside_the_function(
     assert any(part is not None for part in found)
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_gradients_with_the_tape_around_the_function(
     row: Row, dtype: DType, sampled: Callable[[Row], bool]
 ) -> None:
@@ -128,7 +125,7 @@ def test_gradients_with_the_tape_around_the_function(
     assert traced.trace_count == 1
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_second_derivatives_inside_and_around(
     row: Row, dtype: DType, full: bool
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from agreement import EXACT, ROUNDED, assert_agrees
 from op_cases import CASES, EAGER_ROWS, ROWS, Row
 from op_cases.case import DTYPES, F64, KINDS, Array
+from op_cases.properties import for_rows
 
 from tapejit.ir import OPS, Graph, interpret
 from tapejit.types import TensorType, is_integer
@@ -30,7 +31,7 @@ def test_kinds_part_the_dtypes() -> None:
     assert [sum(is_kind(d) for is_kind in KINDS.values()) for d in DTYPES] == [1] * 15
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_the_value_agrees_with_the_reference(row: Row) -> None:
     rng = np.random.default_rng(1)
     for dtype in row.dtypes:
@@ -43,7 +44,7 @@ def test_the_value_agrees_with_the_reference(row: Row) -> None:
         assert_agrees(row.case.agreement, got, row.reference(arrays), where=where)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_the_type_rule_gives_the_type_of_the_value(row: Row) -> None:
     rng = np.random.default_rng(2)
     for dtype in row.dtypes:
@@ -55,7 +56,7 @@ def test_the_type_rule_gives_the_type_of_the_value(row: Row) -> None:
             assert TensorType.of(row.eager(arrays)) == out.type
 
 
-@pytest.mark.parametrize("row", EAGER_ROWS, ids=str)
+@for_rows(EAGER_ROWS)
 def test_interpreting_gives_the_eager_value(row: Row) -> None:
     rng = np.random.default_rng(3)
     for dtype in row.dtypes:
@@ -68,7 +69,7 @@ def test_interpreting_gives_the_eager_value(row: Row) -> None:
         assert_agrees(op_class, got, row.eager(arrays), where=where)
 
 
-@pytest.mark.parametrize("row", EAGER_ROWS, ids=str)
+@for_rows(EAGER_ROWS)
 def test_operands_stay_as_they_are(row: Row) -> None:
     rng = np.random.default_rng(4)
     arrays = row.sample(rng, row.double_or_only_dtype)
@@ -79,7 +80,7 @@ def test_operands_stay_as_they_are(row: Row) -> None:
     assert [x.tobytes() for x in arrays] == before
 
 
-@pytest.mark.parametrize("row", EAGER_ROWS, ids=str)
+@for_rows(EAGER_ROWS)
 def test_the_layout_of_operands_does_not_matter(row: Row) -> None:
     rng = np.random.default_rng(5)
     for dtype in row.some_dtypes:

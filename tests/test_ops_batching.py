@@ -16,6 +16,7 @@ from agreement import COMPOSED, PRODUCT, SUM, assert_agrees
 from differentiation import adjoint_of, drawn_like
 from op_cases import ROWS, Row
 from op_cases.case import F64, Array
+from op_cases.properties import for_rows
 
 from tapejit.errors import UnsupportedError
 from tapejit.ir import OPS, Graph, check_graph, interpret, param
@@ -71,7 +72,7 @@ def drawn_rows(row: Row, dtype: DType) -> list[list[Array]]:
     return [row.sample(rng, dtype) for _ in range(max(SIZES))]
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.shapes], ids=str)
+@for_rows([row for row in ROWS if row.shapes])
 def test_batching_is_a_loop(row: Row) -> None:
     is_sum = row.case.agreement in (SUM, PRODUCT)  # its order may be another
     op_class = COMPOSED if is_sum else row.case.agreement
@@ -83,7 +84,7 @@ def test_batching_is_a_loop(row: Row) -> None:
                 assert_is_a_loop(graph, rows, flags, size, op_class)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.double_dtypes], ids=str)
+@for_rows([row for row in ROWS if row.double_dtypes])
 def test_batching_an_adjoint_is_a_loop(row: Row) -> None:
     for dtype in row.double_dtypes:
         graph = row.graph(dtype)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from differentiation import (
     adjoint_of,
     as_arrays,
@@ -26,6 +25,7 @@ from differentiation import (
 )
 from op_cases import ROWS, Row
 from op_cases.case import C128, F64, Array, differentiable_positions
+from op_cases.properties import for_rows
 
 from tapejit.ir import Graph, Node, param, topological_order
 from tapejit.passes import vjp
@@ -36,10 +36,10 @@ DIFFERENCE = 1e-9
 TRANSPOSE = 1e-12
 
 
-def double_rows() -> list[object]:
+def double_rows() -> list[tuple[Row, DType]]:
     """Rows whose operands and results have double precision."""
     return [
-        pytest.param(row, dtype, id=f"{row}-{dtype.name}")
+        (row, dtype)
         for row in ROWS
         for dtype in row.double_dtypes
         if row.graph(dtype).outputs[0].dtype in (F64, C128)
@@ -135,32 +135,32 @@ def assert_modes_are_transposed(
         assert_near(left, right, scale, TRANSPOSE, f"{graph.name} by {some}")
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_vjp_follows_differences(row: Row, dtype: DType) -> None:
     assert_reverse_mode_follows_differences(*drawn(row, dtype))
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_jvp_follows_differences(row: Row, dtype: DType) -> None:
     assert_forward_mode_follows_differences(*drawn(row, dtype))
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_vjp_is_the_transpose_of_jvp(row: Row, dtype: DType) -> None:
     assert_modes_are_transposed(*drawn(row, dtype))
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_vjp_of_vjp_follows_differences(row: Row, dtype: DType) -> None:
     assert_reverse_mode_follows_differences(*drawn_adjoint(row, dtype))
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_jvp_of_vjp_follows_differences(row: Row, dtype: DType) -> None:
     assert_forward_mode_follows_differences(*drawn_adjoint(row, dtype))
 
 
-@pytest.mark.parametrize(("row", "dtype"), DOUBLE_ROWS)
+@for_rows(DOUBLE_ROWS)
 def test_second_derivatives_are_transposed(row: Row, dtype: DType) -> None:
     assert_modes_are_transposed(*drawn_adjoint(row, dtype))
 
@@ -182,7 +182,7 @@ def letters(graph: Graph, target: Node, nodes: Sequence[Node]) -> str:
     return "".join(map(letter, found))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_first_derivatives_are_connected_as_the_table_says(row: Row) -> None:
     if not row.shapes:
         return  # without operands there is nothing to connect
@@ -191,7 +191,7 @@ def test_first_derivatives_are_connected_as_the_table_says(row: Row) -> None:
         assert letters(graph, graph.outputs[0], graph.nodes) == row.first(dtype)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_integers_and_bools_have_no_derivative(row: Row) -> None:
     for dtype in row.dtypes:
         graph = row.graph(dtype)
@@ -201,7 +201,7 @@ def test_integers_and_bools_have_no_derivative(row: Row) -> None:
             assert found == "-" or x.dtype.kind in "fcV", f"{row} in {dtype}"
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.double_dtypes], ids=str)
+@for_rows([row for row in ROWS if row.double_dtypes])
 def test_second_derivatives_are_connected_as_the_table_says(row: Row) -> None:
     for dtype in row.double_dtypes:
         graph = row.graph(dtype)

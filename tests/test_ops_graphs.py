@@ -9,6 +9,7 @@ import pytest
 from differentiation import drawn_like
 from op_cases import CASES, ROWS, Row
 from op_cases.case import F64, differentiable_positions
+from op_cases.properties import for_rows
 
 from tapejit.dims import Dim
 from tapejit.ir import Graph, check_graph, interpret, literal, parse_graph, print_graph
@@ -39,21 +40,21 @@ def batched_graphs(row: Row, dtype: DType) -> Iterator[Graph]:
             yield batch(graph, size=2, batched=flags)[0]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_graphs_are_well_formed(row: Row) -> None:
     for dtype in row.some_dtypes[-2:]:
         for graph in batched_graphs(row, dtype):
             assert check_graph(graph) is graph
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_graphs_of_every_dtype_are_well_formed(row: Row) -> None:
     for dtype in row.dtypes:
         *_, last = derived_graphs(row, dtype)
         assert check_graph(last) is last
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_a_printed_graph_is_parsed_to_itself(row: Row) -> None:
     for dtype in row.some_dtypes[-2:]:
         for graph in derived_graphs(row, dtype):
@@ -63,7 +64,7 @@ def test_a_printed_graph_is_parsed_to_itself(row: Row) -> None:
             assert parsed.digest == graph.digest
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_a_parsed_graph_computes_the_same(row: Row) -> None:
     dtype = row.double_or_only_dtype
     rng = np.random.default_rng(13)
@@ -77,7 +78,7 @@ def test_a_parsed_graph_computes_the_same(row: Row) -> None:
             np.testing.assert_array_equal(got, wanted, strict=True)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@for_rows(ROWS)
 def test_graphs_of_unknown_sizes_are_text_too(row: Row) -> None:
     shapes = row.resized(lambda size: Dim(f"n{size}"))
     graph = row.graph(row.double_or_only_dtype, shapes)

@@ -21,6 +21,7 @@ from op_cases.case import (
     differentiable_positions,
     eager,
 )
+from op_cases.properties import for_rows
 
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim, evaluate
@@ -162,7 +163,7 @@ def test_the_rule_refuses_what_the_namespace_never_passes_on(
     assert isinstance(ruled(case.op, arrays, attrs), TapejitError)
 
 
-@pytest.mark.parametrize("row", EAGER_ROWS, ids=str)
+@for_rows(EAGER_ROWS)
 def test_an_error_never_comes_from_the_row_itself(row: Row) -> None:
     """Rows are what is taken: the rule and the call agree that they are."""
     rng = np.random.default_rng(1)
@@ -197,7 +198,7 @@ def bound(type: Type, sizes: dict[str, int]) -> TensorType:
 
 
 @pytest.mark.parametrize("grown", [0, 1])
-@pytest.mark.parametrize("row", SYMBOLIC_ROWS, ids=str)
+@for_rows(SYMBOLIC_ROWS)
 def test_unknown_sizes_are_bound_when_a_graph_runs(row: Row, grown: int) -> None:
     rng = np.random.default_rng(3)
     dtype = row.double_or_only_dtype
@@ -212,11 +213,7 @@ def test_unknown_sizes_are_bound_when_a_graph_runs(row: Row, grown: int) -> None
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row in SYMBOLIC_ROWS if row.double_dtypes],
-    ids=str,
-)
+@for_rows([row for row in SYMBOLIC_ROWS if row.double_dtypes])
 def test_adjoints_of_unknown_sizes_run(row: Row) -> None:
     rng = np.random.default_rng(4)
     (dtype, *_) = row.double_dtypes

@@ -5,14 +5,17 @@ Start reading at `run_native`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
 from tapejit.ir import Graph, interpret
+from tapejit.passes.fusion import columns, rows
 from tapejit.runtime.executable import Executable, executable_for
 
 Array = np.ndarray[Any, Any]
@@ -50,3 +53,55 @@ def assert_composed(
         place = f"{where}, output {at}"
         assert x.dtype == y.dtype, f"{place}: {x.dtype} is not {y.dtype}"
         assert_agrees(COMPOSED, x, y, where=place)
+
+
+# Bits
+
+
+needs_levels = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="levels of x86-64"
+)
+
+
+def assert_same_for_any_threads(bits: Callable[[], Any]) -> None:
+    """What a computation gives does not depend on how many threads there are."""
+    found = []
+    for threads in (1, 2, 3):
+        with tj.set_num_threads(threads):
+            found.append(bits())
+    assert found[0] == found[1] == found[2]
+
+
+def assert_same_for_any_processor(bits: Callable[[], Any]) -> None:
+    """Nor on the level of instructions it is compiled for (`needs_levels`)."""
+    here = bits()
+    for level in ("x86-64-v3", "x86-64-v2"):
+        with tj.config.override(cpu=level):
+            assert bits() == here, level
+
+
+# Limits
+
+
+WAYS_OF_TILES = ("kept", "computed again", "columns in tiles")
+
+
+def limit_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    most_rows: int,
+    most_rows_of_columns: int = columns.MOST_ROWS,
+) -> None:
+    """Small products get tiles of rows, and what several of them need is had one way.
+
+    `way` is one of `WAYS_OF_TILES`: kept for all of them, or computed again by each,
+    from whole rows or from tiles of columns.
+    """
+    monkeypatch.setattr(rows, "LEAST", 1)
+    monkeypatch.setattr(rows, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(rows, "RECOMPUTED", 1 << 60 if way == "kept" else 1)
+    if way == "columns in tiles":
+        monkeypatch.setattr(columns, "LEAST_ROWS", 1)
+        monkeypatch.setattr(columns, "LEAST_COLUMNS", 1)
+        monkeypatch.setattr(columns, "MOST_ROWS", most_rows_of_columns)
+        monkeypatch.setattr(columns, "MOST_COLUMNS", 32)

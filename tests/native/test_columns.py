@@ -117,10 +117,13 @@ def test_the_numbers_are_those_of_attention(name: str, dtype: str) -> None:
 
 
 def test_the_source_computes_the_same() -> None:
-    program, tensors = gradients("plain"), drawn("f8")
+    """Of few rows: the loops are the same, and Python goes through them slowly."""
+    program, (q, *others) = gradients("plain"), drawn("f8")
+    tensors = [q[:, :128], *others]
     names: dict[str, Any] = {}
     with tj.config.override(native=True, cache=False):
         source = tj.function(program).source(*tensors)
+    assert source.count("in range(0, 128, 64):") == 2
     assert "in range(0, 1024, 256):" in source
     exec(source, names)
     got = names["run"](*[x.numpy() for x in tensors])

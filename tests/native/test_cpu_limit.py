@@ -28,12 +28,10 @@ from tapejit.config import Config, ConfigError
 from tapejit.errors import UnsupportedError
 from tapejit.runtime.store_key import cache_key
 
+from .compiled import needs_levels
+
 PROGRAM = Path(__file__).parent.parent / "programs" / "native_bits.py"
 ROOT = PROGRAM.parent.parent.parent
-
-of_intel = pytest.mark.skipif(
-    platform.machine().lower() not in ("x86_64", "amd64"), reason="levels of x86-64"
-)
 
 
 def start(cpu: str, every: int, cache: Path) -> subprocess.Popen[str]:
@@ -59,7 +57,7 @@ def printed(process: subprocess.Popen[str]) -> Any:
     return json.loads(out.splitlines()[-1])
 
 
-@of_intel
+@needs_levels
 def test_bits_do_not_depend_on_the_processor(full: bool, tmp_path: Path) -> None:
     """Two processes share one cache, and must not find each other's code there."""
     every = 1 if full else 24
@@ -81,13 +79,13 @@ define void @run(ptr %at) {
 """
 
 
-@of_intel
+@needs_levels
 def test_an_older_processor_gets_calls_instead_of_instructions() -> None:
     with tj.config.override(cpu="x86-64-v2"):
         assert emit(FMA).undefined == ("fmaf",)
 
 
-@of_intel
+@needs_levels
 def test_native_functions_run_for_an_older_processor() -> None:
     x = np.linspace(-2, 2, 1001, dtype="f4")
 
@@ -100,7 +98,7 @@ def test_native_functions_run_for_an_older_processor() -> None:
         assert tj.function(lambda x: body(x) + 0)(x).numpy() == here
 
 
-@of_intel
+@needs_levels
 def test_a_level_that_this_processor_lacks_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,7 +168,7 @@ def test_products_of_integers_need_no_fused_multiply_adds() -> None:
     assert product.explain(x).on_numpy == []
 
 
-@of_intel
+@needs_levels
 @pytest.mark.parametrize("cpu", ["", "x86-64-v2"])
 def test_the_processor_that_is_there_says_whether_it_fuses(cpu: str) -> None:
     has_it = bool(binding.get_host_cpu_features().get("fma"))

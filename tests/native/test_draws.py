@@ -10,8 +10,10 @@ import pytest
 import tapejit as tj
 from tapejit.agreement import COMPOSED, assert_agrees
 from tapejit.codegen.module import build
-from tapejit.passes.fusion import columns, rows
+from tapejit.passes.fusion import rows
 from tapejit.passes.pipeline import optimise
+
+from .compiled import WAYS_OF_TILES, limit_tiles
 
 SIZES = {  # leading axes, queries, keys
     "tiles": ((3,), 96, 128),
@@ -23,18 +25,11 @@ SIZES = {  # leading axes, queries, keys
 }
 
 
-@pytest.fixture(params=["kept", "computed again", "columns in tiles"])
+@pytest.fixture(params=WAYS_OF_TILES)
 def small_limits(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "LEAST", 1)
-    monkeypatch.setattr(rows, "MOST_ROWS", 32)
-    monkeypatch.setattr(rows, "RECOMPUTED", 1 << 60 if request.param == "kept" else 1)
-    if request.param == "columns in tiles":
-        monkeypatch.setattr(columns, "LEAST_ROWS", 1)
-        monkeypatch.setattr(columns, "LEAST_COLUMNS", 1)
-        monkeypatch.setattr(columns, "MOST_ROWS", 16)
-        monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
+    limit_tiles(monkeypatch, request.param, most_rows=32, most_rows_of_columns=16)
 
 
 def drawn(name: str, dtype: str = "f4") -> list[tj.Tensor]:

@@ -18,7 +18,7 @@ from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, schedule
 from tapejit.types import TensorType
 
-from .compiled import run_native, run_numpy
+from .compiled import assert_same_for_any_threads, run_native, run_numpy
 
 Arrays = list[np.ndarray[Any, Any]]
 
@@ -138,13 +138,11 @@ def test_a_nest_computes_what_plain_python_does(name: str) -> None:
 def test_results_are_the_same_for_any_number_of_threads(name: str) -> None:
     program, arrays = PROGRAMS[name]
     tensors = [tj.asarray(array) for array in arrays]
-    found = []
     with tj.config.override(native=True):
         function = tj.function(program)
-        for threads in (1, 2, 3):
-            with tj.set_num_threads(threads):
-                found.append([x.numpy().tobytes() for x in function(*tensors)])
-    assert found[0] == found[1] == found[2]
+        assert_same_for_any_threads(
+            lambda: [x.numpy().tobytes() for x in function(*tensors)]
+        )
 
 
 def planned(graph: Graph) -> Any:

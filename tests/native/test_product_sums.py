@@ -6,7 +6,6 @@ it. The order of additions is tested bit by bit in `tests/test_gemm_sums.py`.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,11 @@ import tapejit as tj
 from tapejit import tree
 from tapejit.passes.fusion import sums
 
+from .compiled import (
+    assert_same_for_any_processor,
+    assert_same_for_any_threads,
+    needs_levels,
+)
 from .random_programs import Shape
 from .test_kernel_source import part_of, run_source
 from .test_products import (
@@ -317,23 +321,14 @@ def bits(arrays: Sequence[Array]) -> list[bytes]:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_bits_of_sums_do_not_depend_on_threads(dtype: str) -> None:
     arrays = operands(768, 130, 210, dtype)
-    found = []
-    for threads in (1, 2, 3):
-        with tj.set_num_threads(threads):
-            found.append(bits(arrays))
-    assert found[0] == found[1] == found[2]
+    assert_same_for_any_threads(lambda: bits(arrays))
 
 
-@pytest.mark.skipif(
-    platform.machine().lower() not in ("x86_64", "amd64"), reason="levels of x86-64"
-)
+@needs_levels
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_bits_of_sums_do_not_depend_on_the_processor(dtype: str) -> None:
     arrays = operands(200, 400, 75, dtype)
-    here = bits(arrays)
-    for level in ("x86-64-v3", "x86-64-v2"):
-        with tj.config.override(cpu=level):
-            assert bits(arrays) == here, level
+    assert_same_for_any_processor(lambda: bits(arrays))
 
 
 @pytest.mark.parametrize("where", ["product", "epilogue", "sum"])

@@ -14,13 +14,15 @@ from tapejit.agreement import COMPOSED, assert_agrees
 from tapejit.codegen import gemm, module
 from tapejit.codegen.module import build
 from tapejit.ir import Graph
-from tapejit.passes.fusion import columns, rows, vectors
+from tapejit.passes.fusion import rows, vectors
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, loops_in, schedule
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.pipeline import optimise
 from tapejit.runtime.entry import Frames
+
+from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
 
 Program = Callable[..., list[tj.Tensor]]
 
@@ -86,17 +88,11 @@ SHAPES = {
 }
 
 
-@pytest.fixture(params=["kept", "computed again", "columns in tiles"])
+@pytest.fixture(params=WAYS_OF_TILES)
 def small_limits(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "LEAST", 1)
-    monkeypatch.setattr(rows, "MOST_ROWS", 64)
-    monkeypatch.setattr(rows, "RECOMPUTED", 1 << 60 if request.param == "kept" else 1)
-    if request.param == "columns in tiles":
-        monkeypatch.setattr(columns, "LEAST_ROWS", 1)
-        monkeypatch.setattr(columns, "LEAST_COLUMNS", 1)
-        monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
+    limit_tiles(monkeypatch, request.param, most_rows=64)
 
 
 def drawn(shape: str, dtype: str = "f4") -> list[tj.Tensor]:
@@ -140,12 +136,10 @@ def test_the_source_computes_the_same(attention: str) -> None:
 @pytest.mark.usefixtures("small_limits")
 def test_bits_do_not_depend_on_threads() -> None:
     program, tensors = tj.function(gradients(causal)), drawn("tiles")
-    found = []
     with tj.config.override(native=True, cache=False):
-        for threads in (1, 2, 3):
-            with tj.set_num_threads(threads):
-                found.append([x.numpy().tobytes() for x in program(*tensors)])
-    assert found[0] == found[1] == found[2]
+        assert_same_for_any_threads(
+            lambda: [x.numpy().tobytes() for x in program(*tensors)]
+        )
 
 
 def graph_of(attention: Callable[..., tj.Tensor], time: int) -> Graph:
