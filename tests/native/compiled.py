@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from agreement import COMPOSED, assert_agrees
 import tapejit as tj
 from tapejit.ir import Graph, interpret
 from tapejit.passes.fusion import columns, rows
+from tapejit.runtime import executable
 from tapejit.runtime.executable import Executable, executable_for
 
 Array = np.ndarray[Any, Any]
@@ -105,3 +107,5 @@ def limit_tiles(
         monkeypatch.setattr(columns, "LEAST_COLUMNS", 1)
         monkeypatch.setattr(columns, "MOST_ROWS", most_rows_of_columns)
         monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
+    # An equal graph that is still there was compiled with other limits.
+    monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())
