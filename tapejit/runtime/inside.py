@@ -17,13 +17,13 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
 from tapejit.ir.printer import origin_text, shown
-from tapejit.ir.structural import item, start
+from tapejit.ir.structural import item, require, start
 from tapejit.passes.fusion.reasons import why_not_native
 from tapejit.passes.segments import is_movement
 from tapejit.runtime import native
@@ -31,6 +31,8 @@ from tapejit.runtime import native
 if TYPE_CHECKING:
     from tapejit.codegen.kernel_report import KernelReport
     from tapejit.runtime.executable import Executable
+
+STRUCTURE: Final = (item, require, start, LITERAL)  # there is nothing to perform
 
 
 class OnNumPy(NamedTuple):
@@ -101,7 +103,7 @@ class Inside:
             count += len(part.built.plan.kernels)
             self.parts.append(part)
         for node in split.graph.nodes:
-            is_structure = node.op in (item, start, LITERAL) or is_movement(node)
+            is_structure = node.op in STRUCTURE or is_movement(node)
             if node not in split.segments and not is_structure:
                 original = split.originals.get(node, node)
                 self.on_numpy.append(on_numpy(original))
