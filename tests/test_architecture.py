@@ -13,6 +13,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ from tapejit.ir import OPS, Op, register
 PACKAGE = ROOT / "tapejit"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = ("tapejit", "tests", "examples", "benchmarks")  # in docs, layout is meant
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
 
 # Each may import itself and what stands before it. The package itself comes last:
 # it gathers the public names.
@@ -231,7 +238,7 @@ def test_every_module_opens_with_its_essay() -> None:
     offenders = [
         f"{path.relative_to(ROOT)} has no docstring"
         for path in SOURCES
-        if not (ast.get_docstring(ast.parse(path.read_text())) or "").strip()
+        if not (ast.get_docstring(parsed(path)) or "").strip()
     ]
     assert not offenders, "\n".join(offenders)
 
@@ -241,8 +248,7 @@ def test_every_package_says_where_to_start_reading() -> None:
     offenders = [
         module_name(path)
         for path in packages
-        if "tart reading at"
-        not in (ast.get_docstring(ast.parse(path.read_text())) or "")
+        if "tart reading at" not in (ast.get_docstring(parsed(path)) or "")
     ]
     assert not offenders
     folders = {path.parent for path in SOURCES}
@@ -253,7 +259,7 @@ def test_what_a_module_calls_the_start_exists() -> None:
     """`Start reading at `x`` names something of the module, or a file beside it."""
     offenders = []
     for path in SOURCES:
-        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        text = ast.get_docstring(parsed(path)) or ""
         _, found, after = text.partition("tart reading at `")
         if not found:
             continue
@@ -279,7 +285,7 @@ def test_numpys_private_parts_are_touched_in_one_file() -> None:
     for path in SOURCES:
         if path.name == "numpy_adapter.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
                 owner = ast.unparse(node.value).split(".")[0]
                 if owner in ("np", "numpy") and not node.attr.endswith("__"):

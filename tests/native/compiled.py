@@ -57,6 +57,19 @@ def assert_composed(
         assert_agrees(COMPOSED, x, y, where=place)
 
 
+def gradients(body: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """A program: what a body gives, and gradients by all of its arguments."""
+
+    def program(*arrays: Any) -> list[Any]:
+        with tj.GradientTape() as tape:
+            tape.watch(list(arrays))
+            y = body(*arrays)
+            loss = tj.sum(tj.tanh(y))
+        return [y, *tape.gradient(loss, list(arrays))]
+
+    return program
+
+
 # Bits
 
 

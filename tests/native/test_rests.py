@@ -12,7 +12,7 @@ from tapejit.codegen.row_products import RowProduct
 from tapejit.passes.fusion import columns, rows, vectors
 from tapejit.passes.fusion.columns import even_part, part_of
 
-from .compiled import WAYS_OF_TILES, limit_tiles
+from .compiled import WAYS_OF_TILES, gradients, limit_tiles
 
 Program = Callable[..., list[Any]]
 
@@ -45,17 +45,6 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(RowProduct, "emit_here", noted)
     return found
-
-
-def gradients(body: Callable[..., Any]) -> Program:
-    def program(*arrays: Any) -> list[Any]:
-        with tj.GradientTape() as tape:
-            tape.watch(list(arrays))
-            y = body(*arrays)
-            loss = tj.sum(tj.tanh(y))
-        return [y, *tape.gradient(loss, list(arrays))]
-
-    return program
 
 
 def scores(q: Any, k: Any) -> Any:

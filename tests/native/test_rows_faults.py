@@ -16,6 +16,8 @@ from tapejit.codegen.module import build
 from tapejit.passes.fusion import columns, rows, vectors
 from tapejit.passes.pipeline import optimise
 
+from .compiled import gradients
+
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,17 +28,6 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         for name, limit in limits.items():
             monkeypatch.setattr(module, name, limit)
-
-
-def gradients(body: Callable[..., Any]) -> Callable[..., list[Any]]:
-    def program(*arrays: Any) -> list[Any]:
-        with tj.GradientTape() as tape:
-            tape.watch(list(arrays))
-            y = body(*arrays)
-            loss = tj.sum(tj.tanh(y))
-        return [y, *tape.gradient(loss, list(arrays))]
-
-    return program
 
 
 def check_both_modes(
