@@ -12,6 +12,7 @@ Start reading at `IRBuilder`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
@@ -91,7 +92,7 @@ class Module:
         return "\n".join([f'; ModuleID = "{self.name}"', *parts, ""])
 
 
-class Global(Value):
+class Global(Value, ABC):
     """What modules are made of; its name is the only one of its kind."""
 
     __slots__ = ("linkage", "module", "name")
@@ -101,9 +102,9 @@ class Global(Value):
         assert name not in module.globals, name
         self.module, self.name, self.linkage = module, name, ""
 
+    @abstractmethod
     def definition(self) -> str:
         """What the module has of it, or a declaration."""
-        raise NotImplementedError
 
 
 class GlobalVariable(Global):

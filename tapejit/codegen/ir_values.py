@@ -9,6 +9,7 @@ Start reading at `Value`.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -231,14 +232,14 @@ class Constant(Value):
             self.reference = type.written(constant) if is_known else "undef"
 
 
-class Late(Value):
+class Late(Value, ABC):
     """An instruction that may change as long as its module is not printed."""
 
     __slots__ = ()
 
+    @abstractmethod
     def line(self) -> str:
         """The instruction."""
-        raise NotImplementedError
 
 
 class Phi(Late):

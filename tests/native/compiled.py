@@ -74,7 +74,8 @@ def gradients(body: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 needs_levels = pytest.mark.skipif(
-    platform.machine().lower() not in ("x86_64", "amd64"), reason="levels of x86-64"
+    platform.machine().lower() not in ("x86_64", "amd64"),
+    reason="only x86-64 has these levels",
 )
 
 

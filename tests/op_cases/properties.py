@@ -28,7 +28,6 @@ def for_rows(rows: Sequence[Any]) -> Callable[[Callable[..., None]], Any]:
         signature = inspect.signature(test)
         names = list(signature.parameters)[: len(entries[0])]
 
-        @wraps(test)
         def run(entries_of_case: Any, **fixtures: Any) -> None:
             for entry in entries_of_case:
                 try:
@@ -40,10 +39,9 @@ def for_rows(rows: Sequence[Any]) -> Callable[[Callable[..., None]], Any]:
         others = [x for name, x in signature.parameters.items() if name not in names]
         own = inspect.Parameter("entries_of_case", inspect.Parameter.KEYWORD_ONLY)
         asked = [x.replace(kind=inspect.Parameter.KEYWORD_ONLY) for x in others]
-        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[own, *asked]
-        )
+        made: Any = wraps(test)(run)
+        made.__signature__ = signature.replace(parameters=[own, *asked])
         ids = [str(group[0][0].case) for group in groups]
-        return pytest.mark.parametrize("entries_of_case", groups, ids=ids)(run)
+        return pytest.mark.parametrize("entries_of_case", groups, ids=ids)(made)
 
     return decorate

@@ -5,7 +5,8 @@ the products: the forward pass has left what it needs of each row. So a tile nee
 have whole rows. With some rows and some columns in a tile, all that is between the
 products stays in the near caches, however many columns there are. A product for the
 rows of a tile computes some of its columns; one from these rows adds up over tiles of
-columns; and a sum over rows has a part of its result for each of them.
+columns; and a sum over rows has a part of its result for each of them. Where tiles do
+not divide the columns, the last one begins earlier, so that it is as wide.
 
 Start reading at `in_tiles_of_columns`.
 """
