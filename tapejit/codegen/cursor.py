@@ -60,6 +60,19 @@ class Layout:
         """The entry of the addresses of foreign functions."""
         return self.inputs + self.outputs + 1
 
+    def place_of(self, memory: Buffer | Storage, offset: int = 0) -> Place:
+        """Where memory is that kernels have in common, or an element of it."""
+        nbytes = offset * memory.dtype.itemsize
+        if isinstance(memory, Storage):
+            if memory.buffer is None:
+                return Place(self.arena, memory.offset + nbytes)
+            memory = memory.buffer
+        if memory.kind == "constant":
+            assert not offset, "a constant is known as a whole"
+            return Place(-1, memory.number)
+        first = 0 if memory.kind == "input" else self.inputs
+        return Place(first + memory.number, nbytes)
+
 
 class Place(NamedTuple):
     """Where a kernel finds memory: an entry of the table and an offset in bytes.
@@ -69,6 +82,14 @@ class Place(NamedTuple):
 
     entry: int
     offset: int = 0
+
+
+class Preparation(NamedTuple):
+    """A function to be called before a kernel, with its table, once for each task."""
+
+    function: Any
+    places: tuple[Place, ...]
+    tasks: int
 
 
 class Cursor:
@@ -103,6 +124,7 @@ class Cursor:
         # Entries of the kernel's own table; its functions have the same one.
         self.places: dict[Place, int] = {} if places is None else places
         self.pointers: dict[Place, Any] = {}
+        self.preparations: list[Preparation] = []
 
     @property
     def own(self) -> list[Any]:
@@ -241,23 +263,12 @@ class Cursor:
 
     def buffer(self, buffer: Buffer) -> Any:
         """The first element of a Buffer."""
-        return self.at_place(self.place_of_memory(buffer))
-
-    def place_of_memory(self, memory: Buffer | Storage) -> Place:
-        """Where memory is that kernels have in common."""
-        if isinstance(memory, Storage):
-            if memory.buffer is None:
-                return Place(self.layout.arena, memory.offset)
-            memory = memory.buffer
-        if memory.kind == "constant":
-            return Place(-1, memory.number)
-        first = 0 if memory.kind == "input" else self.layout.inputs
-        return Place(first + memory.number)
+        return self.at_place(self.layout.place_of(buffer))
 
     def pointer_to(self, memory: Storage) -> Any:
         """The first element of a Step's memory."""
         if memory.buffer is not None or memory.kernel is None:
-            return self.at_place(self.place_of_memory(memory))
+            return self.at_place(self.layout.place_of(memory))
         found = self.private.get(memory)
         if found is None:
             if memory.is_placed:

@@ -80,12 +80,16 @@ __all__ = [
     "Tiling",
     "host_registers",
     "in_tasks",
+    "prepared",
     "tiling_of",
 ]
 
 CHAIN: Final = 256  # terms of a block of k, of which a packed panel is not too large
 UNCUT: Final = 384  # terms that are one block all the same
 PACKED_BLOCK: Final = 1 << 18  # bytes of A that are packed at a time
+READY_BLOCK: Final = 1 << 17  # the same if B is packed beforehand, packed or not
+READY_WORK: Final = 1 << 27  # operations that are worth doing so
+READY_MOST: Final = 1 << 26  # bytes of B that may be there twice
 MOST_ROWS: Final = 1024  # of a task
 SUMS: Final = 1 << 17  # bytes of sums between blocks of k that are not in the result
 COLUMNS: Final = 256  # bytes of a row of a task's block of the result
@@ -571,6 +575,24 @@ def spreads(gemm: Gemm) -> bool:
     return abs(gemm.a.column) > 1 and gemm.k * abs(gemm.a.column) * gemm.lane >= SPREAD
 
 
+def prepared(made: Tiling) -> Tiling:
+    """The same with B's panels packed beforehand, once for all tasks, where that pays.
+
+    Then tasks are blocks of rows, of which A's part stays in a second cache: else B
+    would be packed for each of them, or A come from far away for each panel.
+    """
+    gemm = made.gemm
+    if not made.packs_b or gemm.batch:
+        return made
+    near = READY_BLOCK // (made.depth * gemm.lane)
+    packs_again = made.row_blocks > 1 and gemm.m >= near
+    reads_again = not made.packs_a and gemm.m > 2 * near
+    is_large = gemm.operations >= READY_WORK and made.packed <= READY_MOST
+    if is_large and (packs_again or reads_again):
+        return in_tasks(replace(made, is_ready=True), is_part=False)
+    return made
+
+
 def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     """Cut the result so that all threads have something to do, if it is worth it."""
     gemm = made.gemm
@@ -579,12 +601,16 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     most_rows, wide = MOST_ROWS, COLUMNS
     if made.packs_a:
         most_rows, wide = PACKED_BLOCK // (made.depth * gemm.lane), PACKED_COLUMNS
+    if made.is_ready:
+        most_rows, wide = READY_BLOCK // (made.depth * gemm.lane), gemm.n * gemm.lane
     if made.streams:
         wide = gemm.n * gemm.lane
     if made.keeps_sums:
         wide = min(wide, max(4 * COLUMNS, SUMS // gemm.m))
         most_rows = min(most_rows, SUMS // wide)
     row_blocks = -(-gemm.m // most_rows)
+    if made.is_ready:
+        row_blocks += row_blocks % 2  # two threads have as much to do
     if made.unit:
         row_blocks = -(-made.units // max(1, most_rows // made.unit))
     column_blocks = 1
@@ -594,7 +620,8 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     wanted = 1 if is_part else -(-gemm.operations // grain)
     wanted += wanted % 2 if wanted > 1 else 0  # two threads have as much to do
     others = row_blocks * gemm.matrices
-    if not made.packs_a:  # else each block of columns would pack the same rows again
+    has_own_rows = made.packs_a or made.is_ready
+    if not has_own_rows:  # else each block of columns would fetch the same rows again
         strips = -(-min(wanted, MANY) // others)
         if made.streams:
             strips = min(strips, -(-gemm.n * gemm.lane // STREAM))
@@ -604,7 +631,7 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
         more_columns = 2 * column_blocks <= made.panels and not made.streams
         # What blocks of one axis have in common, each of them packs for itself.
         is_cheaper = column_blocks * gemm.m < row_blocks * gemm.n
-        if more_columns and made.packs_a and is_cheaper:
+        if more_columns and made.packs_a and not made.is_ready and is_cheaper:
             column_blocks *= 2
         elif more_rows:
             row_blocks *= 2

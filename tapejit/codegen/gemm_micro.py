@@ -15,7 +15,8 @@ copy would be felt, and the epilogue is brief, `whole` does all at once.
 
 A is read where it is if its strides allow: they are constants, so the rows of a tile
 are displacements from one pointer. B's panels are packed if they are used often, with
-shuffles if k is the axis along which B lies. What is packed is on the thread's stack.
+shuffles if k is the axis along which B lies. What a task packs is on its thread's
+stack; B may have been packed before the first task (`panels`).
 
 The loops are emitted with their values in registers (phis): no pass has to find them.
 

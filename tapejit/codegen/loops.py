@@ -39,7 +39,7 @@ from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.polling import TAKEN
 from tapejit.codegen.reductions import Accumulator, Reductions
 from tapejit.codegen.row_draws import draw_rows
-from tapejit.codegen.row_products import Preparation, RowProduct
+from tapejit.codegen.row_products import RowProduct
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import (
     Kernel,
@@ -132,7 +132,6 @@ class KernelEmitter(Reductions):
         self.products: list[Any] = []  # functions that are called for tiles of rows
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
-        self.preparations: list[Preparation] = []
         self.rooms: dict[Step, Any] = {}  # for what is packed for one matrix of a stack
 
     @property

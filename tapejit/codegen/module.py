@@ -21,7 +21,6 @@ from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
 from tapejit.codegen.loops import (
     MOST_PARTS,
-    KernelEmitter,
     emit_combination,
     emit_kernel,
     new_function,
@@ -106,8 +105,10 @@ def build(
             combination = parts.add(
                 emit_combination(module, made, kernel, layout, f"{label}_combine")
             )
-        wanted = emitted.preparations if isinstance(emitted, KernelEmitter) else ()
-        before = [(parts.keep(Part(x.function, x.places)), x.tasks) for x in wanted]
+        before = [
+            (parts.keep(Part(x.function, x.places)), x.tasks)
+            for x in emitted.preparations
+        ]
         made_of = Emitted(kernel, before, part, combination)
         stages.setdefault(kernel.stage, []).append(made_of)
         if look is not None:
@@ -119,7 +120,7 @@ def build(
     arena = entry(builder, table, layout.arena)
     for at in (FAILURE, TAKEN):
         builder.store(number(0), word(builder, arena, at))
-    together = {at: parts.together(x, f"{name}_s{at}") for at, x in stages.items()}
+    calls = {at: parts.calls(x, f"{name}_s{at}") for at, x in stages.items()}
     most = max([len(part.places) for part in parts.all] or [0])
     local = Table(builder, table, layout, most)
     flag = word(builder, arena, INTERRUPTED)
@@ -150,7 +151,7 @@ def build(
             call_address(builder, poll, POLL_TYPE, [arena])
             leave_if_raised(builder, flag)
             since_poll = 0.0
-        for part, tasks in [y for x in stage for y in x.before] + together[at]:
+        for part, tasks in calls[at]:
             call(part, tasks)
         for combination in [x.combination for x in stage if x.combination]:
             call(combination, 1)
@@ -198,16 +199,23 @@ class Parts:
                 del self.module.globals[name]
         return self.keep(Part(known, tuple(emitted.places)))
 
-    def together(self, stage: Sequence[Emitted], name: str) -> list[tuple[Part, int]]:
+    def calls(self, stage: Sequence[Emitted], name: str) -> list[tuple[Part, int]]:
         """What to call, and with how many tasks, to run the kernels of a stage.
 
-        If some of them have several tasks, the tasks of all become one function's: long
-        ones first, so that threads end at about the same time.
+        Kernels with much work in a task are first, so that threads end at about the
+        same time.
         """
-        if len(stage) == 1 or all(x.kernel.tasks == 1 for x in stage):
-            return [(x.part, x.kernel.tasks) for x in stage]
+        before = [call for x in stage for call in x.before]
         longest = sorted(stage, key=lambda x: -x.kernel.work / x.kernel.tasks)
-        calls = [(x.part, x.kernel.tasks) for x in longest]
+        kernels = [(x.part, x.kernel.tasks) for x in longest]
+        return self.together(before, f"{name}_before") + self.together(kernels, name)
+
+    def together(
+        self, calls: list[tuple[Part, int]], name: str
+    ) -> list[tuple[Part, int]]:
+        """Calls that may be made in any order: all their tasks as one function's."""
+        if len(calls) < 2 or all(tasks == 1 for _, tasks in calls):
+            return calls
         function = new_function(self.module, name)
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         table, task = function.args

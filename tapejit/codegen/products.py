@@ -17,10 +17,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tapejit.codegen import ir, lanes
-from tapejit.codegen.cursor import Layout, Place, number
+from tapejit.codegen.cursor import Layout, Place, Preparation, number
 from tapejit.codegen.finite import fail_unless_finite
-from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Spot, Strides, Sums
-from tapejit.codegen.gemm_micro import emit
+from tapejit.codegen.gemm import (
+    BatchAxis,
+    Gemm,
+    Hooks,
+    Spot,
+    Strides,
+    Sums,
+    Tiling,
+    host_registers,
+    prepared,
+    tiling_of,
+)
+from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.reductions import COMBINES, identity
 from tapejit.codegen.step_values import StepValues
@@ -29,7 +40,7 @@ from tapejit.passes.fusion.copies import result_strides
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import Kernel, Plan, accumulator
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf, is_long, steps_in
-from tapejit.passes.fusion.steps import Step
+from tapejit.passes.fusion.steps import Buffer, Step
 
 BRIEF: Final = 2  # cost of an epilogue's Steps, for each vector of a register tile
 
@@ -49,6 +60,8 @@ class ProductKernel:
         self.product = product
         self.places: dict[Place, int] = {}
         self.cursors: dict[Any, Epilogue] = {}
+        self.preparations: list[Preparation] = []
+        self.ready: dict[int, Place] = {}  # operands that are packed beforehand
         self.nest = next((x for x in kernel.items if isinstance(x, Loop)), None)
         parts = [x for x in kernel.steps() if x.kind == "part"]
         self.parts = [x for x in parts if "unit" in x.attrs]
@@ -70,7 +83,8 @@ class ProductKernel:
 
             made = emit_windows(module, product, name, hooks)
         else:
-            made = emit(module, gemm_of(product), name, hooks)
+            tiling = self.prepared(module, hooks)
+            made = emit_tiling(module, tiling, name, hooks)
         self.function, self.tasks = made.function, made.tasks
         if any(cursor.has_streamed for cursor in self.cursors.values()):
             self.fence()
@@ -114,12 +128,31 @@ class ProductKernel:
             element = lanes.memory_type(base.dtype)
             at = number(offset)
             found.append(cursor.builder.gep(start, [at], source_etype=element))
+        for which, place in self.ready.items():
+            found[which] = cursor.at_place(place)
         a, b = found
         # Where nothing is stored, nobody uses the last one.
         out = (
             cursor.pointer_to(self.plan.storage[self.product]) if self.is_stored else a
         )
         return a, b, out
+
+    def prepared(self, module: Any, hooks: Hooks) -> Tiling:
+        """How the product is cut; what all tasks have in common may be packed first."""
+        plain = tiling_of(gemm_of(self.product), host_registers(), hooks)
+        made = prepared(plain)
+        which = 0 if made.is_flipped else 1
+        base, offset, _ = self.product.attrs["views"][which]
+        memory = self.plan.storage[base] if isinstance(base, Step) else base
+        is_constant = isinstance(memory, Buffer) and memory.kind == "constant"
+        if is_constant or not made.is_ready:
+            return plain
+        source = self.layout.place_of(memory, offset)
+        packed = Place(self.layout.arena, self.plan.room_for(made.packed))
+        self.ready[which] = packed
+        function, places = emit_panels(module, made), (source, source, packed)
+        self.preparations.append(Preparation(function, places, made.panels))
+        return made
 
     def epilogue(self, site: Any, spot: Spot, value: Any) -> list[Any]:
         """What is done with a vector of the product; what is to be added up of it."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.codegen import ir, lanes
-from tapejit.codegen.cursor import I8, I64, POINTER, Place, number
+from tapejit.codegen.cursor import I8, I64, POINTER, Place, Preparation, number
 from tapejit.codegen.gemm import (
     SHORT,
     Cut,
@@ -43,14 +43,6 @@ if TYPE_CHECKING:
     from tapejit.codegen.loops import KernelEmitter
 
 MANY_TILES: Final = 4  # that make packing a panel worth it, wherever it lies
-
-
-class Preparation(NamedTuple):
-    """A function to be called before a kernel, with its table, once for each task."""
-
-    function: Any
-    places: tuple[Place, ...]
-    tasks: int
 
 
 class Operand(NamedTuple):
@@ -278,9 +270,7 @@ class RowProduct:
             at.ready[step] = Place(
                 at.layout.arena, at.plan.room_for(self.tiling.packed)
             )
-            source = at.place_of_memory(memory)
-            nbytes = self.b.offset * memory.dtype.itemsize
-            first = source._replace(offset=source.offset + nbytes)
+            first = at.layout.place_of(memory, self.b.offset)
             function = emit_panels(at.function.module, self.tiling)
             places = (first, first, at.ready[step])
             at.preparations.append(Preparation(function, places, self.tiling.panels))
