@@ -11,7 +11,8 @@ import pytest
 
 import tapejit as tj
 from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.passes.fusion import rows
+from tapejit.codegen.module import build
+from tapejit.passes.fusion import copies, rows
 
 Program = Callable[..., list[tj.Tensor]]
 STACK = (2, 3, 24, 40)  # of products, each of which is a kernel of its own
@@ -138,3 +139,38 @@ def test_sums_over_tiles_stay_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = checked(program, *[normal(128, 64, seed=at) for at in range(3)])
     assert any("in tiles" in kernel and "matmul 3" in kernel for kernel in kernels)
     assert copies_in(kernels)
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_sums_of_few_rows_over_tiles_lie_the_other_way(
+    monkeypatch: pytest.MonkeyPatch, heads: int
+) -> None:
+    """The gradient of keys, transposed as they are, that a product with weights has."""
+    monkeypatch.setattr(rows, "LEAST", 1)
+    monkeypatch.setattr(rows, "MOST_ROWS", 32)
+
+    def program(x: tj.Tensor, q: tj.Tensor, k: tj.Tensor) -> list[tj.Tensor]:
+        def split(x: tj.Tensor) -> tj.Tensor:
+            return tj.permute_dims(tj.reshape(x, (128, heads, -1)), (1, 0, 2))
+
+        with tj.GradientTape() as tape:
+            tape.watch([q, k])
+            scores = split(x @ q) @ tj.matrix_transpose(split(x @ k))
+            y = tj.nn.softmax(scores) @ split(x)
+            loss = tj.sum(y * y)
+        return list(tape.gradient(loss, [q, k]))
+
+    arguments = [normal(128, 64), *[normal(64, 64, seed=at) for at in (1, 2)]]
+    checked(program, *arguments)
+    graph = tj.function(program).graph(*arguments)
+    for near, expected in ((copies.NEAR, 1), (1, 0)):
+        monkeypatch.setattr(copies, "NEAR", near)
+        plan = build(graph, "turned").plan
+        sums = [
+            step
+            for kernel in plan.kernels
+            for step in kernel.steps()
+            if "along" in step.attrs and step.attrs["along"].kind == "sum"
+        ]
+        assert sums
+        assert sum("order" in step.attrs for step in sums) == expected

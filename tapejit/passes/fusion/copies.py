@@ -4,15 +4,17 @@ Heads that are joined, or axes that change places before a reshape, make a copy:
 elements of a product in another order. If nobody wants them in the old one, the product
 has no need to be in memory twice: its own memory takes the order of the copy, and what
 would have read the copy reads the product. `order` says which axis of the product's
-matrices comes where.
+matrices comes where. A product that grows tile by tile may be better off with another
+order in any case (`turn`).
 
 Start reading at `without_copies`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tapejit.ir.node import Node
 from tapejit.passes.fusion.index import strides_of
@@ -28,6 +30,8 @@ from tapejit.passes.fusion.schedule import (
     steps_in,
 )
 from tapejit.passes.fusion.steps import Step, view_others
+
+NEAR: Final = 4096  # bytes from one row to the next where tiles are added
 
 
 def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
@@ -46,26 +50,53 @@ def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
         order = order_of(copy, product)
         if order is None or order == sorted(order):
             continue
-        strides = result_strides(product, order)
-        whole = [x for x in others if x.kind == "library"]
-        views = {x: views_of(x, product, strides) for x in whole}
-        loads = [x for y in others if y not in views for x in loads_of(y, product)]
-        if None in views.values() or None in loads:
-            continue
-        assert product.dims is not None
-        product.dims = tuple(product.dims[axis] for axis in order)
-        product.attrs = {**product.attrs, "order": tuple(order)}
-        for x, there in views.items():
-            x.attrs = {**x.attrs, "views": there}
-        for load in dict.fromkeys(loads):
-            assert load is not None
-            load.index = tuple(load.index[axis] for axis in order)
-        instead[copy] = product
+        if reorder(product, order, others):
+            instead[copy] = product
+    for product in steps:
+        if adds_up(product, tree) and product.output is None and product.whole:
+            turn(product, users.get(product, []))
     if not instead:
         return list(tree)
     for step in steps:
         redirect(step, instead)
     return only(tree, set(steps) - set(instead))
+
+
+def reorder(product: Step, order: list[int], users: Sequence[Step]) -> bool:
+    """Let the memory of a product have its axes in this order; whether users can."""
+    strides = result_strides(product, order)
+    whole = [x for x in users if x.kind == "library"]
+    views = {x: views_of(x, product, strides) for x in whole}
+    loads = [x for y in users if y not in views for x in loads_of(y, product)]
+    if None in views.values() or None in loads:
+        return False
+    assert product.dims is not None
+    product.dims = tuple(product.dims[axis] for axis in order)
+    product.attrs = {**product.attrs, "order": tuple(order)}
+    for x, there in views.items():
+        x.attrs = {**x.attrs, "views": there}
+    for load in dict.fromkeys(loads):
+        assert load is not None
+        load.index = tuple(load.index[axis] for axis in order)
+    return True
+
+
+def turn(product: Step, users: Sequence[Step]) -> None:
+    """Let a product with few rows to which tiles are added have them as columns.
+
+    Then what a tile is multiplied with is packed, and the tile itself is not read again
+    and again. The next row is not far away, even if matrices of a stack take turns.
+    """
+    assert product.node is not None
+    *front, m, n = range(len(product.node.shape))
+    shape = tuple(map(int, product.node.shape))
+    if shape[m] >= shape[n]:
+        return
+    for at in range(len(front), -1, -1):
+        order = [*front[:at], n, *front[at:], m]
+        apart = math.prod(shape[axis] for axis in order[at + 1 :])
+        if apart * product.dtype.itemsize > NEAR or reorder(product, order, users):
+            return
 
 
 def copied_product(copy: Step) -> Step | None:
