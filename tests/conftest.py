@@ -51,6 +51,12 @@ def _only_its_own_objects_are_searched_for_garbage() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def others_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that thaws all objects, as a process of its own may, leaves them alone."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _sources_are_compiled_once(
     tmp_path_factory: pytest.TempPathFactory,

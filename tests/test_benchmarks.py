@@ -32,6 +32,7 @@ from benchmarks.measure import Outcome, PeerFailed, Settings, Worker
 from benchmarks.report import Result, document, footnotes, table
 from benchmarks.worker import Session
 
+pytestmark = pytest.mark.usefixtures("others_stay_frozen")
 RUN = Path(__file__).resolve().parent.parent / "benchmarks" / "run.py"
 EVERY_CASE = [case for cases in load_groups().values() for case in cases]
 OTHER_PRODUCTS = {"gemm/tn", "gemm/nt"} | {

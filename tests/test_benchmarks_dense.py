@@ -21,6 +21,7 @@ from benchmarks.measure import PeerFailed, Settings
 from benchmarks.training import ADDED_LATER, SGD, Adam, training_peers
 from benchmarks.worker import Session
 
+pytestmark = pytest.mark.usefixtures("others_stay_frozen")
 SMALL = {"mlp_small", "digits_mlp", "mlp", "pinn", "gemm/small"}
 IN_PROCESS = [
     case

@@ -26,6 +26,7 @@ from benchmarks.report import Result, document, goals_table, table
 from benchmarks.run import interpreter
 from benchmarks.worker import Session
 
+pytestmark = pytest.mark.usefixtures("others_stay_frozen")
 SMALL = {"rosenbrock", "hessian", "call_overhead", "gmm", "mlp_gradients"}
 IN_PROCESS = [
     case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_examples import SHORT_FORMS, assert_runs
 
-SAMPLE = ("quickstart.py", "custom_gradient.py", "logistic_newton.py")
+SAMPLE = ("quickstart.py", "logistic_newton.py")
 
 
 @pytest.mark.parametrize("name", SHORT_FORMS)
