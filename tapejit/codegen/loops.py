@@ -341,7 +341,7 @@ class KernelEmitter(Reductions):
         is_cut = not path and kernel.tasks > 1
         if kernel.inner_tasks > 1 and len(path) < 2:
             is_cut = True
-            low, high = self.share(loop, is_inner=bool(path))
+            low, high = self.share(axis, is_inner=bool(path))
         elif is_cut:
             grain = grain_of(kernel)
             count = grain * math.ceil(axis.size / grain / kernel.tasks)
@@ -382,23 +382,15 @@ class KernelEmitter(Reductions):
             work = self.iteration_work(loop, path)
             self.long_range(low, high, stride, body, work, axis.size)
 
-    def share(self, loop: Loop, is_inner: bool) -> tuple[Any, Any]:
-        """What a task has of two loops: one iteration, and a part of the other one.
-
-        That is of whole tiles; the last one may end before its time.
-        """
+    def share(self, axis: Axis, is_inner: bool) -> tuple[Any, Any]:
+        """What a task has of two loops: one iteration, and a part of the other one."""
         parts, b = number(self.kernel.inner_tasks), self.builder
         if not is_inner:
             low = b.udiv(self.task, parts)
             return low, b.add(low, number(1))
-        part, tile = b.urem(self.task, parts), number(loop.tile or 1)
-        trips = number(math.ceil(loop.axis.size / (loop.tile or 1)))
-        low, high = (
-            b.mul(b.udiv(b.mul(x, trips), parts), tile)
-            for x in (part, b.add(part, number(1)))
-        )
-        size = number(loop.axis.size)
-        return low, b.select(b.icmp_signed("<", high, size), high, size)
+        part, size = b.urem(self.task, parts), number(axis.size)
+        ends = [b.udiv(b.mul(x, size), parts) for x in (part, b.add(part, number(1)))]
+        return ends[0], ends[1]
 
     def first_of(self, task: Any) -> Any:
         """Where a task begins: all are of the same size, or one grain larger."""

@@ -320,7 +320,6 @@ WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth 
 TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
 MOST_PARTS: Final = 8  # of a product that each task adds to for itself
-MOST_OF_TILES: Final = 2  # tasks of the tiles of one matrix
 FEW_TASKS: Final = 9  # below which threads may end at different times
 
 
@@ -353,30 +352,16 @@ def choose_tasks(plan: Plan, kernel: Kernel) -> None:
         (inner,) = loop.body
         assert isinstance(inner, Loop)
         wanted = min(MAX_TASKS, int(work / least)) // kernel.tasks
-        trips = inner.axis.size
-        if inner.tile:  # each task packs what all tiles of a matrix use
-            wanted, trips = min(wanted, MOST_OF_TILES), trips // inner.tile
-        kernel.inner_tasks = max(1, min(wanted, trips))
+        kernel.inner_tasks = max(1, min(wanted, inner.axis.size))
         kernel.tasks *= kernel.inner_tasks
 
 
 def has_own_matrices(loop: Loop) -> bool:
-    """Whether products of a stack of two axes or more have nothing to do together.
-
-    Nor tiles of rows of the products of a stack, if nothing adds up over them.
-    """
+    """Whether products of a stack of two axes or more have nothing to do together."""
     (inner, *others) = loop.body
-    if others or not isinstance(inner, Loop) or loop.tile:
+    if others or not isinstance(inner, Loop) or inner.tile or loop.tile:
         return False
     steps = list(loop.steps())
-    if inner.tile and any(map(adds_up_rows, steps)):
-        return False
     summed = {axis for step in steps for axis in step.closed}
     is_apart = not summed & {loop.axis, inner.axis}
     return is_apart and any(step.kind == "library" for step in steps)
-
-
-def adds_up_rows(step: Step) -> bool:
-    """Whether tiles of rows add to a product, one after the other."""
-    along = step.attrs.get("along")
-    return along is not None and along.kind == "sum"
