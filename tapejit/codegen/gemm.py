@@ -87,7 +87,7 @@ __all__ = [
 CHAIN: Final = 256  # terms of a block of k, of which a packed panel is not too large
 UNCUT: Final = 384  # terms that are one block all the same
 PACKED_BLOCK: Final = 1 << 18  # bytes of A that are packed at a time
-READY_BLOCK: Final = 1 << 17  # the same if B is packed beforehand, packed or not
+READY_BLOCK: Final = 1 << 17  # bytes of A that stay near while all panels go by
 READY_WORK: Final = 1 << 27  # operations that are worth doing so
 READY_MOST: Final = 1 << 26  # bytes of B that may be there twice
 MOST_ROWS: Final = 1024  # of a task
@@ -376,6 +376,11 @@ class Tiling:
         return -(-self.gemm.k // self.blocks)
 
     @property
+    def near_rows(self) -> int:
+        """How many rows of A stay near, of a block of k."""
+        return READY_BLOCK // (self.depth * self.gemm.lane)
+
+    @property
     def units(self) -> int:
         """How many units of rows there are; all rows are one if none are asked for."""
         return self.gemm.m // self.unit if self.unit else 1
@@ -584,13 +589,11 @@ def prepared(made: Tiling) -> Tiling:
     gemm = made.gemm
     if not made.packs_b or gemm.batch:
         return made
-    near = READY_BLOCK // (made.depth * gemm.lane)
-    packs_again = made.row_blocks > 1 and gemm.m >= near
-    reads_again = not made.packs_a and gemm.m > 2 * near
+    packs_again = made.row_blocks > 1 and gemm.m >= made.near_rows
+    reads_again = not made.packs_a and gemm.m > 2 * made.near_rows
     is_large = gemm.operations >= READY_WORK and made.packed <= READY_MOST
-    if is_large and (packs_again or reads_again):
-        return in_tasks(replace(made, is_ready=True), is_part=False)
-    return made
+    ready = replace(made, is_ready=is_large and (packs_again or reads_again))
+    return in_tasks(ready, is_part=False) if ready.is_ready else made
 
 
 def in_tasks(made: Tiling, is_part: bool) -> Tiling:
@@ -602,7 +605,7 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     if made.packs_a:
         most_rows, wide = PACKED_BLOCK // (made.depth * gemm.lane), PACKED_COLUMNS
     if made.is_ready:
-        most_rows, wide = READY_BLOCK // (made.depth * gemm.lane), gemm.n * gemm.lane
+        most_rows, wide = made.near_rows, gemm.n * gemm.lane
     if made.streams:
         wide = gemm.n * gemm.lane
     if made.keeps_sums:
@@ -620,8 +623,7 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     wanted = 1 if is_part else -(-gemm.operations // grain)
     wanted += wanted % 2 if wanted > 1 else 0  # two threads have as much to do
     others = row_blocks * gemm.matrices
-    has_own_rows = made.packs_a or made.is_ready
-    if not has_own_rows:  # else each block of columns would fetch the same rows again
+    if not (made.packs_a or made.is_ready):  # else all blocks fetch the same rows
         strips = -(-min(wanted, MANY) // others)
         if made.streams:
             strips = min(strips, -(-gemm.n * gemm.lane // STREAM))

@@ -48,7 +48,7 @@ BRIEF: Final = 2  # cost of an epilogue's Steps, for each vector of a register t
 class ProductKernel:
     """The functions of one product; `function` runs a task, of which there are `tasks`.
 
-    `places` are what its table points to.
+    `places` are what its table points to, `preparations` what is called before it.
     """
 
     def __init__(
