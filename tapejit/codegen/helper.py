@@ -88,6 +88,7 @@ class Helper:
     """The thread, and what waits for it."""
 
     def __init__(self) -> None:
+        self.cpu = config.cpu  # an override of it is not known in other threads
         self.waiting: SimpleQueue[Job | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
 
@@ -106,7 +107,7 @@ class Helper:
         """One Job after the other."""
         if generator() is None:
             return
-        machine_here()
+        machine_here(self.cpu)
         while (job := self.waiting.get()) is not None:
             job.do()
 
@@ -129,9 +130,10 @@ class Job:
 
         from tapejit.codegen.compile import with_registers
 
+        self._cpu = config.cpu
         self._module: Any = None
         context = _contexts[id(self)] = binding.create_context()
-        self._module = with_registers(text, machine_here(), context)
+        self._module = with_registers(text, machine_here(self._cpu), context)
         self._claim = threading.Lock()
         self._is_over = threading.Event()
         self._code = b""
@@ -142,7 +144,7 @@ class Job:
         if not self._claim.acquire(blocking=False):
             return
         try:
-            self._code = emit_code(self._module, machine_here())
+            self._code = emit_code(self._module, machine_here(self._cpu))
         except BaseException as error:  # raised by `result`
             self._error = error
         finally:
@@ -170,14 +172,15 @@ class Job:
             self.close()
 
 
-def machine_here() -> Any:
-    """The machine that code is for, as this thread has it."""
+def machine_here(cpu: str) -> Any:
+    """The machine that code for a processor is made by, as this thread has it."""
     from tapejit.codegen.host import host_machine
     from tapejit.codegen.objects import initialise
 
-    if getattr(_local, "cpu", None) != config.cpu:
+    if getattr(_local, "cpu", None) != cpu:
         initialise()
-        _local.machine, _local.cpu = host_machine(), config.cpu
+        with config.override(cpu=cpu):
+            _local.machine, _local.cpu = host_machine(), cpu
     return _local.machine
 
 

@@ -341,14 +341,13 @@ class KernelEmitter(Reductions):
         is_cut = not path and kernel.tasks > 1
         if kernel.inner_tasks > 1 and len(path) < 2:
             is_cut = True
-            low, high = self.share(axis, is_inner=bool(path))
+            low, high = self.share(loop, is_inner=bool(path))
         elif is_cut:
             grain = grain_of(kernel)
             count = grain * math.ceil(axis.size / grain / kernel.tasks)
             low = self.first_of(self.task)
             end = self.first_of(self.builder.add(self.task, number(1)))
-            is_last = self.builder.icmp_signed("<", end, number(axis.size))
-            high = self.builder.select(is_last, end, number(axis.size))
+            high = self.smaller(end, number(axis.size))
 
         def body(at: Any, is_full: bool = False) -> None:
             if loop.copies > 1:
@@ -382,23 +381,33 @@ class KernelEmitter(Reductions):
             work = self.iteration_work(loop, path)
             self.long_range(low, high, stride, body, work, axis.size)
 
-    def share(self, axis: Axis, is_inner: bool) -> tuple[Any, Any]:
-        """What a task has of two loops: one iteration, and a part of the other one."""
+    def share(self, loop: Loop, is_inner: bool) -> tuple[Any, Any]:
+        """What a task has of two loops: one iteration, and a part of the other one.
+
+        That is of whole tiles, the last of which may end before its time, or of
+        iterations that go on together.
+        """
         parts, b = number(self.kernel.inner_tasks), self.builder
         if not is_inner:
             low = b.udiv(self.task, parts)
             return low, b.add(low, number(1))
-        part, size = b.urem(self.task, parts), number(axis.size)
-        ends = [b.udiv(b.mul(x, size), parts) for x in (part, b.add(part, number(1)))]
-        return ends[0], ends[1]
+        part, unit = b.urem(self.task, parts), loop.tile or loop.copies
+        trips = number(math.ceil(loop.axis.size / unit))
+        low, high = (
+            b.mul(b.udiv(b.mul(x, trips), parts), number(unit))
+            for x in (part, b.add(part, number(1)))
+        )
+        return low, self.smaller(high, number(loop.axis.size))
+
+    def smaller(self, x: Any, y: Any) -> Any:
+        return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
 
     def first_of(self, task: Any) -> Any:
         """Where a task begins: all are of the same size, or one grain larger."""
         loop, grain = self.kernel.loop, grain_of(self.kernel)
         assert loop is not None
         each, more = divmod(math.ceil(loop.axis.size / grain), self.kernel.tasks)
-        is_larger = self.builder.icmp_signed("<", task, number(more))
-        larger = self.builder.select(is_larger, task, number(more))
+        larger = self.smaller(task, number(more))
         grains = self.builder.add(self.builder.mul(task, number(each)), larger)
         return self.builder.mul(grains, number(grain))
 

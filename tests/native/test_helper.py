@@ -23,6 +23,8 @@ from tapejit.codegen.pieces import Pieces
 from tapejit.ir import Graph
 from tapejit.runtime.native import whole_graph
 
+from .compiled import needs_levels
+
 THREAD = "tapejit compiler"
 
 
@@ -70,6 +72,27 @@ def test_code_is_what_llvmlite_would_emit() -> None:
     context = binding.create_context()
     ours = helper.emit_code(with_registers(text, None, context), host_machine())
     assert ours == host_machine().emit_object(with_registers(text))
+
+
+@needs_levels
+def test_the_helper_makes_code_for_the_processor_of_who_asks() -> None:
+    """An override of the setting is not known in its thread."""
+    vector = "<8 x float>"
+    text = f"""define {vector} @twice({vector} %x) {{
+      %y = fadd {vector} %x, %x
+      ret {vector} %y
+    }}"""
+    made = {}
+    for level in ("x86-64-v3", "x86-64-v2"):
+        with tj.config.override(cpu=level):
+            made[level] = host_machine().emit_object(with_registers(text))
+            with helper.helping():
+                helper.begin()
+                job = helper.submit(text)
+                if helper.has_help():
+                    assert job._is_over.wait(60)
+                assert job.result() == made[level]
+    assert len(set(made.values())) == 2
 
 
 def test_there_is_help_inside_only() -> None:

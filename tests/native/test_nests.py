@@ -13,6 +13,7 @@ from tapejit import ops
 from tapejit.agreement import COMPOSED, assert_agrees
 from tapejit.codegen.module import build
 from tapejit.ir import Graph, param
+from tapejit.passes.fusion import vectors
 from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.schedule import Loop, schedule
@@ -215,6 +216,40 @@ def test_rows_of_products_go_on_together() -> None:
     made = planned(graph_of("mixture-1003"))
     loops = loops_in([item for kernel in made.kernels for item in kernel.items])
     assert max(loop.copies for loop in loops) > 1
+
+
+def normed(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    centred = x - tj.mean(x, axis=-1, keepdims=True)
+    return tj.tanh(centred / tj.sqrt(tj.sum(centred**2, axis=-1, keepdims=True)))
+
+
+def contracted(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
+    """Rows of small products go on together."""
+    return tj.exp(tj.einsum("ijk,ijkl->ijl", x, w) / 9)
+
+
+@pytest.mark.parametrize("program", [normed, contracted])
+@pytest.mark.parametrize("shape", [(3, 50, 16), (2, 7, 33), (8, 12, 20), (5, 6, 30)])
+def test_tasks_share_two_loops_where_the_first_is_short(
+    program: Callable[..., Any], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WORTH_THREADS", "TASK_WORK"):
+        monkeypatch.setattr(vectors, name, 1)
+    arrays = drawn(shape, (*shape, 24), dtype="f4")
+    graph = tj.function(program).graph(*arrays)
+    kernels = build(graph, "shared").plan.kernels
+    assert max(kernel.inner_tasks for kernel in kernels) == min(
+        shape[1], vectors.MAX_TASKS // shape[0]
+    )
+
+    def bits() -> list[bytes]:
+        with tj.config.override(native=True, cache=False):
+            return [tj.function(program)(*arrays).numpy().tobytes()]
+
+    assert_same_for_any_threads(bits)
+    got = np.frombuffer(*bits(), "f4")
+    expected = program(*map(tj.asarray, arrays)).numpy().reshape(-1)
+    assert_agrees(COMPOSED, got, expected)
 
 
 ROW = 1 << 14  # 128 rows of it are 8 MB: large

@@ -8,6 +8,7 @@ import pytest
 
 import tapejit as tj
 from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.codegen.module import build
 from tapejit.codegen.row_products import RowProduct
 from tapejit.passes.fusion import columns, rows, vectors
 from tapejit.passes.fusion.columns import even_part, part_of
@@ -153,3 +154,16 @@ def test_even_parts_are_no_more_than_the_largest_would_be() -> None:
             part = even_part(size, most, 16)
             assert part % 16 == 0
             assert -(-size // part) == -(-size // most)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_tiles_of_one_matrix_are_several_tasks_unless_something_adds_up() -> None:
+    q, k, v = (tj.asarray(np.ones((3, 100, 16), "f4")) for _ in range(3))
+    program = gradients(ATTENTIONS["softmax"])
+    plan = build(tj.function(program).graph(q, k, v), "tasks").plan
+    found = set()
+    for kernel in plan.kernels:
+        kinds = {x.attrs["along"].kind for x in kernel.steps() if "along" in x.attrs}
+        if kinds and kernel.loop is not None:
+            found.add(("sum" in kinds, kernel.inner_tasks))
+    assert found == {(False, 2), (True, 1)}

@@ -168,10 +168,15 @@ def gives_rows(item: Item) -> bool:
     )
 
 
+def adds_up(step: Step) -> bool:
+    """Whether a product adds up over tiles of rows."""
+    along = step.attrs.get("along") if step.kind == "library" else None
+    return along is not None and along.kind == "sum"
+
+
 def adds_in_parts(step: Step) -> bool:
     """Whether a product adds up over tiles that are tasks: each leaves its part."""
-    along = step.attrs.get("along") if step.kind == "library" else None
-    return along is not None and along.kind == "sum" and len(along.axes) == 1
+    return adds_up(step) and len(step.attrs["along"].axes) == 1
 
 
 def has_matrices(step: Step) -> bool:

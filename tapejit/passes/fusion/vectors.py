@@ -21,7 +21,7 @@ from tapejit.passes.fusion.kernels import (
     grain_of,
     inner_axes,
 )
-from tapejit.passes.fusion.row_roles import adds_in_parts
+from tapejit.passes.fusion.row_roles import adds_in_parts, adds_up
 from tapejit.passes.fusion.schedule import Loop, cost, is_leaf
 from tapejit.passes.fusion.steps import Buffer, Step
 
@@ -320,6 +320,7 @@ WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth 
 TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
 MOST_PARTS: Final = 8  # of a product that each task adds to for itself
+MOST_OF_MATRIX: Final = 2  # tasks of the tiles of one: each packs what all of them use
 FEW_TASKS: Final = 9  # below which threads may end at different times
 
 
@@ -346,22 +347,32 @@ def choose_tasks(plan: Plan, kernel: Kernel) -> None:
     if any(map(adds_in_parts, loop.steps())):
         possible = min(possible, MOST_PARTS)
     least = max(TASK_WORK, SHARE * SET_UP * sums)
-    if work >= WORTH_THREADS:
-        kernel.tasks = max(1, min(MAX_TASKS, int(work / least), possible))
-    if kernel.tasks == possible < FEW_TASKS and has_own_matrices(loop):
-        (inner,) = loop.body
-        assert isinstance(inner, Loop)
-        wanted = min(MAX_TASKS, int(work / least)) // kernel.tasks
-        kernel.inner_tasks = max(1, min(wanted, inner.axis.size))
+    if work < WORTH_THREADS:
+        return
+    wanted = min(MAX_TASKS, int(work / least))
+    kernel.tasks = max(1, min(wanted, possible))
+    inner = shared_loop(kernel) if kernel.tasks == possible < FEW_TASKS else None
+    if inner is not None:
+        more = wanted // kernel.tasks
+        more = min(more, MOST_OF_MATRIX) if inner.tile else more
+        trips = math.ceil(inner.axis.size / (inner.tile or 1))
+        kernel.inner_tasks = max(1, min(more, trips))
         kernel.tasks *= kernel.inner_tasks
 
 
-def has_own_matrices(loop: Loop) -> bool:
-    """Whether products of a stack of two axes or more have nothing to do together."""
-    (inner, *others) = loop.body
-    if others or not isinstance(inner, Loop) or inner.tile or loop.tile:
-        return False
+def shared_loop(kernel: Kernel) -> Loop | None:
+    """The loop inside of the outermost one, if tasks can share its iterations, too.
+
+    They have nothing to do together: nothing adds up over the one or the other.
+    """
+    loop = kernel.loop
+    if loop is None or loop.tile or len(loop.body) != 1:
+        return None
+    (inner,) = loop.body
+    if not isinstance(inner, Loop) or kernel.vector in (loop.axis, inner.axis):
+        return None
     steps = list(loop.steps())
     summed = {axis for step in steps for axis in step.closed}
-    is_apart = not summed & {loop.axis, inner.axis}
-    return is_apart and any(step.kind == "library" for step in steps)
+    if summed & {loop.axis, inner.axis} or (inner.tile and any(map(adds_up, steps))):
+        return None
+    return inner
