@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from agreement import SUM, Truth, assert_agrees
 from elsewhere import in_threads
+from gemm_code import emit_product
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llvmlite import binding
@@ -24,7 +25,6 @@ from llvmlite import binding
 from tapejit.codegen import gemm as rules
 from tapejit.codegen import ir
 from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Registers, Spot, Strides
-from tapejit.codegen.gemm_micro import emit
 from tapejit.codegen.lane_storage import register_element
 from tapejit.codegen.objects import load_object
 from tapejit.codegen.pieces import Pieces
@@ -50,7 +50,7 @@ class Product:
         self, gemm: Gemm, hooks: Hooks | None = None, registers: Registers = AVX2
     ) -> None:
         self.module = ir.Module("products")
-        made = emit(self.module, gemm, "product", hooks, registers)
+        made = emit_product(self.module, gemm, "product", hooks, registers)
         made.function.linkage = "external"
         self.tasks, self.tiling = made.tasks, made.tiling
         code = Pieces().finish(self.module).object
@@ -518,17 +518,17 @@ def rows_times_rows(m: int, n: int, k: int, dtype: Any = F32) -> Gemm:
 
 def test_equal_kernels_are_emitted_once() -> None:
     module = ir.Module("m")
-    emit(module, rows_times_rows(60, 32, 40), "first", registers=AVX2)
+    emit_product(module, rows_times_rows(60, 32, 40), "first", registers=AVX2)
     before = len(module.functions)
-    emit(module, rows_times_rows(60, 32, 40), "second", registers=AVX2)
+    emit_product(module, rows_times_rows(60, 32, 40), "second", registers=AVX2)
     assert len(module.functions) == before + 1
     epilogue = Hooks(epilogue=bias_and_relu, key="relu")
-    emit(module, rows_times_rows(60, 32, 40), "third", epilogue, AVX2)
+    emit_product(module, rows_times_rows(60, 32, 40), "third", epilogue, AVX2)
     with_hooks = len(module.functions)
-    emit(module, rows_times_rows(60, 32, 40), "fourth", epilogue, AVX2)
+    emit_product(module, rows_times_rows(60, 32, 40), "fourth", epilogue, AVX2)
     assert len(module.functions) == with_hooks + 1
     unnamed = replace(epilogue, key="")
-    emit(module, rows_times_rows(60, 32, 40), "fifth", unnamed, AVX2)
+    emit_product(module, rows_times_rows(60, 32, 40), "fifth", unnamed, AVX2)
     assert len(module.functions) > with_hooks + 2
 
 
@@ -539,13 +539,13 @@ def test_products_of_other_sizes_and_epilogues_share_their_tiles() -> None:
         return sum("gemm_tile" in x.name for x in module.functions)
 
     gemm = rows_times_rows(60, 32, 40)
-    emit(module, gemm, "first", registers=AVX2)
+    emit_product(module, gemm, "first", registers=AVX2)
     before = tiles()
-    emit(module, gemm, "second", Hooks(epilogue=bias_and_relu), AVX2)
+    emit_product(module, gemm, "second", Hooks(epilogue=bias_and_relu), AVX2)
     wider = replace(rows_times_rows(90, 48, 40), batch=(BatchAxis(3, 3600, 0, 4320),))
-    emit(module, wider, "third", registers=AVX2)
+    emit_product(module, wider, "third", registers=AVX2)
     assert tiles() == before > 0
-    emit(module, rows_times_rows(60, 32, 41), "fourth", registers=AVX2)
+    emit_product(module, rows_times_rows(60, 32, 41), "fourth", registers=AVX2)
     assert tiles() > before
 
 
@@ -558,7 +558,9 @@ def test_an_epilogue_is_written_once_for_a_row_of_a_tile() -> None:
     for is_brief, times in ((False, 1), (True, (6 + 5) * 2)):
         calls.clear()
         gemm = rows_times_rows(512, 512, 64)
-        emit(ir.Module("m"), gemm, "p", Hooks(epilogue=note, is_brief=is_brief), AVX2)
+        emit_product(
+            ir.Module("m"), gemm, "p", Hooks(epilogue=note, is_brief=is_brief), AVX2
+        )
         assert len(calls) == times
 
 
@@ -658,7 +660,7 @@ def test_the_loop_of_a_tile_keeps_all_sums_in_registers(
     if order[1] == "t":
         gemm = replace(gemm, b=Strides(1, 501))
     module = ir.Module("m")
-    emit(module, gemm, "product", None, registers).function.linkage = "external"
+    emit_product(module, gemm, "product", None, registers).function.linkage = "external"
     text = target(processor).emit_assembly(binding.parse_assembly(str(module)))
     # Loops without branches inside: a label, and a jump back to it before the next.
     loop = re.compile(r"(\.LBB\d+_\d+):(.*)\n\tj\w+\t\1(?:\n|$)", re.DOTALL)

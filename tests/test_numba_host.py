@@ -11,11 +11,11 @@ import numba
 import numpy as np
 import pytest
 from elsewhere import run_interpreter
+from gemm_code import emit_product
 
 from tapejit import config
 from tapejit.codegen import ir, numba_host, vecmath
 from tapejit.codegen.gemm import BatchAxis, Gemm, Strides
-from tapejit.codegen.gemm_micro import emit
 from tapejit.codegen.host import FORMATS, Library, aligned, loop_module
 from tapejit.codegen.numba_host import HostError, NumbaLibrary, compile_module
 from tapejit.errors import ArgumentError
@@ -81,7 +81,7 @@ def test_products_of_matrices_have_the_same_bits(shape: tuple[int, int, int]) ->
     results = []
     for host in HOSTS:
         module = ir.Module("segment")
-        made = emit(module, Gemm(m, n, k, x.dtype, *rows, stack), "product")
+        made = emit_product(module, Gemm(m, n, k, x.dtype, *rows, stack), "product")
         made.function.linkage = "external"
         out = np.full((3, m, n), np.nan)
         table = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (x, y, out)))

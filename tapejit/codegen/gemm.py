@@ -6,7 +6,7 @@ processor's `Registers` by rules of the shape, without any trial: a register til
 columns, blocks of k if it is long, and tasks, which are blocks of the result.
 `gemm_micro.emit` writes the code:
 
-    made = emit(module, gemm, "product", Hooks(epilogue=...))
+    made = emit(module, tiling_of(gemm, host_registers(), hooks), "product", hooks)
     made.function   void (table, task), of the kind that the driver calls
     made.tasks      how many tasks there are
 

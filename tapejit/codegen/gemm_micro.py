@@ -30,17 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tapejit.codegen import ir
-from tapejit.codegen.gemm import (
-    CHAIN,
-    UNCUT,
-    Gemm,
-    Hooks,
-    Registers,
-    Strides,
-    Tiling,
-    host_registers,
-    tiling_of,
-)
+from tapejit.codegen.gemm import CHAIN, UNCUT, Hooks, Strides, Tiling
 from tapejit.codegen.gemm_site import (
     I32,
     I64,
@@ -70,28 +60,16 @@ class Emitted:
     tiling: Tiling
 
 
-def emit(
-    module: Any,
-    gemm: Gemm,
-    name: str,
-    hooks: Hooks | None = None,
-    registers: Registers | None = None,
-) -> Emitted:
+def emit(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> Emitted:
     """Add the function `name(table, task)` of a product to a module.
 
     >>> import numpy as np
+    >>> from tapejit.codegen.gemm import Gemm, Strides, host_registers, tiling_of
     >>> rows = Strides(8, 1)
     >>> gemm = Gemm(8, 8, 8, np.dtype("f4"), rows, rows, rows)
-    >>> emit(ir.Module(), gemm, "product").tasks
+    >>> emit(ir.Module(), tiling_of(gemm, host_registers()), "product", Hooks()).tasks
     1
     """
-    hooks = hooks or Hooks()
-    tiling = tiling_of(gemm, registers or host_registers(), hooks)
-    return emit_tiling(module, tiling, name, hooks)
-
-
-def emit_tiling(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> Emitted:
-    """The same for a product that has been cut up already."""
     kind = DotEmitter if tiling.is_dots else TileEmitter
     function = kind(module, tiling, name, hooks).task()
     return Emitted(function, tiling.tasks, tiling)

@@ -31,7 +31,7 @@ from tapejit.codegen.gemm import (
     prepared,
     tiling_of,
 )
-from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
+from tapejit.codegen.gemm_micro import emit, emit_panels
 from tapejit.codegen.polling import POLL_WORK
 from tapejit.codegen.reductions import COMBINES, identity
 from tapejit.codegen.step_values import StepValues
@@ -84,7 +84,7 @@ class ProductKernel:
             made = emit_windows(module, product, name, hooks)
         else:
             tiling = self.prepared(module, hooks)
-            made = emit_tiling(module, tiling, name, hooks)
+            made = emit(module, tiling, name, hooks)
         self.function, self.tasks = made.function, made.tasks
         if any(cursor.has_streamed for cursor in self.cursors.values()):
             self.fence()

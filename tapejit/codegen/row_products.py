@@ -30,7 +30,7 @@ from tapejit.codegen.gemm import (
     in_tasks,
     tiling_of,
 )
-from tapejit.codegen.gemm_micro import emit_panels, emit_tiling
+from tapejit.codegen.gemm_micro import emit, emit_panels
 from tapejit.codegen.gemm_site import Reader
 from tapejit.codegen.products import aligned_strides
 from tapejit.passes.fusion.copies import result_strides
@@ -310,7 +310,7 @@ class RowProduct:
         function = at.function.module.globals.get(name)
         right = self.panels() if self.is_prepared else self.pointer(self.b)
         if function is None:
-            made = emit_tiling(at.function.module, self.tiling, name, self.hooks)
+            made = emit(at.function.module, self.tiling, name, self.hooks)
             function = made.function
         origin = at.origins[self.summed or self.row]
         begin = at.first_of(at.task) if self.c.of_task else number(0)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import in_threads, needs_fork, needs_timers, run_interpreter
-from hypothesis import given, settings
+from graph_properties import for_all
 from hypothesis import strategies as st
 
 import tapejit as tj
@@ -516,10 +516,12 @@ def test_a_step_with_weight_decay(shape: tuple[int, int, int]) -> None:
     assert alone.bits == shared.bits
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_random_updates(data: Any) -> None:
+def test_random_updates(full: bool) -> None:
     """Any formula of variables, however it reads them."""
+    for_all(st.data(), full, 30)(check_updates)
+
+
+def check_updates(data: Any) -> None:
     shape = data.draw(st.sampled_from([(7,), (40,), (5, 3), (16, 33), (130, 20)]))
     count = data.draw(st.integers(1, 3))
     plan = [

@@ -1,0 +1,21 @@
+"""Generated products as tests want them: cut up by the rules, and emitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapejit.codegen.gemm import Gemm, Hooks, Registers, host_registers, tiling_of
+from tapejit.codegen.gemm_micro import Emitted, emit
+
+
+def emit_product(
+    module: Any,
+    gemm: Gemm,
+    name: str,
+    hooks: Hooks | None = None,
+    registers: Registers | None = None,
+) -> Emitted:
+    """Add the function `name(table, task)` of a product to a module."""
+    hooks = hooks or Hooks()
+    tiling = tiling_of(gemm, registers or host_registers(), hooks)
+    return emit(module, tiling, name, hooks)
