@@ -499,9 +499,21 @@ class Cursor:
         letter = "i" if isinstance(element, ir.IntType) else "f"
         name = f"llvm.masked.load.v{size}{letter}{step.dtype.itemsize * 8}.p0"
         load = self.declared(name, kind, [POINTER, mask, kind])
-        wanted = self.shuffled(holds, holds, range(first, first + size))
+        wanted = self.part_of_mask(holds, first, size, step.dtype)
         fill = ir.Constant(kind, None)
         return self.builder.call(load, [where, wanted, fill])
+
+    def part_of_mask(self, holds: Any, first: int, size: int, dtype: DType) -> Any:
+        """Some lanes of a condition, for numbers of a dtype in one register.
+
+        As signs of numbers that are as wide: of bits that it knows in part, LLVM 22
+        takes those for set that are not (with AVX2: a whole vector is loaded).
+        """
+        element = ir.IntType(8 * dtype.itemsize)
+        wide = self.builder.sext(holds, ir.VectorType(element, holds.type.count))
+        some = self.shuffled(wide, wide, range(first, first + size))
+        zero = ir.Constant(ir.VectorType(element, size), None)
+        return self.builder.icmp_signed("<", some, zero)
 
     def store_masked(
         self, pointer: Any, at: Any, value: Any, dtype: DType, holds: Any
@@ -516,8 +528,8 @@ class Cursor:
         for first in range(0, width, size):
             here = self.builder.add(at, number(first))
             where = self.builder.gep(pointer, [here], source_etype=element)
-            some = range(first, first + size)
-            new, is_new = (self.shuffled(x, x, some) for x in (plain, holds))
+            new = self.shuffled(plain, plain, range(first, first + size))
+            is_new = self.part_of_mask(holds, first, size, dtype)
             self.builder.call(store, [new, where, is_new])
 
     def declared(self, name: str, result: Any, operands: Sequence[Any]) -> Any:

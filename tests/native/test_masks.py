@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_properties import for_all
+from hypothesis import strategies as st
 
 import tapejit as tj
 from tapejit.agreement import COMPOSED, EXACT, assert_agrees
 from tapejit.passes.fusion import rows
+
+from .compiled import needs_levels
 
 Compare = Callable[[Any, Any], tj.Tensor]
 COMPARISONS: dict[str, Compare] = {
@@ -190,3 +194,70 @@ def test_a_mask_costs_nothing_where_powers_vanish(name: str) -> None:
         assert_agrees(COMPOSED, ours.numpy(), theirs.numpy())
     if name == "masked":
         assert not got[0][:, :, ::3].numpy().any()
+
+
+# Conditions that are known for some lanes: LLVM took others for true
+
+
+SLICES = [
+    ((3, 40, 30), np.s_[:, 1:2, 3:24]),
+    ((3, 29, 45), np.s_[:, 27:28, 18:24]),
+    ((2, 24, 45), np.s_[:, 17:19, 29:33]),
+    ((3, 13, 114), np.s_[:, 0:11, 26:97]),
+    ((4, 25), np.s_[1:3, 17:24]),
+]
+
+
+def around(shape: tuple[int, ...], key: tuple[slice, ...]) -> list[Any]:
+    """Programs that put a part of an array into zeros, with what they take."""
+
+    def slope(x: tj.Tensor) -> Any:
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            y = tj.sum(x[key] ** 2)
+        return tape.gradient(y, x)
+
+    bounds = [k.indices(size) for k, size in zip(key, shape, strict=True)]
+    widths = [(low, n - high) for (low, high, _), n in zip(bounds, shape, strict=True)]
+    return [slope, lambda x: 2 * tj.pad(x[key], widths)]
+
+
+def assert_zeros_around(
+    shape: tuple[int, ...], key: tuple[slice, ...], dtype: str
+) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    expected = np.zeros_like(x)
+    expected[key] = 2 * x[key]
+    for program in around(shape, key):
+        got, _ = compiled(program, tj.asarray(x))
+        np.testing.assert_array_equal(got.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("shape", "key"), SLICES, ids=str)
+def test_a_part_of_an_array_has_zeros_around_it(
+    shape: tuple[int, ...], key: tuple[slice, ...], dtype: str
+) -> None:
+    assert_zeros_around(shape, key, dtype)
+
+
+@needs_levels
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+def test_and_on_older_processors(level: str) -> None:
+    with tj.config.override(cpu=level):
+        for shape, key in SLICES[:3]:
+            assert_zeros_around(shape, key, "f4")
+
+
+def test_random_parts_of_arrays_have_zeros_around_them(full: bool) -> None:
+    def part(size: int) -> st.SearchStrategy[slice]:
+        ends = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1))
+        return ends.map(lambda x: slice(min(x), max(x) + 1))
+
+    def cases(shape: tuple[int, ...]) -> Any:
+        return st.tuples(st.just(shape), st.tuples(*map(part, shape)))
+
+    sizes = st.tuples(st.integers(2, 3), st.integers(2, 40), st.integers(3, 120))
+    dtypes = st.sampled_from(["f4", "f8"])
+    strategy = st.tuples(sizes.flatmap(cases), dtypes)
+    for_all(strategy, full, 20)(lambda x: assert_zeros_around(*x[0], x[1]))
