@@ -256,7 +256,7 @@ def points(case: Case, dtype: Any, count: int, rng: np.random.Generator) -> list
     if case.arity == 2:
         first, half = any_bits(rng, dtype, count), count // 2
         with np.errstate(all="ignore"):
-            near = np.exp(rng.normal(0, 3, half)) * first[:half].astype(np.float64)
+            near = magnitudes(rng, -9, 9, half) * first[:half].astype(np.float64)
             second = [near.astype(dtype), any_bits(rng, dtype, count - half)]
         return [first, np.concatenate(second)]
     low, high = np.clip((*case.live, *case.domain), -1e3, 1e3).reshape(2, 2).T
@@ -270,11 +270,16 @@ def points(case: Case, dtype: Any, count: int, rng: np.random.Generator) -> list
     return [np.concatenate([*typed, any_bits(rng, dtype, quarter)])]
 
 
+def magnitudes(rng: np.random.Generator, low: int, high: int, count: int) -> Array:
+    """Numbers between powers of two, the same on every machine: NumPy's exp is not."""
+    return np.ldexp(rng.uniform(1, 2, count), rng.integers(low, high, count))
+
+
 def close_points(dtype: Any, count: int, rng: np.random.Generator) -> list[Array]:
     """Pairs of all sizes, whose difference is mostly small; some at random."""
     half, eighth = count // 2, count // 8
-    base = rng.normal(size=half) * 10.0 ** rng.uniform(-6, 4, half)
-    other = base + rng.normal(size=half) * 10.0 ** rng.uniform(-6, 2, half)
+    base = rng.normal(size=half) * magnitudes(rng, -20, 13, half)
+    other = base + rng.normal(size=half) * magnitudes(rng, -20, 7, half)
     with np.errstate(all="ignore"):
         first = [base.astype(dtype), any_bits(rng, dtype, eighth)]
         second = [other.astype(dtype), any_bits(rng, dtype, eighth)]
