@@ -180,8 +180,7 @@ class Cursor:
         def part(first: Any) -> None:
             self.poll()
             end = self.builder.add(first, number(strip))
-            is_last = self.builder.icmp_signed("<", end, high)
-            end = self.builder.select(is_last, end, high)
+            end = self.smaller(end, high)
             self.for_range(first, end, stride, body)
 
         self.for_range(low, high, strip, part)
@@ -483,6 +482,10 @@ class Cursor:
                 self.joined(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)
             ]
         return lanes.from_memory(self.builder, parts[0], step.dtype)
+
+    def smaller(self, x: Any, y: Any) -> Any:
+        """The smaller one of two positions."""
+        return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
 
     def masked(
         self, step: Step, pointer: Any, base: Any, first: int, size: int, holds: Any

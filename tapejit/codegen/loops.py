@@ -253,8 +253,7 @@ class KernelEmitter(Reductions):
             base = min(at, last)
             skip = number(at - base) if at != base else None
         elif stride > 1 and axis.size % stride and not is_full:
-            is_inside = self.builder.icmp_signed("<", at, number(last))
-            base = self.builder.select(is_inside, at, number(last))
+            base = self.smaller(at, number(last))
             skip = self.builder.sub(at, base)
         base = number(base) if isinstance(base, int) else base
         if loop.tile:
@@ -399,9 +398,6 @@ class KernelEmitter(Reductions):
         )
         return low, self.smaller(high, number(loop.axis.size))
 
-    def smaller(self, x: Any, y: Any) -> Any:
-        return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
-
     def first_of(self, task: Any) -> Any:
         """Where a task begins: all are of the same size, or one grain larger."""
         loop, grain = self.kernel.loop, grain_of(self.kernel)
@@ -492,8 +488,7 @@ class KernelEmitter(Reductions):
             for x in sums:
                 self.builder.store(self.neutral(x), x.block)
             end = self.builder.add(first, number(BLOCK * stride))
-            is_last = self.builder.icmp_signed("<", end, high)
-            self.for_range(first, self.builder.select(is_last, end, high), stride, body)
+            self.for_range(first, self.smaller(end, high), stride, body)
             for x in sums:
                 kind = lanes.register_type(x.dtype, x.width)
                 total = self.builder.load(x.pointer, typ=kind)
@@ -597,8 +592,7 @@ class KernelEmitter(Reductions):
         last = number(memory.size - width)
 
         def body(at: Any) -> None:
-            is_inside = self.builder.icmp_signed("<", at, last)
-            at = self.builder.select(is_inside, at, last)
+            at = self.smaller(at, last)
             total = self.load_at(base, at, made.dtype, width)
             for task in range(1, tasks):
                 here = self.builder.add(at, number(task * memory.size))

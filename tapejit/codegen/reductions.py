@@ -147,8 +147,7 @@ class Reductions(StepValues):
         last = number(whole - step_width)
 
         def clear(at: Any) -> None:
-            is_inside = self.builder.icmp_signed("<", at, last)
-            base = self.builder.select(is_inside, at, last)
+            base = self.smaller(at, last)
             self.store_at(made.pointer, base, fill, dtype)
 
         self.for_range(number(0), number(whole), step_width, clear)
@@ -278,8 +277,7 @@ class Reductions(StepValues):
             def body(at: Any) -> None:
                 if stride > 1 and size % stride:
                     most = number(size - stride)
-                    is_inside = self.builder.icmp_signed("<", at, most)
-                    at = self.builder.select(is_inside, at, most)
+                    at = self.smaller(at, most)
                 if stride > 1 and skip is not None:
                     self.valid = self.lanes_from(self.builder.sub(skip, at), stride)
                     self.is_repeating = True

@@ -246,8 +246,7 @@ class RowProduct:
         def pack(tile: Any) -> None:
             b = at.builder
             column = b.mul(tile, number(tile_size))
-            is_inside = b.icmp_signed("<", column, number(last))
-            column = b.select(is_inside, column, number(last))
+            column = at.smaller(column, number(last))
             source = b.gep(first, [b.mul(column, number(apart))], source_etype=I8)
             out = b.gep(room, [b.mul(tile, number(packed))], source_etype=I8)
             self.call(function, (source, source, out), self.tiling.panels)

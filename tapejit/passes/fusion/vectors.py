@@ -2,7 +2,7 @@
 
 `choose_vector` picks the axis that vectors go along. Numbers that belong to rows get
 vectors of their own by `tile`; `block` keeps large accumulators in the nearest cache;
-`choose_tasks` cuts the outermost loop for threads.
+`choose_tasks` cuts the outermost loop for threads, and the next one if it is short.
 
 Start reading at `arrange`.
 """
@@ -331,6 +331,7 @@ SHARE: Final = 12.0  # how much more than setting up a task does at least
 def choose_tasks(plan: Plan, kernel: Kernel) -> None:
     """Into how many parts the outermost loop is cut; always the same, for the bits.
 
+    Where it has few iterations, tasks share those of the loop inside of it as well.
     Each part has its own arrays that add up, to be set up and combined in the end.
     """
     loop = kernel.loop
