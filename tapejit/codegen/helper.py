@@ -93,6 +93,8 @@ class Helper:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
+        if self.cpu:  # it may be refused: not in a thread that nobody listens to
+            machine_here(self.cpu)
         if self.thread is None:
             thread = threading.Thread(
                 target=self.work,

@@ -14,7 +14,10 @@ Start reading at `elementwise`.
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -82,12 +85,42 @@ def host_machine() -> Any:
     name, features = config.cpu, ""
     if name:
         require_level(name)
+        require_known(name)
     else:
         name = binding.get_host_cpu_name()
         features = binding.get_host_cpu_features().flatten()
     return binding.Target.from_default_triple().create_target_machine(
         cpu=name, features=features, opt=2, jit=True
     )
+
+
+@cache
+def require_known(name: str) -> None:
+    """Refuse a processor that LLVM has not heard of: it would end this process.
+
+    Another process tries it, as LLVM tells nobody which ones it knows.
+    """
+    if name in LEVELS or name == binding.get_host_cpu_name() or not sys.executable:
+        return
+    command = [sys.executable, "-c", TRIAL, name]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode or "not a recognized processor" in tried.stderr:
+        raise UnsupportedError(
+            f"LLVM knows no processor {name!r} of this kind",
+            help="let the setting `cpu` (`TAPEJIT_CPU`) be empty, or the name of a "
+            f"level: {', '.join(LEVELS)}",
+        )
+
+
+TRIAL: Final = """
+import sys
+from llvmlite import binding
+binding.initialize_native_target()
+binding.initialize_native_asmprinter()
+target = binding.Target.from_default_triple()
+module = binding.parse_assembly("define void @nothing() { ret void }")
+target.create_target_machine(cpu=sys.argv[1]).emit_object(module)
+"""
 
 
 def require_level(name: str) -> None:

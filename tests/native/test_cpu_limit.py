@@ -116,6 +116,19 @@ def test_a_level_that_this_processor_lacks_is_refused(
         host_machine()
 
 
+@needs_levels
+def test_a_processor_that_llvm_does_not_know_is_refused() -> None:
+    """Else LLVM would end the process."""
+    for name in ("x86-64-v9", "nonsense"):
+        with (
+            tj.config.override(native=True, cache=False, cpu=name),
+            pytest.raises(UnsupportedError, match=f"no processor '{name}'"),
+        ):
+            tj.function(lambda x: tj.tanh(x) + 7)(np.ones(3))
+    with tj.config.override(cpu="nehalem"):
+        host_machine()
+
+
 # Products without fused multiply-adds
 
 
