@@ -89,6 +89,16 @@ def siblings(x: tj.Tensor, *weights: tj.Tensor) -> list[tj.Tensor]:
     return [total]
 
 
+def blocks(
+    a: tj.Tensor, b: tj.Tensor, x: tj.Tensor, scale: tj.Tensor
+) -> list[tj.Tensor]:
+    """Blocks of vectors that load, far apart, what they have computed themselves."""
+    with tj.GradientTape() as tape:
+        tape.watch([a, b, x])
+        loss = tj.var(a @ b + x) + tj.sum(tj.prod(x * scale, axis=(0, 1)))
+    return [loss, *tape.gradient(loss, [a, b, x])]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
     **{
         f"logistic-{n}-{d}": (logistic, drawn((d,), (n, d), (n,), dtype="f4"))
@@ -115,6 +125,13 @@ PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
     **{
         f"across-{n}-{d}": (across, drawn((n, d), dtype="f4"))
         for n, d in ((3, 5), (50, 33), (7, 300), (129, 64))
+    },
+    **{
+        f"blocks-{k}-{d}-{dtype}": (
+            blocks,
+            drawn((2, 2, k), (k, d), (d,), (2, 2, d), dtype=dtype),
+        )
+        for k, d, dtype in ((127, 200, "f4"), (127, 203, "f8"))
     },
     **{
         f"siblings-{count}": (siblings, drawn((40, 9), *count * [(9, 5)]))

@@ -195,7 +195,7 @@ def block(plan: Plan, kernel: Kernel) -> None:
     size = vectors_in(loop.axis.size, kernel.width) * kernel.width
     if taken <= NEAR or loop.axis.size < 2 * size:
         return
-    keep_apart(kernel, loop)
+    keep_apart(loop)
     lanes = (loop.axis, kernel.width)
     body: list[Step | Loop] = []
     for item in loop.body:
@@ -239,14 +239,20 @@ def without_sums(
     return rest, sums
 
 
-def keep_apart(kernel: Kernel, loop: Loop) -> None:
-    """Load what is far apart in memory once per block, not in every inner loop."""
+def keep_apart(loop: Loop) -> None:
+    """Load what is far apart in memory once per block, not in every inner loop.
+
+    The copy is the first thing a block does. So what the block itself computes is left
+    out: it is not there yet. Nor is it far apart, since the elements of its private
+    memory along the axis of vectors are neighbours.
+    """
     steps = list(loop.steps())
+    made_here = set(steps)
     leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
     for leaf in leaves:
         is_far = leaf.kind == "load" and distance(leaf, loop.axis) not in (0, 1)
         others = leaf.labels - {loop.axis}
-        if not is_far or len(others) != 1:
+        if not is_far or len(others) != 1 or leaf.source in made_here:
             continue
         (axis,) = others
         kept = Step(
