@@ -130,7 +130,7 @@ def test_each_matrix_of_a_stack_is_packed_by_tasks() -> None:
 def test_a_right_side_that_is_very_large_is_not_there_twice(
     limits: pytest.MonkeyPatch,
 ) -> None:
-    arrays = drawn((60, 40), (40, 50))
+    arrays = drawn((200, 40), (40, 50))  # rows that are many tiles on any processor
     limits.setattr(gemm, "READY_MOST", 2 * arrays[1].nbytes)
     assert preparations(lambda x, y: x @ y, arrays)
     limits.setattr(gemm, "READY_MOST", arrays[1].nbytes - 1)
