@@ -165,21 +165,20 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Function]:
     return value, pull
 
 
-def jvp(
-    function: Function, primals: Sequence[Any], tangents: Sequence[Any]
-) -> tuple[Any, Any]:
+def jvp(function: Function, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """The value and its derivative in the direction of `tangents`.
+
+    `primals` and `tangents` are tuples or lists, one entry per argument; a function of
+    one argument takes them as they are, too.
 
     >>> import tapejit as tj
     >>> tj.jvp(lambda x: x * x, (3.0,), (1.0,))
     (<tj.Tensor f32[] 9.0>, <tj.Tensor f32[] 6.0>)
+    >>> tj.jvp(lambda x: x * x, 3.0, 1.0)
+    (<tj.Tensor f32[] 9.0>, <tj.Tensor f32[] 6.0>)
     """
-    if not isinstance(primals, (list, tuple)) or not isinstance(
-        tangents, (list, tuple)
-    ):
-        raise ArgumentTypeError(
-            "primals and tangents are tuples, one entry per argument"
-        )
+    if not _is_sequence_each(primals, tangents, "jvp"):
+        primals, tangents = (primals,), (tangents,)
     args = _as_tensors(primals, range(len(primals)))
     sources, spec = tree.flatten(args)
     given = tree.flatten_like(tuple(tangents), spec, labels=("primals", "tangents"))
@@ -198,6 +197,19 @@ def jvp(
         for t, x in zip(found, targets, strict=True)
     ]
     return value, tree.unflatten(result_spec, filled)
+
+
+def _is_sequence_each(primals: Any, tangents: Any, name: str) -> bool:
+    """Whether both have one entry per argument; False if each is the only one."""
+    kinds = [isinstance(x, (list, tuple)) for x in (primals, tangents)]
+    if kinds[0] != kinds[1]:
+        raise ArgumentTypeError(
+            "primals and tangents have one form: two tuples with one entry per "
+            f"argument, or two tensors; got {type(primals).__name__} and "
+            f"{type(tangents).__name__}",
+            op=name,
+        )
+    return kinds[0]
 
 
 def _tangent(given: Any, primal: Any) -> Tensor:
@@ -268,17 +280,22 @@ def hessian(function: Function, argnums: int = 0) -> Function:
     return jacobian(grad(function, argnums), argnums)
 
 
-def hvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+def hvp(function: Function, primals: Any, tangents: Any) -> Any:
     """The Hessian of a scalar function times a vector, without the Hessian.
 
     Forward over reverse: the derivative of the gradient in the direction `tangents`.
-    The result is a tuple with one entry per argument.
+    Of tuples (or lists) with one entry per argument the result is such a tuple; of
+    one tensor it is a tensor, as `hessp=` of `scipy.optimize.minimize` wants it.
 
     >>> import tapejit as tj
     >>> x, v = tj.asarray([1.0, 2.0]), tj.asarray([1.0, 1.0])
+    >>> print(tj.hvp(lambda x: tj.sum(x**3), x, v))
+    [ 6. 12.]
     >>> print(tj.hvp(lambda x: tj.sum(x**3), (x,), (v,))[0])
     [ 6. 12.]
     """
+    if not _is_sequence_each(primals, tangents, "hvp"):
+        return jvp(grad(function), (primals,), (tangents,))[1]
     gradient = grad(function, tuple(range(len(primals))))
     return jvp(gradient, primals, tangents)[1]
 

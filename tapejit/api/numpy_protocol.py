@@ -4,7 +4,8 @@ NumPy asks its arguments before it computes. `apply_ufunc` answers for ufuncs, t
 operators of ndarray among them, and `apply_function` for the other functions: they
 run tapejit's function of the same meaning, which the tapes record. What has no such
 function is refused by name. Nothing here turns a tensor into an array to get on with
-it, because that would cut the path of a gradient without a word.
+it, because that would cut the path of a gradient without a word. The one exception
+are SciPy's optimizers and tensors that nobody records (see `scipy_optimize.py`).
 
 The data structures are two tables. `UFUNCS` needs no rows, since NumPy 2 and tapejit
 share the names of the array API standard. The other functions have a Row each in
@@ -28,6 +29,7 @@ from tapejit.api import (
     float_bits,
     linear,
     reductions,
+    scipy_optimize,
     trigonometry,
 )
 from tapejit.api.dispatch import as_operand
@@ -125,6 +127,8 @@ def apply_function(
     >>> np.sum(tj.asarray([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     <tj.Tensor f32[2] [4. 6.]>
     """
+    if scipy_optimize.takes_numbers(2, args, kwargs):
+        return scipy_optimize.call_with_numbers(function, args, kwargs)
     row = row_of(function)
     if row is None:
         if function in OUTPUT:
@@ -192,6 +196,9 @@ def apply_ufunc(
     >>> np.float32([1, 2]) * tj.asarray([3.0, 4.0])
     <tj.Tensor f32[2] [3. 8.]>
     """
+    if scipy_optimize.takes_numbers(2, inputs, options):
+        call = getattr(ufunc, method)
+        return scipy_optimize.call_with_numbers(call, inputs, options)
     if method != "__call__":
         return _apply_method(ufunc, method, inputs, options)
     ours = UFUNCS.get(ufunc) or _scipy_meaning(ufunc)

@@ -92,6 +92,8 @@ PRODUCTS = {
         lambda x: tj.jvp(rosen, (x,), (v,))[1]
     )(x),
     "hvp": lambda x, v: tj.hvp(rosen, (x,), (v,))[0],
+    "hvp without tuples": lambda x, v: tj.hvp(rosen, x, v),
+    "jvp without tuples": lambda x, v: tj.jvp(tj.grad(rosen), x, v)[1],
     "hvp of a function": lambda x, v: tj.hvp(tj.function(rosen), (x,), (v,))[0],
     "vjp of grad": lambda x, v: tj.vjp(tj.grad(rosen), x)[1](v)[0],
 }
@@ -256,7 +258,8 @@ def test_s39_vjp_and_jvp_take_structures_and_refuse_the_same() -> None:
         _, pushed = tj.jvp(function, (x, p), (1.0, {"w": tj.asarray([10.0, 0.0])}))
         note_error(lambda: tj.jvp(tj.sin, (p["w"],), (tj.ones(3),)))
         note_error(lambda: tj.jvp(tj.sin, (x,), (1j,)))
-        note_error(lambda: tj.jvp(tj.sin, x, x))
+        note_error(lambda: tj.jvp(tj.sin, x, (x,)))
+        note_error(lambda: tj.hvp(tj.sin, (x,), x))
         note_error(lambda: tj.grad(lambda x: x * p["w"])(p["w"]))
         return value, found, pushed
 
