@@ -109,11 +109,86 @@ def test_the_number_of_arguments_is_checked(args: Any, kwargs: Any) -> None:
         function(*args, **kwargs)
 
 
-def test_parameters_without_a_spec_keep_their_defaults() -> None:
-    function = for_any_size(lambda x, times=3: x * times, LINE)
-    assert_same(function([1.0, 2.0]), tj.asarray([3.0, 6.0]))
-    with pytest.raises(TypeError, match="1 specs, the call 2 arguments"):
-        function([1.0, 2.0], 4)
+@pytest.mark.parametrize(
+    "body", [lambda x, times=3: x * times, lambda x, *, times=3: x * times]
+)
+def test_a_parameter_with_a_default_needs_no_spec(body: Any) -> None:
+    function = for_any_size(body, LINE)
+    inside = tj.function(lambda x: (function(x), function(x, times=4)))
+    for size in SIZES:
+        x = sample(size)
+        assert_same(function(x), x * 3)
+        assert_same(function(x, times=3), x * 3)
+        assert_same(inside(x), (x * 3, x * 4))
+    assert function.trace_count == 1
+    for size in SIZES:
+        assert_same(function(sample(size), times=4), sample(size) * 4)
+    assert function.trace_count == 2
+    concrete = function.get_concrete_function(LINE, times=4)
+    assert_same(concrete(sample(3)), sample(3) * 4)
+    with pytest.raises(TypeError, match="times is int 4, got int 3"):
+        concrete(sample(3), times=3)
+
+
+def test_a_default_fits_its_spec() -> None:
+    function = for_any_size(lambda x, rate=0.5: x * rate, LINE, tj.TensorSpec([]))
+    for size in SIZES:
+        assert_same(function(sample(size)), sample(size) * 0.5)
+        assert_same(function(sample(size), 2), sample(size) * 2)
+        assert_same(function(sample(size), rate=4.0), sample(size) * 4)
+    assert function.trace_count == 1
+
+
+def test_a_parameter_without_spec_and_default_is_named() -> None:
+    for body in (lambda x, y: x, lambda x, *y: x, lambda x, **others: x):
+        function = for_any_size(body, LINE)
+        others = {"y": 1.0} if "others" in body.__code__.co_varnames else {}
+        with pytest.raises(TypeError, match=r"y.* has neither a spec nor a default"):
+            function([1.0], *(() if others else (2.0,)), **others)
+
+
+# Any rank
+
+
+def test_a_spec_without_a_shape_has_one_trace_per_rank() -> None:
+    assert tj.TensorSpec(None) != tj.TensorSpec([None])
+    assert repr(tj.TensorSpec(None)) == "TensorSpec(shape=None, dtype=float32)"
+    double = for_any_size(lambda x: x + x, tj.TensorSpec(None))
+    for size in SIZES:
+        for shape in ((), (size,), (size, 3), (4, size, size)):
+            assert_same(double(sample(*shape)), sample(*shape) * 2)
+            assert_same(double(np.asarray(sample(*shape))), sample(*shape) * 2)
+    assert double.trace_count == 4
+    assert double.signatures()[-1] == "(x: f32[None,None,None])"
+    with pytest.raises(TypeError, match=r"shape=None, .*got a tensor f64\[3\]"):
+        double(tj.ones(3, dtype="float64"))
+
+
+def test_any_rank_in_a_structure() -> None:
+    anything = tj.TensorSpec(None)
+    body = lambda a, b: tj.sum(a["x"]) * b[1] + tj.sum(b[0])
+    function = for_any_size(body, {"x": anything}, [anything, tj.TensorSpec([])])
+    for size in SIZES:
+        for x, y in ((sample(size), sample(size, 3)), (sample(size, 2), sample())):
+            assert_same(function({"x": x}, [y, 2.0]), body({"x": x}, [y, 2.0]))
+    assert function.trace_count == 2
+
+
+def test_a_concrete_function_has_a_rank() -> None:
+    double = for_any_size(lambda x: x + x, tj.TensorSpec(None))
+    for make in (
+        double.get_concrete_function,
+        lambda: tj.function(loss).get_concrete_function(tj.TensorSpec(None)),
+    ):
+        with pytest.raises(TypeError, match=r"shape=None, dtype=float32.* leaves it"):
+            make()
+    for given in (sample(5, 3), tj.TensorSpec([None, None]), tj.TensorSpec([2, 3])):
+        concrete = double.get_concrete_function(given)
+        for size in SIZES:
+            assert_same(concrete(sample(size, size)), sample(size, size) * 2)
+        with pytest.raises(TypeError, match=r"got f32\[3\]"):
+            concrete(sample(3))
+    assert double.trace_count == 1
 
 
 @pytest.mark.parametrize("signature", [ROWS, [3], [[None]], "ROWS"])

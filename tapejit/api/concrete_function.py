@@ -19,12 +19,19 @@ import numpy as np
 
 from tapejit import tree
 from tapejit.api.cache import Entry
-from tapejit.api.creation import TensorSpec
-from tapejit.api.dispatch import TRACE
+from tapejit.api.creation import TensorSpec, fits_shape
+from tapejit.api.dispatch import TRACE, TRACED_NUMBERS
 from tapejit.api.function import Function
 from tapejit.api.relaxation import Axes, is_tensor_part, relaxed_key
-from tapejit.api.signature import Call, describe_key, describe_part, leaf_names
-from tapejit.api.tensor import Tensor
+from tapejit.api.signature import (
+    FLOAT,
+    Call,
+    describe_key,
+    describe_part,
+    leaf_names,
+)
+from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import Variable
 from tapejit.config import config
 from tapejit.dims import Dim
@@ -45,41 +52,58 @@ def concrete_function(
     if signature is not None:
         if not args and not kwargs:
             args = signature.specs
-        args = signature.conform(function._binder, args, kwargs, allows_specs=True)
-        kwargs = {}
+        args, kwargs = signature.conform(
+            function._binder, args, kwargs, allows_specs=True
+        )
     leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
-    given = [_placeholder(x) if isinstance(x, TensorSpec) else x for x in leaves]
+    given = [
+        _placeholder(x, function.__name__) if isinstance(x, TensorSpec) else x
+        for x in leaves
+    ]
     placeholders = {
         id(made): spec
         for made, spec in zip(given, leaves, strict=True)
         if isinstance(spec, TensorSpec)
     }
     args, kwargs = tree.unflatten(structure, given)
-    call = _call(function, args, kwargs)
+    general = frozenset(function._cache.general)
+    call = _call(function, args, kwargs, general)
     call.unknown = frozenset(
         at for at, x in enumerate(call.leaves) if id(x) in placeholders
     )
     loose: Axes = frozenset(
         (at, axis)
         for at in call.unknown
-        for axis, size in enumerate(placeholders[id(call.leaves[at])].shape)
+        for axis, size in enumerate(placeholders[id(call.leaves[at])].shape or ())
         if size is None
     )
+    if signature is not None:
+        loose |= signature.loose_in(call)
     call.key = relaxed_key(call.key, loose)
-    return ConcreteFunction(function, call, loose)
+    return ConcreteFunction(function, call, loose, general)
 
 
-def _placeholder(spec: TensorSpec) -> Tensor:
+def _placeholder(spec: TensorSpec, name: str) -> Tensor:
     """A tensor of the spec's type that takes no memory; nobody looks at its value."""
+    if spec.shape is None:
+        raise ArgumentTypeError(
+            f"{name} is traced for one number of axes, {spec} leaves it open",
+            help="give get_concrete_function a tensor, or a spec with a rank such as "
+            "tj.TensorSpec([None, None])",
+        )
     sizes = tuple(2 if size is None else size for size in spec.shape)
     return Tensor(np.broadcast_to(np.zeros((), spec.dtype), sizes))
 
 
 def _call(
-    function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Function[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    general: frozenset[Any],
 ) -> Call:
+    """The call with every size in its key; `general` are the floats that are inputs."""
     default_float = config.current().default_float
-    return function._bound(function._cache, default_float, args, kwargs)
+    return function._binder.call_of(args, kwargs, default_float, set(general))
 
 
 class ConcreteFunction:
@@ -99,10 +123,17 @@ class ConcreteFunction:
      [2. 2. 2.]]
     """
 
-    def __init__(self, function: Function[..., Any], call: Call, loose: Axes) -> None:
+    def __init__(
+        self,
+        function: Function[..., Any],
+        call: Call,
+        loose: Axes,
+        general: frozenset[Any],
+    ) -> None:
         self._function = function
         self._call = call
         self._loose = loose
+        self._general = general  # what the function learns later does not matter here
         self._entries: dict[Any, Entry] = {}
         found = function._cache.entries.get(call.key)
         if found is None or not found.paths:
@@ -174,10 +205,13 @@ class ConcreteFunction:
         """
         function = self._function
         args, kwargs = self._completed(args, kwargs)
-        if TRACE.get() is not None or config.current().eager:
+        if TRACE.get() is not None:
+            self._check_inside(args, kwargs)
             return function(*args, **kwargs)
-        call = _call(function, args, kwargs)
+        call = _call(function, args, kwargs, self._general)
         self._check(call)
+        if config.current().eager:
+            return function(*args, **kwargs)
         call.key = relaxed_key(call.key, self._loose)
         entry = self._entries.get(call.key)
         if entry is None:
@@ -188,18 +222,32 @@ class ConcreteFunction:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with those that were fixed put in where none is given."""
-        binder = self._function._binder
-        if self._function._specs is not None:
-            return self._function._specs.conform(binder, args, kwargs), {}
-        signature = binder.signature
+        signature = self._function._binder.signature
         fixed_args, fixed_kwargs = self._call.arguments(self._call.leaves)
         fixed = signature.bind(*fixed_args, **fixed_kwargs).arguments
         bound = signature.bind_partial(*args, **kwargs)
         for name, value in fixed.items():
             if name not in bound.arguments and not _has_tensors(value):
                 bound.arguments[name] = value
+        specs = self._function._specs
+        if specs is not None:
+            return specs.conform(self._function._binder, bound.args, bound.kwargs)
         complete = signature.bind(*bound.args, **bound.kwargs)
         return complete.args, complete.kwargs
+
+    def _check_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The same in a trace, whose tensors have no values.
+
+        A size or a float that is not the same in every call of the traced function is
+        taken for the one of this call if the signature names a number: another one is
+        another trace.
+        """
+        leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
+        args, kwargs = tree.unflatten(structure, [_as_concrete(x) for x in leaves])
+        self._check(_call(self._function, args, kwargs, self._general))
+        for x, part in zip(leaves, self._call.key[1:], strict=False):
+            if type(x) is TracedFloat and part != (FLOAT,):
+                x.asked()
 
     def _check(self, call: Call) -> None:
         """Whether a call has the signature of this trace."""
@@ -244,10 +292,16 @@ def _fits(want: Any, got: Any) -> bool:
         return True
     if not (is_tensor_part(want) and is_tensor_part(got)) or want[0] != got[0]:
         return False
-    if len(want[1]) != len(got[1]):
-        return False
-    pairs = zip(want[1], got[1], strict=True)
-    return all(size is None or size == other for size, other in pairs)
+    return fits_shape(got[1], want[1])
+
+
+def _as_concrete(x: Any) -> Any:
+    """A leaf of a trace as one that has a place in a key."""
+    if isinstance(x, TracedTensor):
+        return Tensor(x)  # for its dtype and shape
+    if type(x) is TracedFloat:
+        return x.value
+    return x.asked() if type(x) in TRACED_NUMBERS else x
 
 
 def _spec_of(kind: TensorType) -> TensorSpec:

@@ -6,6 +6,7 @@ Start reading at `asarray`.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -341,9 +342,13 @@ def eye(
 class TensorSpec:
     """The shape and dtype of a tensor that is not there yet; None is any size.
 
+    A shape that is None altogether is one of any rank.
+
     >>> import tapejit as tj
     >>> tj.TensorSpec([None, 3], tj.float32)
     TensorSpec(shape=(None, 3), dtype=float32)
+    >>> tj.TensorSpec(None).is_compatible_with(tj.ones((2, 3)))
+    True
     """
 
     __slots__ = ("dtype", "name", "shape")
@@ -351,11 +356,13 @@ class TensorSpec:
     def __init__(
         self, shape: Any, dtype: Any = "float32", name: str | None = None
     ) -> None:
-        sizes = (shape,) if isinstance(shape, int) or shape is None else tuple(shape)
-        for size in sizes:
+        sizes = (shape,) if isinstance(shape, int) else shape
+        if sizes is not None:
+            sizes = tuple(sizes)
+        for size in sizes or ():
             if size is not None and (not isinstance(size, int) or size < 0):
                 raise ArgumentTypeError(f"a size is an int or None, got {size!r}")
-        self.shape: tuple[int | None, ...] = sizes
+        self.shape: tuple[int | None, ...] | None = sizes
         self.dtype = as_dtype(dtype)
         self.name = name
 
@@ -365,16 +372,13 @@ class TensorSpec:
         return cls(tensor.shape, tensor.dtype, name)
 
     def is_compatible_with(self, tensor: Any) -> bool:
-        """Whether a tensor has this dtype and fits this shape."""
-        shape = tuple(tensor.shape)
-        return (
-            as_dtype(tensor.dtype) == self.dtype
-            and len(shape) == len(self.shape)
-            and all(
-                want is None or want == size
-                for want, size in zip(self.shape, shape, strict=True)
-            )
-        )
+        """Whether a tensor, or every one of a spec, has this dtype and shape."""
+        if as_dtype(tensor.dtype) != self.dtype:
+            return False
+        if self.shape is None:
+            return True
+        shape = tensor.shape
+        return shape is not None and fits_shape(tuple(shape), self.shape)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorSpec):
@@ -386,6 +390,13 @@ class TensorSpec:
 
     def __repr__(self) -> str:
         return f"TensorSpec(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def fits_shape(shape: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    """Whether a shape is the wanted one; a wanted size that is None may be any."""
+    return len(shape) == len(wanted) and all(
+        want is None or want == size for want, size in zip(wanted, shape, strict=True)
+    )
 
 
 __all__ = [

@@ -112,8 +112,8 @@ class Function(Inspected[P], Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._specs is not None:
-            args = self._specs.conform(self._binder, args, kwargs)  # type: ignore[assignment]  # what fits the specs fits P
-            kwargs = {}  # type: ignore[assignment]  # all are positional now
+            fitting: Any = self._specs.conform(self._binder, args, kwargs)
+            args, kwargs = fitting
         cache = self._cache
         given: tuple[Any, ...] | None = args
         if kwargs:
@@ -520,7 +520,8 @@ def function(
     `static` and `dynamic` name parameters: a static one always selects a trace by its
     value, a dynamic number is always an input. `input_signature` gives one
     `tj.TensorSpec`, or a structure of them, per parameter; arguments are converted to
-    fit, and one trace serves all sizes that are None there. With `reduce_retracing` a
+    fit, and one trace serves all sizes that are None there. Parameters that follow and
+    have a default need none. With `reduce_retracing` a
     size that changes between calls is left open likewise. With `compile="background"`
     native code is made in another thread, and until it is ready NumPy performs the
     operations; "now" makes it in the first call, and the default is what the setting

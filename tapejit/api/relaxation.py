@@ -91,7 +91,7 @@ class Relaxation:
 
     def _loose(self, cache: Cache, call: Call) -> Axes:
         if self.signature is not None:
-            return self.signature.loose
+            return self.signature.loose_in(call)
         return cache.loose.get(call.structure, frozenset())
 
     def learn(self, cache: Cache, call: Call) -> None:
@@ -130,11 +130,18 @@ def _changed_sizes(new: Any, old: Any) -> Axes:
     return frozenset(found)
 
 
+def has_rank(spec: TensorSpec) -> bool:
+    """Whether a spec says how many axes there are."""
+    return spec.shape is not None
+
+
 class InputSignature:
     """The specs that a function's arguments have to fit.
 
     `specs` has one entry per parameter, a spec or a structure of specs; `leaves` are
-    all specs in order, `loose` the axes of any size.
+    all specs in order, `loose` the axes of any size, `unranked` the leaves of any rank.
+    Parameters that follow and have a default need no spec: they select a trace as in
+    any function.
     """
 
     def __init__(self, specs: Any, name: str) -> None:
@@ -156,11 +163,24 @@ class InputSignature:
         self.loose: Axes = frozenset(
             (at, axis)
             for at, spec in enumerate(self.leaves)
-            for axis, size in enumerate(spec.shape)
+            for axis, size in enumerate(spec.shape or ())
             if size is None
         )
+        self.unranked = [
+            at for at, spec in enumerate(self.leaves) if not has_rank(spec)
+        ]
         self.known: list[set[Any]] = [set() for _ in self.leaves]
         self.is_flat = all(isinstance(spec, TensorSpec) for spec in self.specs)
+
+    def loose_in(self, call: Call) -> Axes:
+        """The axes of any size in a call: of what may have any rank, all there are."""
+        if not self.unranked:
+            return self.loose
+        return self.loose | {
+            (at, axis)
+            for at in self.unranked
+            for axis in range(len(call.key[at + 1][1]))
+        }
 
     def conform(
         self,
@@ -169,8 +189,8 @@ class InputSignature:
         kwargs: dict[str, Any],
         *,
         allows_specs: bool = False,
-    ) -> tuple[Any, ...]:
-        """The arguments by position, converted to tensors that fit the specs."""
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, those with a spec converted to tensors that fit."""
         if self.is_flat and not kwargs and len(args) == len(self.specs):
             for x, known in zip(args, self.known, strict=True):
                 if type(x) is not Tensor:
@@ -179,11 +199,11 @@ class InputSignature:
                 if (value.dtype.num, value.shape) not in known:
                     break
             else:
-                return args
-        args = self._by_position(binder, args, kwargs)
+                return args, kwargs
+        args, kwargs = self._bound(binder, args, kwargs)
         count = 0
         found = []
-        for position, (spec, x) in enumerate(zip(self.specs, args, strict=True)):
+        for position, (spec, x) in enumerate(zip(self.specs, args, strict=False)):
             where = f"argument {self._parameter(binder, position)}"
             leaves, structure = tree.flatten(spec, none_is_leaf=True)
             parts = self._parts(spec, x, where)
@@ -192,30 +212,48 @@ class InputSignature:
                 if not (allows_specs and isinstance(part, TensorSpec)):
                     part = _fitting(leaf, part, f"{place} of {self.name}")
                     _remember(self.known[count], part)
+                elif not leaf.is_compatible_with(part):
+                    raise _unfitting(leaf, part, f"{place} of {self.name}")
                 parts[at] = part
                 count += 1
             found.append(tree.unflatten(structure, parts))
-        return tuple(found)
+        return (*found, *args[len(found) :]), kwargs
 
-    def _by_position(
+    def _bound(
         self, binder: Binder, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, ...]:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as the function takes them, with defaults put in."""
         try:
             bound = binder.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise self._wrong_count(str(error)) from None
-        if bound.kwargs or len(bound.args) != len(self.specs):
+        bound.apply_defaults()
+        count = len(self.specs)
+        without = self._without_spec(binder, len(bound.args), bound.kwargs)
+        if without or len(bound.args) < count:
             given = len(bound.args) + len(bound.kwargs)
             raise self._wrong_count(
-                f"the input_signature has {len(self.specs)} specs, the call {given} "
-                "arguments"
+                f"the input_signature has {count} specs, the call {given} arguments"
+                + (f": {without} has neither a spec nor a default" if without else "")
             )
-        return bound.args
+        return bound.args, bound.kwargs
+
+    def _without_spec(
+        self, binder: Binder, count: int, kwargs: dict[str, Any]
+    ) -> str | None:
+        """The first of `count` arguments and `kwargs` with neither spec nor default."""
+        parameters = binder.signature.parameters
+        names = [self._parameter(binder, at) for at in range(len(self.specs), count)]
+        for name in (*names, *kwargs):
+            known = parameters.get(name)  # none of *args and **kwargs is
+            if known is None or known.default is inspect.Parameter.empty:
+                return name
+        return None
 
     def _wrong_count(self, what: str) -> ArgumentTypeError:
         return ArgumentTypeError(
             f"{self.name}: {what}",
-            help=f"pass what fits {self}; other parameters keep their defaults",
+            help=f"pass what fits {self}; other parameters need a default",
         )
 
     def _parameter(self, binder: Binder, position: int) -> str:
@@ -265,11 +303,15 @@ def _fitting(spec: TensorSpec, x: Any, where: str) -> Tensor:
     """What was given for a spec as a tensor that fits it."""
     found = _converted(spec, x)
     if found is None or not spec.is_compatible_with(found):
-        raise ArgumentTypeError(
-            f"{where} has to fit {spec}, got {_shown(x)}",
-            help="convert it, or use a function with another input_signature",
-        )
+        raise _unfitting(spec, x, where)
     return found
+
+
+def _unfitting(spec: TensorSpec, x: Any, where: str) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{where} has to fit {spec}, got {_shown(x)}",
+        help="convert it, or use a function with another input_signature",
+    )
 
 
 def _converted(spec: TensorSpec, x: Any) -> Tensor | None:
