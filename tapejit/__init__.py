@@ -7,12 +7,26 @@
 >>> print(tape.gradient(y, x))
 6.0
 
-The public names are the ones listed in `__all__`. The layers, each importing only
-those before it: types, errors, config; `ir` (graphs); `ops` (the records); `passes`
-(differentiation, batching, fusion); `codegen` (machine code); `runtime` (running
-graphs); `api` (what users touch); `kits` (what training programs are made of).
+Arrays   `tj.asarray`, `tj.zeros`, `tj.sum`, `tj.where`, ...: NumPy's names and rules.
+         `np.sin(x)` and `array * x` work on tensors too, and tapes see them.
+Tapes    `tj.Variable`, `tj.GradientTape`, `tape.gradient`, `tape.jacobian`; if a
+         gradient is None, `tape.why_none(y, x)` says where the path ends.
+Derivatives of functions   `tj.grad`, `tj.value_and_grad`, `tj.jacobian`, `tj.hessian`,
+         `tj.hvp`, `tj.jvp`, `tj.vjp`, `tj.vmap`.
+Speed    `@tj.function` makes a whole training step one native call. Take it away, or
+         set TAPEJIT_EAGER=1, to debug; `f.explain(x)` tells what runs.
+Training `tj.nn` (layers, losses), `tj.optimizers`, `tj.metrics`, `tj.data`, `tj.fit`,
+         `tj.save`, `tj.load`.
+Besides  `tj.linalg`, `tj.fft`, `tj.special`, `tj.random`, `tj.debug`, `tj.config`.
 
-Start reading at `tapejit.ir`, then `tapejit.ops`, then `tapejit.api`.
+Tab after `tj.` shows the public names, `help(tj.sum)` explains one with an example, and
+`python -m tapejit` shows what tapejit finds on this machine.
+
+For who reads the sources: each layer imports only those before it: types, errors,
+config; `ir` (graphs); `ops` (the records); `passes` (differentiation, batching,
+fusion); `codegen` (machine code); `runtime` (running graphs); `api` (what users touch);
+`kits` (what training programs are made of). Start reading at `tapejit.ir`, then
+`tapejit.ops`, then `tapejit.api`.
 """
 
 from __future__ import annotations
@@ -282,8 +296,6 @@ __all__ = [
     "divmod",
     "dsplit",
     "dstack",
-    "dynamic_partition",
-    "dynamic_stitch",
     "e",
     "ediff1d",
     "einsum",
@@ -424,11 +436,6 @@ __all__ = [
     "save",
     "scatter_add",
     "searchsorted",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_sum",
     "select",
     "set_num_threads",
     "sigmoid",
@@ -534,10 +541,6 @@ _FUNCTIONS = {
     ),
     "tapejit.api.recompute": "recompute_grad",
     "tapejit.api.scans": "cumulative_prod cumulative_sum logcumsumexp",
-    "tapejit.api.segments": (
-        "dynamic_partition dynamic_stitch segment_max segment_mean segment_min "
-        "segment_prod segment_sum"
-    ),
     "tapejit.api.selection": (
         "compress delete diag diagflat diagonal insert one_hot put_along_axis select "
         "take_along_axis tril triu"
@@ -588,7 +591,6 @@ if _TYPE_CHECKING:
     from tapejit.api.functional import *
     from tapejit.api.recompute import *
     from tapejit.api.scans import *
-    from tapejit.api.segments import *
     from tapejit.api.selection import *
     from tapejit.api.sequences import *
     from tapejit.api.sorting import *
@@ -608,6 +610,8 @@ if _TYPE_CHECKING:
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
         module = globals()[name] = _import_module(_MODULES[name])
+        # Tab completion: what such a module imports is nobody's business.
+        vars(module).setdefault("__dir__", lambda: sorted(module.__all__))
         return module
     if name == "bfloat16":  # looked up when asked for: it needs ml_dtypes
         from tapejit.types import dtype_named
@@ -625,4 +629,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

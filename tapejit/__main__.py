@@ -1,4 +1,4 @@
-"""The command line: `python -m tapejit info` and `python -m tapejit cache ...`.
+"""The command line: `python -m tapejit [info]` and `python -m tapejit cache ...`.
 
 Each command is a function that prints what it has to say and returns the exit code: 0,
 or 1 if what it looked at is not in order. The commands of the cache are the methods of
@@ -43,7 +43,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m tapejit",
         description="tapejit: what it finds on this machine, and the code it keeps.",
     )
-    commands = parser.add_subparsers(required=True, metavar="command")
+    parser.set_defaults(command=show_information)
+    commands = parser.add_subparsers(metavar="command")
     info = commands.add_parser(
         "info", help="versions, processor, threads, BLAS, cache and settings"
     )

@@ -22,7 +22,8 @@ class TapejitError(Exception):
     """Base of tapejit's errors: a message with its place and a way out.
 
     `op` is the operation's name, `operands` one description per operand, `help` one
-    sentence on what to do.
+    sentence on what to do. `places` says which arguments of the user's call the
+    operands are, where they are not all of them in order.
 
     >>> import tapejit as tj
     >>> try:
@@ -42,11 +43,13 @@ class TapejitError(Exception):
         operands: tuple[str, ...] = (),
         help: str | None = None,
         origin: Origin | None = None,
+        places: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.op = op
         self.operands = operands
+        self.places = places
         self.help = help
         self.origin = origin if origin is not None else user_origin(2)
 
@@ -64,12 +67,13 @@ class TapejitError(Exception):
         if not self.operands:
             return []
         labels = ["left", "right"] if len(self.operands) == 2 else None
+        places = self.places or range(len(self.operands))
         texts = operand_texts(self.origin)
-        if len(texts) < len(self.operands):
-            texts = ("",) * len(self.operands)
+        is_known = max(places) < len(texts)
         lines = []
-        for at, (text, operand) in enumerate(zip(texts, self.operands, strict=False)):
-            label = labels[at] if labels else f"arg {at}"
+        for number, (at, operand) in enumerate(zip(places, self.operands, strict=True)):
+            text = texts[at] if is_known else ""
+            label = labels[number] if labels else f"arg {at}"
             lines.append(f"  {label:<6} {text + ': ' if text else ''}{operand}")
         return lines
 
@@ -82,7 +86,7 @@ def _restored(cls: type[TapejitError], text: str) -> TapejitError:
     error = cls.__new__(cls)
     Exception.__init__(error, text)
     error.message, error.op, error.operands = text, None, ()
-    error.help, error.origin = None, None
+    error.help, error.origin, error.places = None, None, None
     return error
 
 

@@ -70,13 +70,14 @@ _NATIVE: Final = frozenset(np.dtype(name) for name in SHORT_NAMES if name != "bf
 def as_dtype(spec: Any) -> DType:
     """The tapejit dtype that `spec` (a name, NumPy dtype or type) means.
 
-    Byte order is made native; a dtype tapejit does not have is a TypeError.
+    Byte order is made native; a dtype tapejit does not have is a TypeError. NumPy's
+    codes (`f4`) are names too, but for the two that tapejit prints for other dtypes.
 
-    >>> as_dtype(float), as_dtype("bool"), as_dtype(np.float32)
-    (dtype('float64'), dtype('bool'), dtype('float32'))
+    >>> as_dtype(float), as_dtype("bool"), as_dtype(np.float32), as_dtype("f4")
+    (dtype('float64'), dtype('bool'), dtype('float32'), dtype('float32'))
     """
     if isinstance(spec, str):
-        return dtype_named(spec)
+        return _dtype_spelled(spec)
     if isinstance(spec, np.dtype) and spec in _NATIVE:
         return spec
     dtype: DType = np.dtype(spec).newbyteorder("=")
@@ -84,6 +85,24 @@ def as_dtype(spec: Any) -> DType:
         known = ", ".join(SHORT_NAMES)
         raise TypeError(f"dtype {dtype.name} is not supported; tapejit has {known}")
     return dtype
+
+
+@cache
+def _dtype_spelled(name: str) -> DType:
+    """The dtype of a name as users write it."""
+    if name in ("i8", "u8"):
+        meant = np.dtype(name).name
+        raise TypeError(
+            f"{name!r} is {meant} in NumPy and {LONG_NAMES[name]} where tapejit prints "
+            f"types; write {meant!r} or {LONG_NAMES[name]!r}"
+        )
+    if name not in SHORT_NAMES and name not in LONG_NAMES:
+        try:
+            found = np.dtype(name).newbyteorder("=").name
+        except TypeError:
+            found = name
+        return dtype_named(found if found in SHORT_NAMES else name)
+    return dtype_named(name)
 
 
 @cache

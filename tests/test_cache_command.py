@@ -116,7 +116,7 @@ def test_a_cache_that_is_off_or_refused_is_named_so(
     assert "is refused: other users can write to it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["cache"], ["cache", "eat"], ["nonsense"]])
+@pytest.mark.parametrize("arguments", [["cache"], ["cache", "eat"], ["nonsense"]])
 def test_what_is_no_command_is_explained(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,10 +146,11 @@ def test_the_command_runs_as_a_module(folder: Path) -> None:
 # Information
 
 
+@pytest.mark.parametrize("arguments", [["info"], []])
 def test_info_tells_versions_machine_cache_and_settings(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["info"]) == 0
+    assert main(arguments) == 0
     told = capsys.readouterr().out
     facts = dict(
         line.strip().split(maxsplit=1) for line in told.splitlines() if line[0] == " "

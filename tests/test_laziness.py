@@ -113,6 +113,16 @@ def test_every_public_name_is_listed_before_it_is_loaded() -> None:
     assert (out.stdout, out.stderr) == ("set() set()\n", "")
 
 
+def test_tab_completion_shows_public_names_alone() -> None:
+    assert {name for name in dir(tj) if not name.startswith("__")} <= set(tj.__all__)
+    for name in tj._MODULES:
+        module = getattr(tj, name)
+        assert dir(module) == sorted(module.__all__), name
+    function = {name for name in dir(tj.function(abs)) if not name.startswith("_")}
+    assert not function & {"body", "note_trace", "perform", "run_inside", "traced"}
+    assert {"explain", "trace_count", "verify"} <= function
+
+
 def test_every_public_name_can_be_imported_first() -> None:
     program = (
         "from tapejit import *\n"

@@ -99,6 +99,17 @@ def test_errors_of_predictions() -> None:
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.2, 0.2, 0.6]], np.float32)
 
 
+@pytest.mark.parametrize("kind", ["MeanSquaredError", "Accuracy"])
+def test_operands_by_the_names_of_keras(kind: str) -> None:
+    metric, same = getattr(tj.metrics, kind)(), getattr(tj.metrics, kind)()
+    given, truth = tj.asarray([1.0, 2.0]), tj.asarray([1.0, 4.0])
+    metric.update(given, truth)
+    same.update(y_true=truth, y_pred=given)
+    assert metric.result() == same.result()
+    with pytest.raises(TypeError, match=r"given twice.*y_pred="):
+        metric.update(truth, y_pred=given)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 def test_sparse_accuracy(dtype: str) -> None:
     labels = np.array([1, 0, 0], dtype)

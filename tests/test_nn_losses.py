@@ -12,6 +12,7 @@ from agreement import TRANSCENDENTAL, assert_agrees
 from scipy import special
 
 import tapejit as tj
+from tapejit.api.nn import losses
 from tapejit.types import dtype_named
 
 nn = tj.nn
@@ -175,6 +176,43 @@ def test_a_label_out_of_range(label: int) -> None:
         sparse_loss(LOGITS[0, :3], labels)
     with pytest.raises(IndexError):  # no value is known while it is traced
         tj.vmap(sparse_loss)(LOGITS[0, :3], labels)
+
+
+@pytest.mark.parametrize("decorate", [lambda f: f, tj.function])
+def test_a_label_out_of_range_is_shown_as_the_labels(decorate: Any) -> None:
+    def loss(scores: Any, chosen: Any) -> Any:
+        return nn.sparse_softmax_cross_entropy(scores, chosen)
+
+    scores, chosen = tj.asarray(LOGITS[0, :3]), tj.asarray([0, 9, 1])
+    with pytest.raises(tj.OutOfRangeError) as caught:
+        decorate(loss)(scores, chosen)
+    assert "arg 1  chosen: i32[3]" in str(caught.value)
+    with pytest.raises(tj.OutOfRangeError) as caught:
+        tj.nn.embedding(scores, chosen)
+    assert "arg 1  chosen: i32[3]" in str(caught.value)
+
+
+def test_labels_before_logits() -> None:
+    with pytest.raises(tj.DTypeError) as caught:
+        sparse_loss(np.array([0, 1, 2]), LOGITS[0, :3])
+    assert "the order is sparse_softmax_cross_entropy(logits, labels)" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("name", losses.__all__)
+def test_operands_by_the_names_of_keras(name: str) -> None:
+    loss = getattr(tj.nn, name)
+    given = tj.nn.softmax(tj.asarray(LOGITS[0, :3]))
+    truth: Any = tj.nn.softmax(given[::-1])
+    if name == "sparse_softmax_cross_entropy":
+        truth = tj.asarray([0, 3, 1])
+    expected = loss(given, truth)
+    assert loss(y_true=truth, y_pred=given) == expected
+    assert loss(given, y_true=truth) == expected
+    with pytest.raises(tj.ArgumentTypeError, match=r"given twice.*y_pred=") as caught:
+        loss(truth, y_pred=given)
+    assert "the order is" in str(caught.value)
 
 
 def test_labels_for_the_other_function() -> None:

@@ -478,3 +478,11 @@ def test_a_constraint_holds_after_the_update(decorate: Decorate) -> None:
         step(tj.asarray([1.0, -1.0]))
         assert float(tj.sum(v)) == pytest.approx(1.0)
     assert v.numpy()[0] < 0 < v.numpy()[1]
+
+
+def test_gradients_and_variables_come_as_pairs() -> None:
+    w = tj.Variable(1.0)
+    with pytest.raises(tj.ArgumentTypeError, match="takes pairs alone") as caught:
+        tj.optimizers.SGD().apply_gradients([tj.ones(())], [w])
+    assert "zip(gradients, variables)" in str(caught.value)
+    assert float(w) == 1.0

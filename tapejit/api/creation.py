@@ -64,8 +64,13 @@ def _cannot_share(what: str) -> ArgumentError:
     )
 
 
-def constant(value: Any, dtype: Any = None, shape: Any = None) -> Tensor:
+def constant(
+    value: Any, dtype: Any = None, shape: Any = None, name: str | None = None
+) -> Tensor:
     """A tensor of a value, repeated to `shape` if one is given.
+
+    `name` is taken for TensorFlow's sake; tensors are told apart by the line that made
+    them, which messages and graphs show.
 
     >>> import tapejit as tj
     >>> tj.constant(2.0, shape=(2,))

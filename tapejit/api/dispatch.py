@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tapejit import ops
+from tapejit.api.not_numbers import not_a_tensor
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import NUMERICS, config
 from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
@@ -527,6 +528,8 @@ def convert(
     """Anything array-like that is not a Tensor yet as one."""
     if type(value) is np.ndarray and (dtype is None or dtype == value.dtype):
         made = Made("array", user_origin(2))
+        if value.dtype.kind in "OUSMmT":
+            raise not_a_tensor(value, name)
         if as_dtype(value.dtype) is value.dtype:
             return Tensor(np.array(value) if copy else value, made)
     if type(value) in TRACED_NUMBERS:
@@ -538,7 +541,7 @@ def convert(
     if isinstance(value, (list, tuple, range)):
         return _convert_sequence(value, dtype, name)
     if isinstance(value, (str, bytes)) or value is None:
-        raise _not_a_tensor(value, name)
+        raise not_a_tensor(value, name)
     if isinstance(value, np.ma.MaskedArray):
         raise ArgumentTypeError(
             f"{name} takes no masked arrays", help="fill it first: a.filled(0)"
@@ -546,9 +549,9 @@ def convert(
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
-        raise _not_a_tensor(value, name) from None
-    if array.dtype.kind in "OUSMmV" and array.dtype.name != "bfloat16":
-        raise _not_a_tensor(value, name)
+        raise not_a_tensor(value, name) from None
+    if array.dtype.kind in "OUSMmTV" and array.dtype.name != "bfloat16":
+        raise not_a_tensor(value, name)
     target = as_dtype(array.dtype) if dtype is None else dtype
     made = _made("array")
     if array.dtype != target:
@@ -571,7 +574,7 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
             help="every row needs the same number of elements",
         ) from None
     if array.dtype == object or array.dtype.kind in "USMm":
-        raise _not_a_tensor(value, name)
+        raise not_a_tensor(value, name)
     if array.dtype == np.float64 and all(isinstance(x, int) for x in _flat(value)):
         array = np.array(value, object)  # beyond int64 NumPy makes floats of integers
     if dtype is None:
@@ -603,13 +606,6 @@ def _flat(value: Any) -> Any:
             yield from _flat(part)
         else:
             yield part
-
-
-def _not_a_tensor(value: Any, name: str) -> ArgumentTypeError:
-    return ArgumentTypeError(
-        f"{name} takes numbers, arrays and tensors, got {type(value).__name__}",
-        help="convert it to a NumPy array of numbers first",
-    )
 
 
 def _made(by: str) -> Made:

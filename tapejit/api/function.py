@@ -67,6 +67,20 @@ Rest = ParamSpec("Rest")  # the parameters of a method that follow `self`
 R = TypeVar("R")
 
 
+# Methods of a Function that are for the rest of tapejit, not for its user.
+_INTERNAL = frozenset(
+    [
+        "body",
+        "note_trace",
+        "perform",
+        "run_eagerly",
+        "run_inside",
+        "trace_entry",
+        "traced",
+    ]
+)
+
+
 class Function(Inspected[P], Generic[P, R]):
     """A Python function that runs as a Graph; made by `tj.function`.
 
@@ -458,6 +472,9 @@ class Function(Inspected[P], Generic[P, R]):
         key, caches = id(instance), self._caches
         made = (ref(instance, lambda _: caches.pop(key, None)), Cache())
         return caches.setdefault(key, made)[1]
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __repr__(self) -> str:
         return f"<tj.function {self.__qualname__}, {self.trace_count} traces>"

@@ -48,6 +48,7 @@ def grad(
     >>> print(tj.grad(lambda x: tj.sum(x**3))(tj.asarray([1.0, 2.0])))
     [ 3. 12.]
     """
+    _check_made_of(function, argnums, "grad")
     both = value_and_grad(function, argnums, has_aux)
 
     @functools.wraps(function)
@@ -67,6 +68,7 @@ def value_and_grad(
     >>> tj.value_and_grad(lambda x, y: x * y, argnums=(0, 1))(2.0, 3.0)
     (<tj.Tensor f32[] 6.0>, (<tj.Tensor f32[] 3.0>, <tj.Tensor f32[] 2.0>))
     """
+    _check_made_of(function, argnums, "value_and_grad")
 
     @functools.wraps(function)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -84,6 +86,29 @@ def value_and_grad(
         return result, found[0] if isinstance(argnums, int) else found
 
     return both
+
+
+def _check_made_of(function: Any, argnums: Any, name: str) -> None:
+    """A derivative is made of a function alone; arguments come when it is called."""
+    if not callable(function):
+        raise ArgumentTypeError(
+            f"takes a function, got {type(function).__name__}",
+            op=name,
+            help=f"of a tensor that was computed already a tape has the gradient; "
+            f"tj.{name}(f) is a function to call",
+        )
+    given = argnums if isinstance(argnums, (list, tuple)) else [argnums]
+    for at in given:
+        if isinstance(at, bool) or not hasattr(at, "__index__") or _is_array(at):
+            raise ArgumentTypeError(
+                f"argnums is the position of an argument, got {type(at).__name__}",
+                op=name,
+                help=f"the arguments come in a second call: tj.{name}(f)(x)",
+            )
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (Tensor, Variable)) or getattr(x, "ndim", 0) > 0
 
 
 def _argnums(argnums: int | Sequence[int], args: Sequence[Any]) -> list[int]:
@@ -247,6 +272,7 @@ def jacobian(
     [[2. 0.]
      [0. 4.]]
     """
+    _check_made_of(function, argnums, "jacobian")
 
     @functools.wraps(function)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -277,6 +303,7 @@ def hessian(function: Function, argnums: int = 0) -> Function:
     [[ 6.  0.]
      [ 0. 12.]]
     """
+    _check_made_of(function, argnums, "hessian")
     return jacobian(grad(function, argnums), argnums)
 
 
@@ -312,6 +339,7 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
     >>> print(tj.vmap(lambda row: tj.sum(row * row))(rows))
     [ 5. 25.]
     """
+    _check_made_of(function, 0, "vmap")
 
     @functools.wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:

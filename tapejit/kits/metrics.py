@@ -5,7 +5,8 @@ adds a batch, `result` is their quotient, `reset` starts again. The sums are Var
 so a metric works in traced functions, and double precision: a float32 stops counting
 at 16 million. No gradient flows into a metric.
 
-Predictions come first, then targets, as in the losses of `tj.nn`.
+Predictions come first, then targets, as in the losses of `tj.nn`; Keras has it the
+other way round, so `y_pred=` and `y_true=` name them too.
 
 Start reading at `Metric`.
 """
@@ -21,6 +22,7 @@ from tapejit.api.creation import ones_like
 from tapejit.api.dispatch import cast
 from tapejit.api.elementwise import equal, greater, sqrt, stop_gradient, where
 from tapejit.api.manipulation import broadcast_to, reshape
+from tapejit.api.nn.keras_names import takes_keras_names
 from tapejit.api.nn.losses import absolute_error, squared_error
 from tapejit.api.nn.precision import real_operand
 from tapejit.api.tensor import Tensor
@@ -143,6 +145,7 @@ class MeanSquaredError(Metric):
     2.0
     """
 
+    @takes_keras_names
     def update(self, predictions: Any, targets: Any, weights: Any = None) -> None:
         """Add a batch of predictions and targets, which have one shape.
 
@@ -188,6 +191,7 @@ class MeanAbsoluteError(Metric):
     1.0
     """
 
+    @takes_keras_names
     def update(self, predictions: Any, targets: Any, weights: Any = None) -> None:
         """Add a batch of predictions and targets, which have one shape.
 
@@ -237,6 +241,7 @@ class Accuracy(Metric):
         self.kind = kind
         self.threshold = float(threshold)
 
+    @takes_keras_names
     def update(self, predictions: Any, targets: Any, weights: Any = None) -> None:
         """Add a batch; `weights` has one entry per prediction.
 

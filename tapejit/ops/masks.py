@@ -92,6 +92,7 @@ def checked_categories_eval(x: Any, *, count: int, label: str, name: str) -> Any
             f"{label} is from 0 to {count - 1}, got {x[at]}{place}",
             op=name,
             help="give padding any index in range, and mask it out afterwards",
+            places=(1,),  # logits, labels; table, indices
         )
     return x
 

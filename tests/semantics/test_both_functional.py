@@ -313,3 +313,18 @@ def test_s39_third_order_of_a_network_by_tapes_around_it() -> None:
         return w, b, tj.asarray(rng.normal(size=(4, 3)))
 
     assert_taped(network, setup, order=3, op_class=COMPOSED)
+
+
+def test_s39_derivatives_are_made_of_functions() -> None:
+    x = tj.ones(2)
+    makers = (tj.grad, tj.value_and_grad, tj.jacobian, tj.hessian)
+    for make in makers:
+        with pytest.raises(tj.ArgumentTypeError, match="takes a function, got Tensor"):
+            make(x)
+        for wrong in (x, 1.0, np.ones(2), [0.5]):
+            with pytest.raises(tj.ArgumentTypeError, match="argnums") as caught:
+                make(rosen, wrong)
+            assert f"tj.{make.__name__}(f)(x)" in str(caught.value)
+        make(rosen, np.int64(0))
+    with pytest.raises(tj.ArgumentTypeError, match="takes a function, got Tensor"):
+        tj.vmap(x)

@@ -446,6 +446,16 @@ def test_a_column_of_text_is_a_type_error() -> None:
     for text in (pd.Series(["a", "b"]), pd.DataFrame({"x": [1.0], "y": ["b"]})):
         with pytest.raises(TypeError, match=r"numbers.*(Series|DataFrame)"):
             tj.asarray(text)
+    table = pd.DataFrame({"x": [1.0], "y": ["b"], "z": [None]})
+    with pytest.raises(TypeError, match=r"columns 'y' \(\w+\), 'z' \(object\) are"):
+        tj.asarray(table)
+    with pytest.raises(TypeError, match=r"column 'y' \(\w+\) is not of numbers"):
+        tj.function(tj.sum)(table[["x", "y"]])
+    with pytest.raises(TypeError, match="got Series 'y' of"):
+        tj.exp(table["y"])
+    for array in (np.array(["a"]), np.array([1, "a"], object), np.array([None])):
+        with pytest.raises(tj.TapejitError, match=r"numbers.*got ndarray of"):
+            tj.asarray(array)
 
 
 # Memory, names from elsewhere, NumPy's warnings

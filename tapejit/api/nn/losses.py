@@ -8,8 +8,9 @@ The cross-entropies take logits, which may be of any size, instead of probabilit
 which round to 0 and 1. They are sums of terms that are not negative: none overflows
 and none cancels another.
 
-Predictions and targets have equal shapes; they are not broadcast, because a column
-that meets a row makes a plausible matrix of wrong losses.
+The order is predictions, then targets, unlike in Keras; `y_pred=` and `y_true=` name
+them too. They have equal shapes and are not broadcast, because a column that meets a
+row makes a plausible matrix of wrong losses.
 
 Start reading at `softmax_cross_entropy`.
 """
@@ -37,6 +38,7 @@ from tapejit.api.elementwise import (
 from tapejit.api.manipulation import broadcast_to, expand_dims, reshape
 from tapejit.api.nn.activations import below_largest, softplus, sum_of_powers
 from tapejit.api.nn.categories import categories
+from tapejit.api.nn.keras_names import takes_keras_names
 from tapejit.api.nn.precision import (
     axes_of,
     real_operand,
@@ -45,13 +47,14 @@ from tapejit.api.nn.precision import (
 )
 from tapejit.api.selection import take_along_axis
 from tapejit.api.tensor import Tensor
-from tapejit.errors import ArgumentError, ShapeError
+from tapejit.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.ops.shapes import drop_axes
-from tapejit.types import DType, is_integer
+from tapejit.types import DType, is_float, is_integer
 
 REDUCTIONS: Final = ("mean", "sum", "none")
 
 
+@takes_keras_names
 def softmax_cross_entropy(
     logits: Any,
     labels: Any,
@@ -88,6 +91,7 @@ def softmax_cross_entropy(
     return _reduced(losses, weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def sparse_softmax_cross_entropy(
     logits: Any,
     labels: Any,
@@ -113,6 +117,7 @@ def sparse_softmax_cross_entropy(
     smoothing = _share(label_smoothing, name)
     scores, dtype = wide_operand(logits, name)
     axes = axes_of(scores, int(axis), name)
+    _check_order(logits, labels, name)
     classes = categories(labels, scores.shape[axes[0]], "a label", name)
     expected = drop_axes(scores.shape, axes)
     if classes.shape != expected:
@@ -131,6 +136,7 @@ def sparse_softmax_cross_entropy(
     return _reduced(losses, weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def sigmoid_cross_entropy(
     logits: Any,
     labels: Any,
@@ -160,6 +166,7 @@ def sigmoid_cross_entropy(
     return _reduced(losses, weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def kl_divergence(
     logits: Any,
     labels: Any,
@@ -194,6 +201,7 @@ def kl_divergence(
     return _reduced(losses, weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def hinge(
     predictions: Any, targets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -209,6 +217,7 @@ def hinge(
     return _reduced(shortfall, weights, reduction, dtype, "hinge")
 
 
+@takes_keras_names
 def squared_hinge(
     predictions: Any, targets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -224,6 +233,7 @@ def squared_hinge(
     return _reduced(square(shortfall), weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def categorical_hinge(
     predictions: Any,
     targets: Any,
@@ -265,6 +275,7 @@ def _shortfall(
     return maximum(1.0 - found * sign, 0.0), dtype
 
 
+@takes_keras_names
 def squared_error(
     predictions: Any, targets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -279,6 +290,7 @@ def squared_error(
     return _reduced(square(difference), weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def absolute_error(
     predictions: Any, targets: Any, *, weights: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -293,6 +305,7 @@ def absolute_error(
     return _reduced(magnitude(difference), weights, reduction, dtype, name)
 
 
+@takes_keras_names
 def huber(
     predictions: Any,
     targets: Any,
@@ -388,6 +401,17 @@ def _check_is_dense(logits: Any, labels: Any, name: str) -> None:
             op=name,
             help="for integers that name classes use "
             "tj.nn.sparse_softmax_cross_entropy",
+        )
+
+
+def _check_order(logits: Any, labels: Any, name: str) -> None:
+    """Tell apart who gives labels first, as Keras and TensorFlow's older losses do."""
+    scores, classes = as_operand(logits, name), as_operand(labels, name)
+    if is_integer(scores.dtype) and is_float(classes.dtype):
+        raise DTypeError(
+            f"logits are {scores._type}, labels {classes._type}",
+            op=name,
+            help=f"the order is {name}(logits, labels)",
         )
 
 

@@ -52,6 +52,9 @@ class Layer(Module):
         """Whether the variables have been made."""
         return all(name in vars(self) for name in self.MADE)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "MADE"]
+
     def __getattr__(self, name: str) -> Any:
         if name in type(self).MADE:
             raise AttributeError(

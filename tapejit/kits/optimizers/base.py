@@ -180,7 +180,7 @@ class Optimizer:
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Any, Variable]],
-        *,
+        *others: Any,
         on_missing: OnMissing = "warn",
     ) -> None:
         """Update variables, given as pairs with their gradients.
@@ -200,6 +200,12 @@ class Optimizer:
         >>> w.numpy()
         array([0., 0.], dtype=float32)
         """
+        if others:
+            raise ArgumentTypeError(
+                f"takes pairs alone, got {1 + len(others)} arguments",
+                op=f"{type(self).__name__}.apply_gradients",
+                help="write apply_gradients(zip(gradients, variables))",
+            )
         pairs = self._checked(list(grads_and_vars), on_missing)
         variables = [variable for _, variable in pairs]
         self.build(variables)
