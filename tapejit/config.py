@@ -188,7 +188,11 @@ class Config:
         "float32", "TAPEJIT_DEFAULT_FLOAT", _FLOATS, "dtype that Python floats become"
     )
     check: bool = _setting(
-        False, "TAPEJIT_CHECK", _SWITCH, "check each graph that is made for consistency"
+        False,
+        "TAPEJIT_CHECK",
+        _SWITCH,
+        "check each graph that is made for consistency, and let native code begin with "
+        "NaN in all memory that it is to write, so that reading it too early shows",
     )
     eager: bool = _setting(
         False, "TAPEJIT_EAGER", _SWITCH, "run decorated functions as plain Python"

@@ -308,7 +308,10 @@ class Cursor:
         with self.at_entry():
             part = self.task if self.part is None else self.part
             distance = self.builder.mul(part, number(nbytes))
-            return self.builder.gep(first, [distance], source_etype=I8)
+            found = self.builder.gep(first, [distance], source_etype=I8)
+            if self.plan.marks_memory:  # a task before this one has left it written
+                self.builder.mark(found, number(nbytes))
+        return found
 
     def load_at(self, pointer: Any, at: Any, dtype: DType, width: int) -> Any:
         """Neighbouring elements from memory."""

@@ -66,10 +66,13 @@ __all__ = [
 
 
 class Module:
-    """Functions and constants, by name."""
+    """Functions and constants, by name.
 
-    def __init__(self, name: str = "") -> None:
-        self.name = name
+    With `marks_memory`, memory on the stack begins as NaN (see `IRBuilder.mark`).
+    """
+
+    def __init__(self, name: str = "", marks_memory: bool = False) -> None:
+        self.name, self.marks_memory = name, marks_memory
         self.globals: dict[str, Function | GlobalVariable] = {}
         self.metadata: list[Note] = []
 
@@ -334,7 +337,20 @@ class IRBuilder:
         """Memory of this call."""
         made = Alloca(kind, f"%{self.function.new_name()}")
         self._insert(made)
+        if self.module.marks_memory:
+            size = f"ptrtoint (ptr getelementptr ({kind.text}, ptr null, i32 1) to i64)"
+            self.mark(made, Value(IntType(64), size))
         return made
+
+    def mark(self, pointer: Value, nbytes: Value) -> None:
+        """Set all bits of memory: NaN in every float format, -1 as an integer."""
+        name = "llvm.memset.p0.i64"
+        known: Any = self.module.globals.get(name)
+        if known is None:
+            kinds = [POINTER, IntType(8), IntType(64), BIT]
+            known = Function(self.module, FunctionType(Type("void"), kinds), name)
+        ones, is_volatile = Constant(IntType(8), -1), Constant(BIT, 0)
+        self.call(known, [pointer, ones, nbytes, is_volatile])
 
     def gep(
         self,

@@ -10,6 +10,7 @@ Start reading at `build`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +45,7 @@ from tapejit.passes.fusion.products import is_product
 from tapejit.passes.fusion.schedule import schedule
 from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.updates import first_update
+from tapejit.types import TensorType
 
 LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depend on it
 DRIVER: Final = "parallel"
@@ -67,17 +69,20 @@ def build(
     name: str,
     checks: bool = False,
     look: Callable[[Any, Mapping[str, str]], None] | None = None,
+    marks_memory: bool = False,
 ) -> Built:
     """The module of a Graph whose Nodes are all native; `name` makes symbols unique.
 
     With `checks` the function fails where a value is NaN or infinite. `look` is called
     with the module whenever it has another kernel, and the texts that are known of what
-    is in it; what is there stays as it is.
+    is in it; what is there stays as it is. With `marks_memory` everything that is to be
+    written is NaN before, so that what is read too early shows.
     """
     lowered = lower(graph)
     made = plan(lowered, schedule(lowered.steps), LANES, checks)
     made.at_once = cores() if cores() <= MOST_PARTS else 0
-    module = ir.Module(name)
+    made.marks_memory = marks_memory
+    module = ir.Module(name, marks_memory)
     constants = [constant_of(module, name, x) for x in made.constants]
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
     layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
@@ -127,6 +132,8 @@ def build(
     if polls:
         for place in (flag, word(builder, arena, LOOKED)):
             builder.store(number(0), place)
+    if marks_memory:
+        mark_outputs(builder, local, graph, made)
     since_poll = 0.0
 
     def call(part: Part, tasks: int) -> None:
@@ -151,6 +158,8 @@ def build(
             call_address(builder, poll, POLL_TYPE, [arena])
             leave_if_raised(builder, flag)
             since_poll = 0.0
+        if marks_memory:
+            mark_arena(builder, local, made, at)
         for part, tasks in calls[at]:
             call(part, tasks)
         for combination in [x.combination for x in stage if x.combination]:
@@ -271,6 +280,34 @@ class Table:
             offset = number(place.offset)
             found = self.builder.gep(found, [offset], source_etype=I8)
         return found
+
+
+def mark_outputs(builder: Any, table: Table, graph: Graph, plan: Plan) -> None:
+    """Make the outputs NaN, but for one that is written over an input."""
+    layout = table.layout
+    given: dict[int, list[int]] = {}
+    for out, at in plan.update_pairs():
+        given.setdefault(out, []).append(at)
+    for out, node in enumerate(graph.outputs):
+        assert isinstance(node.type, TensorType)
+        nbytes = math.prod(map(int, node.type.shape)) * node.type.dtype.itemsize
+        pointer = table.pointer(Place(layout.inputs + out))
+        own = builder.ptrtoint(pointer, I64)
+        size = number(nbytes)
+        for at in given.get(out, ()):
+            other = builder.ptrtoint(table.pointer(Place(at)), I64)
+            is_fresh = builder.icmp_unsigned("!=", own, other)
+            size = builder.select(is_fresh, size, number(0))
+        builder.mark(pointer, size)
+
+
+def mark_arena(builder: Any, table: Table, plan: Plan, stage: int) -> None:
+    """Make what a stage is the first to write NaN, and what its kernels have alone."""
+    spans = [(x.offset, x.nbytes) for x in plan.fresh.get(stage, ())]
+    spans.append((plan.shared_size, plan.arena_size - plan.shared_size))
+    for offset, nbytes in spans:
+        place = table.pointer(Place(table.layout.arena, offset))
+        builder.mark(place, number(nbytes))
 
 
 def constant_of(module: Any, name: str, buffer: Any) -> Any:

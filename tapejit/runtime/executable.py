@@ -225,8 +225,8 @@ def executable_for(
     if digest is None:
         return Executable(graph, observe, when)  # nobody can share it
     settings = config.current()
-    how = (settings.native, settings.host, settings.cpu, when or settings.compile)
-    key = ".".join(map(str, (digest, VERSION, *how)))
+    how = (settings.native, settings.host, settings.cpu, settings.check)
+    key = ".".join(map(str, (digest, VERSION, *how, when or settings.compile)))
     found = EXECUTABLES.get(key)
     if found is None:
         found = EXECUTABLES.setdefault(key, Executable(graph, observe, when))

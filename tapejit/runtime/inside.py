@@ -55,7 +55,7 @@ class Part:
 
         self.graph = graph
         self.first = first
-        self.built = build(graph, name)
+        self.built = build(graph, name, marks_memory=config.check)
 
     @cached_property
     def kernels(self) -> list[KernelReport]:

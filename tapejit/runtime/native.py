@@ -141,7 +141,8 @@ def compiled_code(
         compile_ahead()
     pieces = Pieces()
     begin = time.perf_counter()
-    built = build(graph, name, checks, pieces.look if is_straight else None)
+    look = pieces.look if is_straight else None
+    built = build(graph, name, checks, look, marks_memory=config.check)
     seconds = {"build": time.perf_counter() - begin - pieces.spent}
     if is_straight:
         with suppress(ObjectError):  # objects of this system cannot be kept

@@ -46,7 +46,6 @@ HARMLESS: Final = frozenset(
         "cache",
         "cache_dir",
         "cache_size",
-        "check",
         "compile",
         "debug",
         "eager",

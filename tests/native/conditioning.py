@@ -23,7 +23,7 @@ from op_cases import CASES
 from tapejit.agreement import ULPS, difference, eps_of
 from tapejit.ir import Graph, Node
 from tapejit.ir.node import LITERAL
-from tapejit.types import TensorType, is_float
+from tapejit.types import TensorType, is_complex, is_differentiable
 
 from .compiled import Array, run_numpy
 
@@ -60,6 +60,8 @@ def shaken(
                 most = HARDER * allowed_error(node, np.asarray(out), operands)
                 most = np.where(np.isfinite(most), most, 0)  # infinities stay
                 noise = most * rng.uniform(-1, 1, np.shape(out))
+                if is_complex(node.dtype):
+                    noise = noise + 1j * most * rng.uniform(-1, 1, np.shape(out))
                 values[node] = out + noise.astype(node.dtype)
     return [np.asarray(values[out]) for out in graph.outputs]
 
@@ -73,7 +75,7 @@ def class_of(node: Node) -> str:
 
 
 def is_rounded(node: Node) -> bool:
-    return isinstance(node.type, TensorType) and is_float(node.type.dtype)
+    return isinstance(node.type, TensorType) and is_differentiable(node.type.dtype)
 
 
 def allowed_error(node: Node, out: Array, operands: Sequence[Any]) -> Any:
@@ -94,4 +96,4 @@ def allowed_error(node: Node, out: Array, operands: Sequence[Any]) -> Any:
 
 def magnitude(x: Any) -> Any:
     """Of a term its size; positions and flags stay what they are."""
-    return np.abs(x) if is_float(x.dtype) else x
+    return np.abs(x) if is_differentiable(x.dtype) else x

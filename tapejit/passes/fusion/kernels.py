@@ -147,6 +147,8 @@ class Plan:
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
         self.shared_size = ALIGNMENT  # of that, what several kernels use
         self.used_size = ALIGNMENT  # with what the present stage has besides
+        self.fresh: dict[int, list[Storage]] = {}  # in the arena, by its first stage
+        self.marks_memory = False  # whether memory is NaN until it is written
         self.at_once = 0  # tasks that run at the same time at most, 0 for all
 
     def begin_stage(self) -> None:

@@ -211,6 +211,7 @@ def place_in_arena(plan: Plan) -> None:
         live = [x for x in live if last_use[x] >= first_use[memory]]
         place(memory, live)
         live.append(memory)
+        plan.fresh.setdefault(first_use[memory], []).append(memory)
         end = memory.offset + memory.nbytes
         plan.arena_size = max(plan.arena_size, end)
     plan.shared_size = plan.used_size = plan.arena_size
