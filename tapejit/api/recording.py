@@ -34,7 +34,7 @@ from tapejit.origin import (
     is_internal,
     user_origin,
 )
-from tapejit.passes.vjp import needed_values, passes_gradient
+from tapejit.passes.vjp import carries_gradient, needed_values, reached_from
 from tapejit.types import TupleType, is_differentiable
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ class State:
     `node` is what the last step recorded, `items` its projections if it has several
     results. `saves` says which operands to keep, as pairs of a Node and a position;
     `keeps_result` whether the result; `cut` holds the Nodes that no gradient can pass.
-    `is_plain` is the usual case: one result, not cut. `plans` holds the adjoint Graphs
-    asked for at this point.
+    `constants` are the results of a call that nothing recorded goes into. `is_plain`
+    is the usual case: one result, not cut. `plans` holds the adjoint Graphs asked for
+    at this point.
 
     `likely` is the state that followed the last time. To be recognised, a state says
     what led to it: `op`, `first` and `second` (one operand and ABSENT; two; more as a
@@ -63,6 +64,7 @@ class State:
     __slots__ = (
         "attrs",
         "code",
+        "constants",
         "cut",
         "dtype",
         "first",
@@ -92,6 +94,7 @@ class State:
         self.node = node
         self.keeps_result = keeps_result
         self.cut = cut
+        self.constants: frozenset[Node] = frozenset()
         self.is_plain = not items and not cut
         self.items = items
         self.saves = saves
@@ -284,8 +287,9 @@ class Recording:
         if state.cut:
             self.cut.update(dict.fromkeys(state.cut))
         for part, out in zip(results, outputs, strict=True):
-            part._id = part._id or next_id()
-            self.nodes[part._id] = out
+            if out not in state.constants:
+                part._id = part._id or next_id()
+                self.nodes[part._id] = out
             if state.keeps_result or self.keeps_all:
                 self.values[out] = part
         for kept, at in state.saves:
@@ -338,15 +342,21 @@ class Recording:
         items: tuple[Node, ...] = ()
         if isinstance(out, TupleType):
             items = results(node)
+        # Whatever is recorded may be a source, also behind a `stop_gradient`.
         wanted = [
-            x._id in self.nodes and operand not in self.cut
+            x._id in self.nodes and carries_gradient(operand.type)
             for x, operand in zip(inputs, operands, strict=True)
         ]
-        is_cut = not any(wanted) or not passes_gradient(node)
-        looked_at, at_result = ((), False) if is_cut else needed_values(node, wanted)
+        looked_at, at_result = needed_values(node, wanted)
         saves = tuple((operands[at], at) for at in looked_at)
-        cut = (node, *items) if is_cut else _cut_results(node, items, wanted)
+        pairs = zip(operands, wanted, strict=True)
+        sources = [x for x, flag in pairs if flag and x not in self.cut]
+        reached = reached_from(sources, (node, *items))
+        cut = tuple(x for x in (node, *items) if x not in reached)
         made = State(node, items, saves, keeps_result=at_result, cut=cut)
+        if op is call:
+            recorded = [x._id in self.nodes for x in inputs]
+            made.constants = _constant_results(node, recorded)
         made.op, made.first, made.second = path[:3]
         made.attrs = attrs
         leaves = [x._value for x in inputs if x._id not in self.nodes]
@@ -444,19 +454,18 @@ def identify(tensor: Tensor) -> int:
     return tensor._id
 
 
-def _cut_results(
-    node: Node, items: Sequence[Node], wanted: Sequence[bool]
-) -> tuple[Node, ...]:
-    """The results of a call that no path inside leads to, as if it were inlined."""
-    if node.op is not call:
-        return ()
-    graph = node.attrs["graph"]
-    reached = {x for x, flag in zip(graph.inputs, wanted, strict=True) if flag}
+def _constant_results(node: Node, recorded: Sequence[bool]) -> frozenset[Node]:
+    """The results of a call that nothing recorded goes into, not even as an integer.
+
+    They are not recorded, as if the body were plain Python.
+    """
+    graph: Graph = node.attrs["graph"]
+    depending = {x for x, flag in zip(graph.inputs, recorded, strict=True) if flag}
     for x in graph.nodes:
-        if passes_gradient(x) and not reached.isdisjoint(x.inputs):
-            reached.add(x)
-    ends = zip(items, graph.outputs, strict=True)
-    return tuple(part for part, x in ends if x not in reached)
+        if not depending.isdisjoint(x.inputs):
+            depending.add(x)
+    ends = zip(results(node), graph.outputs, strict=True)
+    return frozenset(part for part, x in ends if x not in depending)
 
 
 def leaf_key(x: Tensor) -> Any:

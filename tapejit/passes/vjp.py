@@ -56,6 +56,8 @@ def vjp(
         g = table.get(node)
         if g is None or not any(x in active for x in node.inputs):
             continue
+        if not passes_gradient(node):  # a source itself, behind which the path ends
+            continue
         with origin_of(Derived("vjp", node)):
             if node.op is item:
                 accumulate_item(table, node, g)
@@ -67,12 +69,30 @@ def vjp(
 
 
 def reached_from(sources: Iterable[Node], nodes: Iterable[Node]) -> set[Node]:
-    """The Nodes that depend differentiably on a source."""
+    """The Nodes that depend differentiably on a source.
+
+    Of a call these are the results that a path in its body leads to: what a function
+    makes of constants or of integers is a constant, as if the body were inlined.
+    """
     active = {source for source in sources if carries_gradient(source.type)}
+    unreached: set[Node] = set()  # results of calls
     for node in nodes:
         if any(x in active for x in node.inputs) and passes_gradient(node):
+            if node in unreached:
+                continue
             active.add(node)
+            if node.op is call:
+                unreached.update(_unreached_results(node, active))
     return active
+
+
+def _unreached_results(node: Node, active: set[Node]) -> list[Node]:
+    """The results of a call that no path in its body leads to."""
+    body: Graph = node.attrs["graph"]
+    pairs = zip(body.inputs, node.inputs, strict=True)
+    reached = reached_from([x for x, given in pairs if given in active], body.nodes)
+    ends = zip(results(node), body.outputs, strict=True)
+    return [result for result, x in ends if x not in reached]
 
 
 def carries_gradient(type: Type) -> bool:
