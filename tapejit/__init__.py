@@ -296,6 +296,8 @@ __all__ = [
     "divmod",
     "dsplit",
     "dstack",
+    "dynamic_partition",
+    "dynamic_stitch",
     "e",
     "ediff1d",
     "einsum",
@@ -436,6 +438,11 @@ __all__ = [
     "save",
     "scatter_add",
     "searchsorted",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
     "select",
     "set_num_threads",
     "sigmoid",
@@ -541,6 +548,10 @@ _FUNCTIONS = {
     ),
     "tapejit.api.recompute": "recompute_grad",
     "tapejit.api.scans": "cumulative_prod cumulative_sum logcumsumexp",
+    "tapejit.api.segments": (
+        "dynamic_partition dynamic_stitch segment_max segment_mean segment_min "
+        "segment_prod segment_sum"
+    ),
     "tapejit.api.selection": (
         "compress delete diag diagflat diagonal insert one_hot put_along_axis select "
         "take_along_axis tril triu"
@@ -591,6 +602,7 @@ if _TYPE_CHECKING:
     from tapejit.api.functional import *
     from tapejit.api.recompute import *
     from tapejit.api.scans import *
+    from tapejit.api.segments import *
     from tapejit.api.selection import *
     from tapejit.api.sequences import *
     from tapejit.api.sorting import *

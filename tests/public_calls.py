@@ -149,6 +149,13 @@ each("take", call(M, LABELS, axis=1), call(M, [-1, 0], axis=0))
 each("take_along_axis", call(M, LABELS[:, None], axis=1))
 each("put_along_axis", call(M, LABELS[:, None], 9.0, axis=1))
 each("scatter_add", call(V, LABELS, M[0, :3]), call(M, [0, 0], N[:2]))
+each(
+    "segment_sum segment_mean segment_prod segment_max segment_min",
+    call(SIGNED, LABELS, 4),
+    call(SIGNED, np.int32([[0, -1, 2, 0], [1, 2, 2, 0], [1, 1, 1, 2]])),
+)
+each("dynamic_partition", call(SIGNED, np.int32([1, 0, 1]), 3))
+each("dynamic_stitch", call([LABELS, SHIFTS[:2]], [M, N[:2]]))
 each("compress", call(ROW_MASK, V), call(ROW_MASK, M, axis=1), call(SHIFTS, V))
 each("delete", call(V, [0, -1]), call(M, 1, axis=0))
 each("insert", call(V, 1, W[:1]), call(M, [0, 2], 9.0, axis=1))

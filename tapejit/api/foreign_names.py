@@ -57,6 +57,11 @@ SPELLINGS: Final[dict[str, str]] = {
     "reduce_sum": "tj.sum(x, axis=0)",
     "reduce_std": "tj.std(x, axis=0)",
     "reduce_variance": "tj.var(x, axis=0)",
+    "unsorted_segment_max": "tj.segment_max(x, [0, 2], num_segments=3)",
+    "unsorted_segment_mean": "tj.segment_mean(x, [0, 2], num_segments=3)",
+    "unsorted_segment_min": "tj.segment_min(x, [0, 2], num_segments=3)",
+    "unsorted_segment_prod": "tj.segment_prod(x, [0, 2], num_segments=3)",
+    "unsorted_segment_sum": "tj.segment_sum(x, [0, 2], num_segments=3)",
     # Scans and sorting
     "bucketize": "tj.searchsorted(x[0], y)",
     "cumprod": "tj.cumulative_prod(x, axis=0)",

@@ -192,6 +192,12 @@ if TYPE_CHECKING:
         linear_recurrence,
         logcumsumexp,
     )
+    from tapejit.ops.segments import (
+        segment_max,
+        segment_min,
+        segment_prod,
+        segment_sum,
+    )
     from tapejit.ops.solving import (
         cofactor,
         det,
@@ -338,6 +344,12 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "bits_to_gamma",
         "bits_to_poisson",
         "gamma_transport",
+    ),
+    "segments": (
+        "segment_max",
+        "segment_min",
+        "segment_prod",
+        "segment_sum",
     ),
     "solving": (
         "cofactor",
@@ -548,6 +560,10 @@ __all__ = [
     "reshape",
     "round",
     "searchsorted",
+    "segment_max",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
     "sigmoid",
     "sign",
     "signbit",

@@ -21,6 +21,7 @@ from tapejit.ir.node import OPS, Node, literal, origin_of
 from tapejit.ops.activations import lowest
 from tapejit.ops.philox import MASK32, MASK64, SIGNIFICANT_BITS
 from tapejit.ops.reduction import powers_below_largest
+from tapejit.ops.segments import scattered_sum
 from tapejit.passes.cse import cse
 from tapejit.passes.rewriting import rewritten
 from tapejit.passes.simplify import simplify
@@ -132,9 +133,16 @@ def expand_integers(node: Node) -> Node:
     return cast(offset + number(low & MASK64), node.dtype)
 
 
+def expand_segment_sum(node: Node) -> Node:
+    """A scatter, with nothing added where an element belongs to no segment."""
+    x, ids = node.inputs
+    return scattered_sum(x, ids, node.attrs["size"])
+
+
 EXPANSIONS: Final[dict[str, Callable[[Node], Node]]] = {
     "bits_to_integers": expand_integers,
     "bits_to_uniform": expand_uniform,
     "logsumexp": expand_logsumexp,
+    "segment_sum": expand_segment_sum,
     "softmax": expand_softmax,
 }
