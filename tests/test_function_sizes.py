@@ -19,10 +19,8 @@ from open_sizes import (
     loss,
     sample,
 )
-from public_calls import CALLS
 
 import tapejit as tj
-from tapejit import tree
 from tapejit.ir import parse_graph
 
 # Sizes in the body
@@ -476,39 +474,3 @@ def test_graphs_of_open_sizes_pass_the_checks() -> None:
     with tj.config.override(check=True):
         for body in (loss, inner_gradient, lambda x: tj.vmap(lambda row: row * 2)(x)):
             assert_one_trace(body, exact=False)
-
-
-# Every public function
-
-
-def is_data(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind in "biufc"
-
-
-RANDOM = {"nn.dropout", *(name for name in CALLS if name.startswith("random."))}
-
-
-@pytest.mark.parametrize("name", sorted(CALLS.keys() - RANDOM))
-def test_public_functions_take_tensors_of_open_sizes(name: str) -> None:
-    """Every axis is open, so whatever the function asks of a shape is a guard."""
-    function = tj
-    for part in name.split("."):
-        function = getattr(function, part)
-    for given in CALLS[name]:
-        leaves, structure = tree.flatten((given.args, given.options), none_is_leaf=True)
-        places = [at for at, x in enumerate(leaves) if is_data(x)]
-
-        def body(*arrays: Any, leaves: Any = leaves, places: Any = places) -> Any:
-            put = dict(zip(places, arrays, strict=True))
-            args, options = tree.unflatten(
-                structure,  # noqa: B023  # called in this round
-                [put.get(at, x) for at, x in enumerate(leaves)],
-            )
-            return function(*args, **options)
-
-        tensors = [tj.asarray(leaves[at]) for at in places]
-        specs = [tj.TensorSpec([None] * x.ndim, x.dtype) for x in tensors]
-        traced = tj.function(input_signature=specs)(lambda *xs, body=body: body(*xs))
-        for _ in range(2):
-            assert_same(traced(*tensors), body(*tensors))
-        assert traced.trace_count == 1

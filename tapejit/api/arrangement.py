@@ -32,7 +32,7 @@ from tapejit.api.manipulation import (
     reshape,
 )
 from tapejit.api.tensor import Tensor, TracedTensor
-from tapejit.dims import Shape
+from tapejit.dims import Dim, Shape
 from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -372,6 +372,9 @@ def _split(x: Any, given: Any, axis: int, name: str, *, is_equal: bool) -> list[
     except TypeError:
         cuts = as_shape(given, name)
         bounds = zip((0, *cuts), (*cuts, size), strict=True)
+        if isinstance(size, Dim):
+            front = (slice(None),) * at
+            return [x[(*front, slice(start, stop))] for start, stop in bounds]
         ranges = [slice(*pair).indices(size)[:2] for pair in bounds]
     else:
         ranges = _equal_parts(count, size, name, is_equal)

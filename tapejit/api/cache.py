@@ -165,13 +165,14 @@ class Entry:
         """Take the path that fits, or make one; `path` has just been made for this."""
         known: tuple[bool | int, ...] = ()
         place: Origin | None = None
+        failed: list[Path] = []
         while True:
             if path is None:
                 if self.is_eager:
                     arguments = call.arguments(call.leaves)
                     return function.run_eagerly(*arguments, self.written)
                 tried = len(self.paths)  # before it is searched: others may add to it
-                path = self._path(call.leaves, known)
+                path = self._path(call.leaves, known, failed)
             if path is None:
                 with LOCKS.tracing:
                     if len(self.paths) != tried or self.is_eager:
@@ -184,22 +185,32 @@ class Entry:
             except WrongPath as wrong:
                 known = (*path.answers[: wrong.at], wrong.answer)
                 place = path.places[wrong.at]
+                failed.append(path)
                 path = None
                 continue
             if path is not self.last and path in self.paths:
                 self.last = path
             return result
 
-    def _path(self, leaves: Sequence[Any], known: tuple[Any, ...]) -> Path | None:
-        """A path that fits these leaves and begins with these answers."""
+    def _path(
+        self, leaves: Sequence[Any], known: tuple[Any, ...], failed: Sequence[Path]
+    ) -> Path | None:
+        """A path that fits these leaves and begins with these answers.
+
+        What is asked of sizes depends on the sizes, so such a path may begin with
+        another question: if there is no better one, its guards are tried.
+        """
         path = self.last
         if path is not None and not known and not path.has_variable_arguments:
             return path
-        fitting = [
+        left = [
             path
             for path in reversed(self.paths)
-            if path.answers[: len(known)] == known and path.fits(leaves)
+            if path not in failed and path.fits(leaves)
         ]
+        fitting = [path for path in left if path.answers[: len(known)] == known]
+        if not fitting and known:
+            fitting = [path for path in left if path.adapts_sizes]
         return min(fitting, key=Path.generality, default=None)
 
     def trace(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tapejit.api import elementwise, reductions
 from tapejit.api.arrangement import moveaxis, roll
@@ -27,9 +27,12 @@ from tapejit.api.manipulation import permute_dims, reshape
 from tapejit.api.naming import named
 from tapejit.api.selection import diagonal
 from tapejit.api.tensor import Tensor
+from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
 from tapejit.ops.shapes import normalize_axis
 from tapejit.types import as_dtype, is_complex
+
+LIKELY_SIZE: Final = 64  # of an axis whose size is left open, to choose an order
 
 Labels = list[str]
 
@@ -469,7 +472,10 @@ def _path(
         return "".join(symbol[label] for label in labels)
 
     spec = ",".join(text(labels) for _, labels in terms) + "->" + text(output)
-    shapes = [x.shape for x, _ in terms]
+    shapes = [
+        tuple(LIKELY_SIZE if isinstance(n, Dim) else n for n in x.shape)
+        for x, _ in terms
+    ]
     how = "auto" if optimize is True else optimize
     path, _ = opt_einsum.contract_path(spec, *shapes, shapes=True, optimize=how)
     return [tuple(places) for places in path]

@@ -357,6 +357,9 @@ class FunctionTrace(Trace):
 
     def guarded(self, question: Node, answer: Any) -> Any:
         """Note a question about sizes; they are known, and so is the answer."""
+        asked = len(self.guards)
+        if self.known[asked : asked + 1] != (answer,):
+            self.known = self.known[:asked]  # those were answers to other questions
         self.guards.append((question, answer, user_origin(4)))
         return answer
 
@@ -475,6 +478,7 @@ class Traced:
     made        where the captured tensors came from, for messages
     taken       the values that were assigned, and by which method
     answers     the answers its guards demand, and `places`, where they were asked
+    adapts_sizes  whether it asks about sizes as they happen to be
     asked       the float arguments whose value was asked for
     needs       what needed a value that cannot be guarded, and where, or None
     serves_once whether the body would do something else in the next call
@@ -495,6 +499,7 @@ class Traced:
         self.taken = tuple(trace.taken)
         self.answers = tuple(answer for _, answer, _ in trace.guards)
         self.places = tuple(origin for _, _, origin in trace.guards)
+        self.adapts_sizes = trace.facts.has_adapted
         self.structure: Any = None
         self.results = 0
         self.unread: dict[int, Slot] = {}

@@ -44,6 +44,7 @@ from tapejit.api.manipulation import stack as stack_tensors
 from tapejit.api.naming import named
 from tapejit.api.norms import matrix_norm, norm, norm_of_matrices, vector_norm
 from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.traced_size import largest
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.types import DType, default_float, is_differentiable, real_dtype
 
@@ -171,7 +172,7 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     x = as_matrix(x, "pinv")
     cutoff = _cutoff(x, rtol)
     if isinstance(cutoff, float):
-        return apply(ops.pinv, x, rtol=cutoff)
+        return apply(ops.pinv, x, rtol=float(cutoff))
     stack = np.broadcast_shapes(x.shape[:-2], cutoff.shape)
     rows, columns = x.shape[-2:]
     matrices = reshape(broadcast_to(x, (*stack, rows, columns)), (-1, rows, columns))
@@ -190,7 +191,7 @@ def _cutoff(x: Tensor, rtol: Any) -> Any:
     It is a float, or an array with one number per matrix of a stack.
     """
     if rtol is None:
-        return float(max(x.shape[-2:]) * _epsilon(x.dtype))
+        return largest(*x.shape[-2:]) * _epsilon(x.dtype)
     if isinstance(rtol, TracedTensor):
         rtol = rtol._needed("rtol")
     parts = np.asarray(rtol, np.float64)
@@ -224,7 +225,7 @@ def lstsq(a: Any, b: Any, /, *, rcond: float | None = None) -> LstsqResult:
     cutoff = _cutoff(a, rcond)
     if not isinstance(cutoff, float):
         raise ArgumentTypeError(f"rcond is one number, got {rcond!r}")
-    x = matmul(apply(ops.pinv, a, rtol=cutoff), b)
+    x = matmul(apply(ops.pinv, a, rtol=float(cutoff)), b)
     s = svdvals(a)
     rank = _count_above(s, cutoff)
     rows, columns = a.shape

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit import ops
+from tapejit import ops, tree
 from tapejit.api.dispatch import (
     alias,
     apply,
@@ -241,6 +241,13 @@ def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
 
 
 def _pad_widths(given: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    widths, structure = tree.flatten(given)
+    if any(isinstance(n, Dim) for n in widths) and all(
+        isinstance(n, int) for n in widths
+    ):
+        # Widths that vary: which of them goes where is found with their numbers.
+        numbers = tree.unflatten(structure, range(len(widths)))
+        return tuple((widths[a], widths[b]) for a, b in _pad_widths(numbers, ndim))
     pairs = np.asarray(given)
     if pairs.dtype.kind not in "iu" or pairs.ndim > 2:
         raise ArgumentTypeError(f"widths are integers, got {given!r}", op="pad")

@@ -146,6 +146,7 @@ class Path:
     """A traced Graph with everything a call needs.
 
     answers    what its guards demand; places, where they were asked
+    adapts_sizes  whether which sizes it asks about depends on the sizes
     takes      the leaves of the arguments that are the Graph's first inputs
     bindings   the variables, in the order of the Graph's inputs
     """
@@ -163,6 +164,7 @@ class Path:
         self.takes = takes  # some may be floats that the key names by value
         self.answers = traced.answers
         self.places = traced.places
+        self.adapts_sizes = traced.adapts_sizes
         self.asked = traced.asked
         self.structure = traced.structure
         self.results = traced.results

@@ -249,7 +249,7 @@ def dynamic_stitch(indices: Sequence[Any], data: Sequence[Any]) -> Tensor:
     if size < 0:
         raise ArgumentError(f"takes no negative indices, got {size}")
     rows = [cast(x, kind) for x, _ in pairs]
-    if len({x.shape[1:] for x in rows}) > 1:
+    if any(x.shape[1:] != rows[0].shape[1:] for x in rows):
         shapes = ", ".join(str(x.shape[1:]) for x in rows)
         raise ShapeError(f"what is put has not one shape: {shapes}")
     nothing = zeros((size, *rows[0].shape[1:]), dtype=kind)

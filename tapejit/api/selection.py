@@ -1,7 +1,8 @@
 """Selection: elements chosen by positions, by conditions, or by where they stand.
 
 Positions that are tensors become one `gather`; those that follow from shapes alone,
-such as a diagonal, a strided slice of the flattened matrix. A triangle is chosen by a
+such as a diagonal, a strided slice of the flattened matrix (one `gather` too where
+sizes are left open). A triangle is chosen by a
 mask, not by a product with one, so what lies outside of it may be infinite.
 
 `insert` and `delete` let NumPy rearrange the numbers of the places instead of the
@@ -25,14 +26,16 @@ from tapejit.api.arrangement import (
     concrete,
     moveaxis,
     ravel,
+    stretch,
 )
 from tapejit.api.at import At
-from tapejit.api.creation import zeros
+from tapejit.api.creation import arange, zeros
 from tapejit.api.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.api.elementwise import equal, logical_not, not_equal, where
-from tapejit.api.indexing import take, true_positions
-from tapejit.api.manipulation import concat, expand_dims, reshape
+from tapejit.api.indexing import getitem, take, true_positions
+from tapejit.api.manipulation import broadcast_to, concat, expand_dims, reshape
 from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.api.traced_size import largest, smallest
 from tapejit.dims import Dim
 from tapejit.errors import (
     ArgumentError,
@@ -105,8 +108,15 @@ def _grid(
     grid = []
     for other, size in enumerate(x.shape):
         shape = tuple(size if here == other else 1 for here in range(x.ndim))
-        grid.append(index if other == at else Tensor(np.arange(size).reshape(shape)))
+        grid.append(index if other == at else reshape(_places(size), shape))
     return x, grid
+
+
+def _places(count: Any, first: Any = 0) -> Tensor:
+    """As many integers from the first on."""
+    if isinstance(count, Dim) or isinstance(first, Dim):
+        return arange(first, first + count, dtype="int64")
+    return Tensor(np.arange(first, first + count))
 
 
 def one_hot(
@@ -259,7 +269,9 @@ def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     *front, rows, columns = x.shape
     offset = operator.index(offset)
     row, column = max(-offset, 0), max(offset, 0)
-    count = max(min(rows - row, columns - column), 0)
+    count = largest(smallest(rows - row, columns - column), 0)
+    if isinstance(columns, Dim) or isinstance(count, Dim):
+        return getitem(x, (..., _places(count, row), _places(count, column)))
     flat = reshape(x, (*front, rows * columns))
     # Along the flattened matrix the next element of the diagonal is a row further on,
     # and one.
@@ -295,6 +307,9 @@ def diag(x: Any, /, k: int = 0) -> Tensor:
         )
     k = operator.index(k)
     size = x.size + abs(k)
+    if isinstance(size, Dim):
+        places = (_places(x.size, max(-k, 0)), _places(x.size, max(k, 0)))
+        return At(zeros((size, size), dtype=x.dtype))[places].set(x)
     start = max(-k, 0) * size + max(k, 0) if x.size else 0
     flat = apply(ops.place, x, shape=(size * size,), starts=(start,), steps=(size + 1,))
     return reshape(flat, (size, size))
@@ -330,10 +345,29 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> Tensor:
         if is_mask or obj.dtype.kind in "iu":
             return take(x, _kept_traced(obj, size), axis=at)
     named = _named(obj)
+    if isinstance(size, Dim) and not isinstance(named, slice):
+        numbers = np.asarray(named)
+        if numbers.dtype.kind in "iu":
+            return _without(x, [int(n) for n in numbers.ravel()], at)
     if isinstance(named, np.ndarray) and named.dtype.kind in "iu":
         check_range((size,), (named,), (0,))
     kept = _rearranged(np.delete, "delete", np.arange(size), named)
     return take(x, Tensor(kept), axis=at)
+
+
+def _without(x: Tensor, gone: list[int], axis: int) -> Tensor:
+    """What is left along an axis whose size varies, piece by piece."""
+    size = x.shape[axis]
+    for place in gone:
+        if not -size <= place < size:
+            check_range((int(size),), (np.asarray(place),), (0,))
+    pieces = []
+    start: Any = 0
+    for place in sorted(place if place >= 0 else size + place for place in gone):
+        if place >= start:  # else it was named twice
+            pieces.append(stretch(x, start, place, axis))
+            start = place + 1
+    return concat([*pieces, stretch(x, start, size, axis)], axis=axis)
 
 
 def _kept_traced(obj: Tensor, size: Any) -> Tensor:
@@ -356,11 +390,30 @@ def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> Tensor:
         x, axis = ravel(x), 0
     at = as_axis(axis, x.ndim, "insert")
     given = cast(given, x.dtype)
+    size = x.shape[at]
+    if isinstance(size, Dim) and type(obj) is int and given.ndim <= x.ndim:
+        return _with(x, obj, given, at)
     places = np.arange(x.size).reshape(x.shape)
     more = np.arange(x.size, x.size + given.size).reshape(given.shape)
     sources = _rearranged(np.insert, "insert", places, _named(obj), more, axis=at)
     whole = concat([ravel(x), ravel(given)])
     return apply(ops.gather, whole, Tensor(sources), axes=(0,))
+
+
+def _with(x: Tensor, place: int, given: Tensor, axis: int) -> Tensor:
+    """With more before a place on an axis whose size varies."""
+    size = x.shape[axis]
+    if not -size <= place <= size:
+        raise OutOfRangeError(
+            f"index {place} is out of bounds for axis {axis} with size {size}",
+            op="insert",
+        )
+    given = reshape(given, (*(1,) * (x.ndim - given.ndim), *given.shape))
+    given = moveaxis(given, 0, axis)
+    shape = [given.shape[at] if at == axis else n for at, n in enumerate(x.shape)]
+    start = place if place >= 0 else size + place
+    before, behind = stretch(x, 0, start, axis), stretch(x, start, size, axis)
+    return concat([before, broadcast_to(given, shape), behind], axis=axis)
 
 
 def _named(obj: Any) -> Any:

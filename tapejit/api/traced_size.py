@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, zip_longest
+from math import comb
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from tapejit.api.function_trace import FunctionTrace
 
 Method = Callable[..., Any]
+
+MAX_SETS: Final = 500  # of equal sizes that are tried for one operation
 
 
 class TracedSize(Dim):
@@ -222,6 +225,23 @@ def plain_shape(shape: Sequence[Any]) -> tuple[Size, ...]:
     return tuple([n.now() if type(n) is TracedSize else n for n in shape])
 
 
+def smallest(*sizes: Any) -> Any:
+    """The smallest of some sizes; nothing is asked about those that vary."""
+    return _chosen(dim_min, min, sizes)
+
+
+def largest(*sizes: Any) -> Any:
+    """The largest of some sizes; nothing is asked about those that vary."""
+    return _chosen(dim_max, max, sizes)
+
+
+def _chosen(choose: Method, of_numbers: Method, sizes: Sequence[Any]) -> Any:
+    facts = [size._facts for size in sizes if type(size) is TracedSize]
+    if not facts:
+        return of_numbers(sizes)
+    return facts[0].traced(choose(*plain_shape(sizes)))
+
+
 def fixed_size(size: Size) -> int:
     """A size of the trace under way as a number, which makes the trace one for it."""
     if not isinstance(size, Dim):
@@ -321,6 +341,7 @@ class SizeFacts:
 
     actual    name -> its size in this call, None if the trace is not of a call
     replaced  name -> the size that a guard has found it to be, free of replaced names
+    has_adapted  whether it was asked which sizes are equal, as they happened to be
     """
 
     def __init__(self, trace: FunctionTrace) -> None:
@@ -328,6 +349,7 @@ class SizeFacts:
         self.actual: dict[str, int | None] = {}
         self.replaced: dict[str, Size] = {}
         self.answers: dict[tuple[Size, str], bool] = {}
+        self.has_adapted = False
 
     def traced(self, size: Size) -> Any:
         """A size as the body of the function meets it."""
@@ -440,17 +462,30 @@ class SizeFacts:
     def _adapt(
         self, op: Op, types: Sequence[TensorType], attrs: dict[str, Any]
     ) -> None:
-        """Learn something of the sizes with which the operation makes sense."""
-        sizes = dict.fromkeys([n for x in types for n in x.shape] + _sizes_in(attrs))
-        equal = [
-            a - b
-            for a, b in combinations(sizes, 2)
-            if a != b and self.number(a) == self.number(b)
-        ]
-        for difference in equal:
-            solution = _solved(difference)
-            if solution and _is_accepted(op, *_with_sizes(types, attrs, {*[solution]})):
-                self.decide(difference, "equal")
+        """Learn something of the sizes with which the operation makes sense.
+
+        As little as will do: first the sizes that stand at one place of several
+        operands, as broadcasting aligns them, then the fewest of all that are equal.
+        """
+        self.has_adapted = True
+        shapes = [x.shape for x in types]
+        sizes = dict.fromkeys([n for x in shapes for n in x] + _sizes_in(attrs))
+        aligned = zip_longest(*[x[::-1] for x in shapes])
+        places = [pair for x in aligned for pair in combinations(dict.fromkeys(x), 2)]
+        singles = [(n, 1) for n in sizes if isinstance(n, Dim)]
+        for pairs in ([*places, *singles], [*combinations(sizes, 2), *singles]):
+            equal = [
+                a - b
+                for a, b in pairs
+                if None not in (a, b) and a != b and self.number(a) == self.number(b)
+            ]
+            needed = _fewest(
+                equal,
+                lambda few: _is_accepted(op, *_with_sizes(types, attrs, _implied(few))),
+            )
+            for difference in needed or ():
+                self.decide(substitute(difference, self.replaced), "equal")
+            if needed:
                 return
         for size in sizes:
             self.fix(substitute(size, self.replaced))
@@ -525,6 +560,43 @@ def _solved(difference: Size) -> tuple[str, Size] | None:
         if dim_max(size, 2) == size:
             return name, size
     return found[0] if found else None
+
+
+def _implied(zeros: Sequence[Size]) -> dict[str, Size]:
+    """What names stand for if all of these differences are zero."""
+    known: dict[str, Size] = {}
+    for difference in zeros:
+        solution = _solved(substitute(difference, known))
+        if solution is not None:
+            name, size = solution
+            known = {x: substitute(old, {name: size}) for x, old in known.items()}
+            known[name] = size
+    return known
+
+
+def _fewest(
+    facts: Sequence[Size], is_enough: Callable[[Sequence[Size]], bool]
+) -> Sequence[Size] | None:
+    """The fewest facts that are enough, None if all together are not.
+
+    Where there are too many sets to try, a set of which none can be left out.
+    """
+    if not facts or not is_enough(facts):
+        return None
+    tried = 0
+    for count in range(1, len(facts)):
+        tried += comb(len(facts), count)
+        if tried > MAX_SETS:
+            break
+        for few in combinations(facts, count):
+            if is_enough(few):
+                return few
+    needed = [*facts]
+    for fact in facts:
+        rest = [x for x in needed if x is not fact]
+        if rest and is_enough(rest):
+            needed = rest
+    return needed
 
 
 def _is_accepted(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]) -> bool:

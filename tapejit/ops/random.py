@@ -328,13 +328,13 @@ def bits_to_integers_type(
             f"random integers cannot be {dtype}",
             help="tj.random.uniform and normal draw floats, bernoulli draws bools",
         )
-    if low >= high:
+    if exceeds(low + 1, high):  # an end may be a size that is left open
         raise ArgumentError(
             f"no integer is at least {low} and below {high}",
             help="high is excluded, so it must be greater than low",
         )
     limits = np.iinfo(dtype)
-    if low < limits.min or high - 1 > limits.max:
+    if exceeds(int(limits.min), low) or exceeds(high, int(limits.max) + 1):
         raise ArgumentError(
             f"{dtype} cannot hold all integers from {low} to {high - 1}",
             help=f"it goes from {limits.min} to {limits.max}; give a wider dtype=",

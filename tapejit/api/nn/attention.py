@@ -42,6 +42,7 @@ from tapejit.api.elementwise import (
     greater_equal,
     logical_and,
     multiply,
+    sqrt,
     where,
 )
 from tapejit.api.linear import matmul
@@ -56,7 +57,7 @@ from tapejit.api.nn.dropout import BITS, WORD, kept_alone, kept_where
 from tapejit.api.nn.precision import real_operand, wide_operands
 from tapejit.api.tensor import Tensor
 from tapejit.config import config
-from tapejit.dims import Shape, Size
+from tapejit.dims import Dim, Shape, Size
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.ops.shapes import broadcast_shapes
 from tapejit.types import DType, TensorType, is_float
@@ -403,7 +404,9 @@ def _as_mask(mask: Any, shape: Shape, dtype: DType) -> Tensor:
 def _factor(scale: Any, query: Tensor) -> Any:
     """What queries are multiplied by."""
     if scale is None:
-        size = query.shape[-1]
+        size: Any = query.shape[-1]
+        if isinstance(size, Dim):  # in float64, as the number is
+            return cast(1.0 / sqrt(asarray(size, dtype="float64")), query.dtype)
         return 1.0 if size == 0 else 1 / math.sqrt(size)
     if is_weak(scale):
         return scale
