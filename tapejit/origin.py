@@ -14,6 +14,7 @@ import ast
 import linecache
 import os
 import sys
+import warnings
 from opcode import opmap
 from types import CodeType, FrameType
 
@@ -162,3 +163,17 @@ def expression_text(origin: Origin) -> str:
     encoded[-1] = encoded[-1][:end_column]
     encoded[0] = encoded[0][column:]
     return b"".join(encoded).decode()
+
+
+def user_stacklevel() -> int:
+    """The `stacklevel` that makes a warning show the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and is_internal[frame.f_globals.get("__name__", "")]:
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line."""
+    warnings.warn(message, category, stacklevel=user_stacklevel())

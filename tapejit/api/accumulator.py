@@ -29,7 +29,7 @@ from weakref import ref
 from tapejit import ir, tree
 from tapejit.api.callbacks import run_settled
 from tapejit.api.creation import asarray, zeros_like
-from tapejit.api.dispatch import TAPES, TRACE, as_operand, cast, warn_user
+from tapejit.api.dispatch import TAPES, TRACE, as_operand, cast
 from tapejit.api.recording import identify, leaf_key
 from tapejit.api.tape import SCOPE, UnconnectedGradients
 from tapejit.api.tensor import Tensor, next_id
@@ -48,7 +48,7 @@ from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import ZERO, Node, Op, Zero, param
 from tapejit.ir.structural import results
 from tapejit.ops.custom_rules import CONNECTED, custom
-from tapejit.origin import Origin, describe, user_origin
+from tapejit.origin import Origin, describe, user_origin, warn_user
 from tapejit.passes.jvp import jvp
 from tapejit.types import (
     OPAQUE,

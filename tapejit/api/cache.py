@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tapejit.api import reporting
-from tapejit.api.dispatch import warn_user
 from tapejit.api.path import Path, WrongPath, in_order
 from tapejit.api.signature import Call, ShortCall, is_float_part
 from tapejit.api.variable import Variable
 from tapejit.config import config
-from tapejit.origin import Origin, describe, short_location
+from tapejit.origin import Origin, describe, short_location, warn_user
 
 if TYPE_CHECKING:
     from tapejit.api.function import Function

@@ -11,12 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.api.dispatch import HANDLES, TRACED_NUMBERS, as_operand, cast, convert
+from tapejit.api.dispatch import (
+    HANDLES,
+    TRACED_NUMBERS,
+    as_operand,
+    cast,
+    convert,
+    in_dtype,
+)
 from tapejit.api.manipulation import as_shape, broadcast_to
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
-from tapejit.numpy_adapter import restore, silence
 from tapejit.origin import user_origin
 from tapejit.types import DType, as_dtype, default_float, scalar_dtype
 
@@ -264,7 +270,7 @@ def arange(
         # NumPy counts in int64 only, and in floats beyond it.
         if places and max(places[0], places[-1]) >= 2**63:
             return _new(np.fromiter(places, np.uint64).astype(kind))
-    return _new(_converted(np.arange(*values), kind))
+    return _new(in_dtype(np.arange(*values), kind))
 
 
 def _as_number(x: Any) -> Any:
@@ -288,15 +294,6 @@ def _symbolic_arange(values: list[Any], dtype: DType) -> Tensor:
     return cast(counted + (start - 1), dtype)
 
 
-def _converted(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """An array in another dtype; what is too large becomes infinite, silently."""
-    token = silence()
-    try:
-        return array.astype(dtype)
-    finally:
-        restore(token)
-
-
 def linspace(
     start: Any,
     stop: Any,
@@ -317,7 +314,7 @@ def linspace(
     low, high = (x.item() if hasattr(x, "item") else x for x in (start, stop))
     array = np.linspace(low, high, operator.index(num), endpoint=endpoint)
     kind = scalar_dtype(array.dtype.type(0).item())
-    return _new(_converted(array, _kind(dtype, kind)))
+    return _new(in_dtype(array, _kind(dtype, kind)))
 
 
 def eye(

@@ -13,7 +13,6 @@ Start reading at `apply`, then `operands`.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import Derived, Node, Op
 from tapejit.ir.numerics import check_result
 from tapejit.numpy_adapter import restore, silence
-from tapejit.origin import describe, is_internal, short_location, user_origin
+from tapejit.origin import describe, short_location, user_origin, user_stacklevel
 from tapejit.types import (
     DType,
     TensorType,
@@ -496,9 +495,14 @@ def _scalar_value(value: Any, dtype: DType) -> Any:
                 raise OverflowError(
                     f"the Python integer {end} is out of bounds for {dtype.name}"
                 )
+    return in_dtype(array, dtype)[()]
+
+
+def in_dtype(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """An array in another dtype, without warnings of what it cannot hold."""
     token = silence()
     try:
-        return array.astype(dtype)[()]
+        return ops.cast.eval(array, dtype=dtype)  # type: ignore[no-any-return]
     finally:
         restore(token)
 
@@ -555,7 +559,7 @@ def convert(
     target = as_dtype(array.dtype) if dtype is None else dtype
     made = _made("array")
     if array.dtype != target:
-        return Tensor(ops.cast.eval(array, dtype=target), made)
+        return Tensor(in_dtype(array, target), made)
     return Tensor(np.array(array) if copy else array, made)
 
 
@@ -628,19 +632,5 @@ def _warn_once_if_widened(values: Sequence[Any], dtype: DType) -> None:
             "a float64 NumPy array met a float32 Variable and the result is float64; "
             'convert the data once with x.astype("float32") or make the variable '
             'float64 with dtype="float64"',
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
-
-
-def _user_stacklevel() -> int:
-    """The `stacklevel` that makes a warning show the user's line."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and is_internal[frame.f_globals.get("__name__", "")]:
-        frame = frame.f_back
-        level += 1
-    return level
-
-
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the user's line."""
-    warnings.warn(message, category, stacklevel=_user_stacklevel())

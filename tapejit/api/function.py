@@ -37,7 +37,7 @@ import numpy as np
 from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
-from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand, warn_user
+from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
 from tapejit.api.inspected import Inspected
@@ -56,7 +56,7 @@ from tapejit.api.variable import JOURNAL, Variable
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.node import ORIGIN
-from tapejit.origin import Origin
+from tapejit.origin import Origin, warn_user
 from tapejit.runtime.handles import Miss
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any
 from tapejit import tree
 from tapejit.api import adjoint
 from tapejit.api.creation import asarray, zeros
-from tapejit.api.dispatch import TAPES, as_operand, cast, warn_user
+from tapejit.api.dispatch import TAPES, as_operand, cast
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
@@ -35,7 +35,7 @@ from tapejit.errors import (
     TapeNotRecording,
 )
 from tapejit.ir.graph import Graph
-from tapejit.origin import Origin, describe, user_origin
+from tapejit.origin import Origin, describe, user_origin, warn_user
 from tapejit.types import is_complex, is_differentiable
 
 # The function whose body is running, None outside: set anew for every call.

@@ -33,7 +33,6 @@ from tapejit.api.dispatch import (
     check_numerics,
     convert,
     leaked,
-    warn_user,
 )
 from tapejit.api.indexing import flat_positions, getitem
 from tapejit.api.recording import mark_left
@@ -58,6 +57,7 @@ from tapejit.errors import (
 )
 from tapejit.ir.node import Op
 from tapejit.numpy_adapter import aligned_copy, restore, silence
+from tapejit.origin import warn_user
 from tapejit.runtime.handles import FORKING
 from tapejit.types import DType, as_dtype, is_differentiable
 

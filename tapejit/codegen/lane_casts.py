@@ -2,9 +2,10 @@
 
 A float becomes an integer without its fraction. One that no integer of the dtype is
 near to, or NaN, becomes what the processor's conversion gives: the lowest integer of
-32 or 64 bits, of which a smaller dtype keeps the last ones. LLVM's own conversion has
-no result for these, so they are selected before and after. (NumPy's uint32 differs
-here from one loop to the next: this is the result of the loop for single elements.)
+32 or 64 bits, of which a smaller dtype keeps the last ones. An unsigned integer has
+the last bits of an int64, so -1.0 is the largest one; NumPy's own result varies there
+from one loop to the next. LLVM's conversion has no result for these, so they are
+selected before and after.
 
 An integer becomes a float by rounding once; a small float by way of a float, as in
 NumPy. Among floats nothing is rounded twice.
@@ -20,7 +21,7 @@ import numpy as np
 
 from tapejit.codegen.lane_integers import Integers
 from tapejit.codegen.lane_storage import Floats, constant, register_type, rounded
-from tapejit.codegen.vector import F64
+from tapejit.codegen.vector import F64, Vector
 from tapejit.types import DType, is_float
 
 __all__ = ["cast"]
@@ -84,10 +85,23 @@ def _float_to_float(b: Floats, value: Any, wanted: DType) -> Any:
 def _float_to_integer(b: Floats, value: Any, wanted: DType) -> Any:
     if wanted == np.uint64:
         return _to_uint64(b, value)
+    if wanted == np.uint16 or (wanted == np.uint8 and b.format is F64):
+        value = _modulo(b, b.wrap(value), 8 * wanted.itemsize).value
+    # A float from 2^31 on is a multiple of 2^8: uint8 needs no more than 32 bits.
     bits = 64 if wanted.itemsize == 8 or wanted == np.uint32 else 32
     found = _converted(b, value, bits)
     own = np.dtype(f"int{bits}")
     return _integer_to_integer(b.ir, found, own, wanted, b.width)
+
+
+def _modulo(b: Floats, x: Vector, bits: int) -> Vector:
+    """The last bits of a float as an int64, exactly; 0 where that is the lowest one.
+
+    Processors without AVX-512 convert to 64 bits one lane at a time.
+    """
+    is_inside = (x >= -(2.0**63)) & (x < 2.0**63)
+    whole = b.trunc(b.select(is_inside, x, 0.0))
+    return whole - b.floor(whole * 2.0**-bits) * 2.0**bits
 
 
 def _converted(b: Floats, value: Any, bits: int) -> Any:
@@ -105,7 +119,7 @@ def _to_uint64(b: Floats, value: Any) -> Any:
     x = b.wrap(value)
     n = Integers(b.ir, np.dtype("uint64"), b.width)
     half = 2.0**63
-    is_upper = x >= half
+    is_upper = (x >= half) & (x < 2 * half)
     moved = b.select(is_upper, x - half, x)
     found = _converted(b, moved.value, 64)
     top = b.ir.select(is_upper.value, n.constant(1 << 63), n.constant(0))

@@ -67,6 +67,21 @@ def minimum(b: Floats, x: Vector, y: Vector) -> Vector:
     return b.select(is_first | x.ne(x), x, y)
 
 
+def reduced_maximum(b: Floats, x: Vector, y: Vector) -> Vector:
+    """The larger one, NaN if one is, where -0 is below 0: the order does not matter.
+
+    The bits of equal numbers are the same but for the sign of zeros.
+    """
+    both = b.as_float(b.as_bits(x) & b.as_bits(y))
+    return b.select(x.eq(y), both, maximum(b, x, y))
+
+
+def reduced_minimum(b: Floats, x: Vector, y: Vector) -> Vector:
+    """The smaller one, NaN if one is, where -0 is below 0."""
+    both = b.as_float(b.as_bits(x) | b.as_bits(y))
+    return b.select(x.eq(y), both, minimum(b, x, y))
+
+
 def sign(b: Floats, x: Vector) -> Vector:
     """-1, 0 or 1, and NaN at NaN; 0 at -0 too."""
     rest = b.select(x.eq(0.0), 0.0, x)

@@ -33,9 +33,8 @@ from tapejit.codegen.gemm import (
 )
 from tapejit.codegen.gemm_micro import emit, emit_panels
 from tapejit.codegen.polling import POLL_WORK
-from tapejit.codegen.reductions import COMBINES, identity
+from tapejit.codegen.reductions import combine, identity
 from tapejit.codegen.step_values import StepValues
-from tapejit.ir.node import OPS
 from tapejit.passes.fusion.copies import result_strides
 from tapejit.passes.fusion.index import Axis
 from tapejit.passes.fusion.kernels import Kernel, Plan, accumulator
@@ -265,9 +264,7 @@ class Epilogue(StepValues):
 
     def combined(self, part: Step, x: Any, y: Any) -> Any:
         """Two totals as one."""
-        op, dtype = OPS[COMBINES[part.reduction]], part.dtype
-        width = x.type.count
-        return lanes.apply(self.builder, op, {}, [dtype, dtype], dtype, [x, y], width)
+        return combine(self.builder, part.reduction, part.dtype, x, y, x.type.count)
 
     def place(
         self, spot: Spot, axes: list[Axis]

@@ -11,14 +11,17 @@ Start reading at `Reductions.accumulator`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from tapejit.codegen import ir, lanes
+from tapejit.codegen import ir, lane_floats, lanes
 from tapejit.codegen.cursor import I32, Layout, lane_numbers, number
 from tapejit.codegen.finite import fail_unless_finite
+from tapejit.codegen.lane_storage import Floats
 from tapejit.codegen.step_values import StepValues
+from tapejit.codegen.vector import INTEGER, MASK, Vector
 from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.kernels import (
@@ -30,7 +33,7 @@ from tapejit.passes.fusion.kernels import (
     inner_axes,
 )
 from tapejit.passes.fusion.steps import Step
-from tapejit.types import DType
+from tapejit.types import DType, is_float
 
 COMBINES: Final = {
     "sum": "add",
@@ -42,6 +45,10 @@ COMBINES: Final = {
 }
 
 SIDES: Final = {"max": "<", "min": ">"}
+EXTREMES: Final = {
+    "max": lane_floats.reduced_maximum,
+    "min": lane_floats.reduced_minimum,
+}
 
 
 def identity(op: str, dtype: DType) -> Any:
@@ -56,6 +63,23 @@ def identity(op: str, dtype: DType) -> Any:
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if lowest else np.iinfo(dtype).max
     return -math.inf if lowest else math.inf
+
+
+def combine(
+    builder: Any, reduction: str, dtype: DType, x: Any, y: Any, width: int
+) -> Any:
+    """Two parts of a reduction as one."""
+    if reduction in EXTREMES and is_float(dtype):
+        b = Floats(builder, dtype, width)
+        return EXTREMES[reduction](b, b.wrap(x), b.wrap(y)).value
+    op = OPS[COMBINES[reduction]]
+    return lanes.apply(builder, op, {}, [dtype, dtype], dtype, [x, y], width)
+
+
+def integers_like(dtype: DType, width: int) -> Any:
+    """The LLVM type of the bits of float lanes."""
+    bits = 64 if dtype == np.float64 else 32
+    return ir.VectorType(ir.IntType(bits), width)
 
 
 class Accumulator:
@@ -79,6 +103,7 @@ class Accumulator:
         self.block: Any = None  # of the current block, if sums are made in blocks
         self.is_in_blocks = False
         self.undefined: Any = None  # the last NaN that a maximum or minimum has met
+        self.bits: Any = None  # those of its elements that come first, as integers
         self.register: Any = None  # of one element of an array, while it is in use
         self.vector: Axis | None = None
         self.full = 1  # lanes of a vector along it
@@ -91,6 +116,9 @@ class Accumulator:
     def op(self) -> str:
         """The name of the reduction."""
         return self.step.reduction
+
+
+Combination = Callable[[Accumulator, Any, Any, int], Any]
 
 
 class Reductions(StepValues):
@@ -137,8 +165,14 @@ class Reductions(StepValues):
                     made.block = self.builder.alloca(kind)
                 if made.op in SIDES and dtype.kind not in "biu":
                     made.undefined = self.builder.alloca(kind)
+                    made.bits = self.builder.alloca(integers_like(dtype, width))
             for pointer in filter(None, (made.pointer, made.undefined)):
                 self.builder.store(self.neutral(made), pointer)
+            if made.bits is not None:
+                # The bits of -1 and 1 are those of no zero.
+                other = lanes.constant(dtype, -1 if made.op == "max" else 1, width)
+                start = self.builder.bitcast(other, integers_like(dtype, width))
+                self.builder.store(start, made.bits)
             return made
         made.pointer = self.private_memory(made.size * width, dtype)
         whole = made.size * width
@@ -161,9 +195,7 @@ class Reductions(StepValues):
 
     def combined(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
         """Two parts of a reduction as one."""
-        op = OPS[COMBINES[made.op]]
-        dtype = made.dtype
-        return lanes.apply(self.builder, op, {}, [dtype, dtype], dtype, [x, y], width)
+        return combine(self.builder, made.op, made.dtype, x, y, width)
 
     def accumulate(self, step: Step) -> None:
         """Add the element of this iteration."""
@@ -203,17 +235,55 @@ class Reductions(StepValues):
             self.builder.store(after, pointer)
 
     def extreme(self, made: Accumulator, before: Any, value: Any) -> Any:
-        """The larger or smaller of two, where NaN are remembered elsewhere.
+        """The larger or smaller of two, where NaN and zeros are remembered elsewhere.
 
-        One instruction; looking for NaN in what was found so far would make every
-        iteration wait for the one before it. It does not matter if lanes of an earlier
-        iteration are looked at once more.
+        One instruction; looking for them in what was found so far would make every
+        iteration wait longer for the one before it. It does not matter if lanes of an
+        earlier iteration are looked at once more.
         """
         kept = self.builder.load(made.undefined, typ=value.type)
         is_nan = self.builder.fcmp_unordered("uno", value, value)
         self.builder.store(self.builder.select(is_nan, value, kept), made.undefined)
-        is_beyond = self.builder.fcmp_ordered(SIDES[made.op], value, before)
-        return self.builder.select(is_beyond, before, value)
+        b = Floats(self.builder, made.dtype, made.width)
+        bits = b.as_bits(b.wrap(value)).value
+        lowest = self.builder.load(made.bits, typ=bits.type)
+        is_lower = self.bits_below(made, bits, lowest)
+        self.builder.store(self.builder.select(is_lower, bits, lowest), made.bits)
+        return self.beyond(made, before, value, made.width)
+
+    def bits_below(self, made: Accumulator, x: Any, y: Any) -> Any:
+        """Whether bits come first: 0 does in a maximum, -0 in a minimum."""
+        is_max = made.op == "max"
+        compare = self.builder.icmp_unsigned if is_max else self.builder.icmp_signed
+        return compare("<", x, y)
+
+    def finished_extreme(self, made: Accumulator, total: Any) -> Any:
+        """A maximum or minimum with what `extreme` has remembered, lanes folded.
+
+        Of equal numbers `extreme` takes the later one, so that 0 may have been lost to
+        -0 in a maximum: it is back if it was there.
+        """
+        b = Floats(self.builder, made.dtype, made.width)
+        zero = b.constant(0.0 if made.op == "max" else -0.0)
+        bits = b.as_bits(zero)
+        lowest = self.builder.load(made.bits, typ=bits.value.type)
+        was_there = b.compare("==", Vector(b, lowest, INTEGER), bits)
+        undefined = b.wrap(self.builder.load(made.undefined, typ=total.type))
+        is_nan = undefined.ne(undefined)
+        if made.vector in made.step.closed and made.width > 1:
+            flags = [self.spread(b.any(mask), 1) for mask in (was_there, is_nan)]
+            total = self.folded(made, total, self.beyond)
+            b = Floats(self.builder, made.dtype, 1)
+            was_there, is_nan = (Vector(b, flag, MASK) for flag in flags)
+            zero = b.constant(0.0 if made.op == "max" else -0.0)
+        found = b.wrap(total)
+        found = b.select(found.eq(0.0) & was_there, zero, found)
+        return b.select(is_nan, math.nan, found).value
+
+    def beyond(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
+        """The larger or smaller one; of equal ones the second, of NaN either."""
+        is_beyond = self.builder.fcmp_ordered(SIDES[made.op], y, x)
+        return self.builder.select(is_beyond, x, y)
 
     def into_register(self, made: Accumulator) -> tuple[Any, Any]:
         """Take the element of this iteration to a register; where it was, its type."""
@@ -245,9 +315,9 @@ class Reductions(StepValues):
                 made.pointer, typ=lanes.register_type(made.dtype, made.width)
             )
             if made.undefined is not None:
-                other = self.builder.load(made.undefined, typ=total.type)
-                total = self.combined(made, total, other, made.width)
-            total = self.folded(made, total)
+                total = self.finished_extreme(made, total)
+            else:
+                total = self.folded(made, total, self.combined)
             if parts is not None:
                 base = self.pointer_to(parts)
                 self.store_at(base, self.task, total, made.dtype)
@@ -302,7 +372,8 @@ class Reductions(StepValues):
         vector = made.vector
         width = made.full if vector in made.axes else made.width
         at = self.place_of(made)
-        total = self.folded(made, self.load_at(made.pointer, at, made.dtype, width))
+        total = self.load_at(made.pointer, at, made.dtype, width)
+        total = self.folded(made, total, self.combined)
         if parts is None:
             value = self.converted(total, made.dtype, made.step.dtype)
             if self.plan.checks:
@@ -322,7 +393,7 @@ class Reductions(StepValues):
         else:
             self.store_at(base, place, total, made.dtype)
 
-    def folded(self, made: Accumulator, total: Any) -> Any:
+    def folded(self, made: Accumulator, total: Any, combined: Combination) -> Any:
         """The lanes of a reduction along the vector axis as one, as a tree."""
         if made.vector not in made.step.closed:
             return total
@@ -340,5 +411,5 @@ class Reductions(StepValues):
                 )
                 for first in (0, width)
             ]
-            total = self.combined(made, halves[0], halves[1], width)
+            total = combined(made, halves[0], halves[1], width)
         return total

@@ -21,7 +21,7 @@ import numpy as np
 from tapejit.ir.node import OPS, ZERO, Node, Op, Zero, register
 from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
 from tapejit.ops.shapes import tensor
-from tapejit.types import DType, TensorType, is_complex, is_differentiable
+from tapejit.types import DType, TensorType, is_complex, is_differentiable, is_float
 
 
 def flat(t: Node, *_: Node) -> Zero:
@@ -192,9 +192,29 @@ def cast_type(x: Any, *, dtype: DType) -> TensorType:
 def cast_eval(x: Any, *, dtype: DType) -> Any:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
         x = x.real  # what NumPy would do with a warning
+    if dtype.kind == "u" and is_float(x.dtype):
+        return to_unsigned(x, dtype)
     if dtype.name == "bfloat16" and x.dtype.itemsize > 4:
         x = narrowed_to_odd(x)
     return x.astype(dtype)
+
+
+def to_unsigned(x: Any, dtype: DType) -> Any:
+    """Floats as unsigned integers: the last bits of an int64, so -1.0 is the largest.
+
+    What no int64 is near to, and NaN, counts as the lowest one. NumPy's own result
+    depends on how many elements there are and how they lie. A uint64 holds more, up
+    to 2^64.
+
+    >>> to_unsigned(np.array([-1.0, 257.0]), np.dtype("uint8"))
+    array([255,   1], dtype=uint8)
+    """
+    if dtype.itemsize < 8:
+        return x.astype(np.int64).astype(dtype)
+    half = x.dtype.type(2.0**63) if x.dtype != np.float16 else np.inf
+    is_upper = (x >= half) & (x < 2 * half)
+    moved = np.where(is_upper, x - half, x).astype(np.int64).astype(np.uint64)
+    return np.where(is_upper, moved ^ np.uint64(1 << 63), moved)[()]
 
 
 def narrowed_to_odd(x: Any) -> Any:

@@ -321,11 +321,29 @@ def extremum_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
     return result
 
 
+def signed_zeros(name: str, out: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
+    """`out`, a maximum or minimum of `x`, with the sign of its zeros made certain.
+
+    NumPy takes 0 and -0 as equal, so its result depends on the order of elements in
+    vectors. Where a maximum is 0 no element is above, so those without a sign are 0.
+    """
+    is_negative = name == "max"
+    doubtful = (out == 0) & (np.signbit(out) == is_negative)
+    if not doubtful.any():
+        return out
+    others: Any = np.signbit(x) != is_negative
+    found = others.any(axis=axes, keepdims=keepdims)
+    return np.where(doubtful & found, -out, out)[()]
+
+
 def extremum(name: str, ufunc: np.ufunc) -> Op:
-    """The largest or smallest element; NaN if there is one."""
+    """The largest or smallest element; NaN if there is one. -0 is below 0."""
 
     def extremum_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
-        return ufunc.reduce(x, axis=axes, keepdims=keepdims)
+        out: Any = ufunc.reduce(x, axis=axes, keepdims=keepdims)
+        if not axes or not is_differentiable(x.dtype) or out.all():
+            return out
+        return signed_zeros(name, out, x, axes, keepdims)
 
     return register(
         Op(

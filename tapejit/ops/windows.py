@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Dim, Size
+from tapejit.dims import Dim, Shape, Size
 from tapejit.errors import ArgumentError, ShapeError
 from tapejit.ir.node import Node, Op, literal, register
 from tapejit.ops.arithmetic import eq_mask, gate
@@ -325,15 +325,27 @@ def window_max_eval(
 ) -> Any:
     """Axis by axis, each time the largest of `window` stretches; NaN if there is one.
 
-    The maximum is exact, so the order does not matter.
+    -0 is below 0, as in `max`, so the order does not matter.
     """
     out = window_max_type(
         TensorType.of(x), window=window, strides=strides, padding=padding
     )
     if any(low or high for low, high in padding):
         x = pad.eval(x, lowest(x.dtype), widths=padding)
+    best = largest_in_windows(x, out.shape, window, strides)
+    if not is_differentiable(x.dtype) or best.all():
+        return best
+    doubtful = (best == 0) & np.signbit(best)  # NumPy takes 0 and -0 as equal
+    if not doubtful.any():
+        return best
+    found = largest_in_windows(~np.signbit(x), out.shape, window, strides)
+    return np.where(doubtful & found, -best, best)
+
+
+def largest_in_windows(x: Any, counts: Shape, window: Axes, strides: Axes) -> Any:
+    """The largest element of each window; where 0 and -0 meet, either."""
     for axis, (count, length, stride) in enumerate(
-        zip(out.shape, window, strides, strict=True)
+        zip(counts, window, strides, strict=True)
     ):
         if (length, stride) == (1, 1):
             continue

@@ -313,11 +313,8 @@ def in_python(reduce: Any, flat: Array, shape: Any, dtype: Any) -> Array:
     return np.array(values, wide_dtype).reshape(shape)
 
 
-def extremum(ufunc: np.ufunc, is_better: Callable[[Any, Any], bool]) -> Reference:
-    """The best element of each slice; NaN beats all.
-
-    Which of two zeros is better is up to the order in which NumPy's loop goes.
-    """
+def extremum(is_better: Callable[[Any, Any], bool]) -> Reference:
+    """The best element of each slice; NaN beats all, and -0 is below 0."""
 
     def reference(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
         flat, shape = slices(x, axes, keepdims)
@@ -328,11 +325,21 @@ def extremum(ufunc: np.ufunc, is_better: Callable[[Any, Any], bool]) -> Referenc
                 if value != value or (chosen == chosen and is_better(value, chosen)):
                     chosen = value
             best.append(chosen)
-        found = np.array(best, x.dtype).reshape(shape)
-        by_numpy = ufunc.reduce(x, axis=axes, keepdims=keepdims)
-        return np.where(found == 0, by_numpy, found)
+        return np.array(best, x.dtype).reshape(shape)
 
     return reference
+
+
+def is_above(x: Any, y: Any) -> bool:
+    """Whether a number is the larger one; 0 is larger than -0."""
+    if x == y == 0 and is_float(x.dtype):
+        return bool(np.signbit(y) and not np.signbit(x))
+    return bool(x > y)
+
+
+def is_below(x: Any, y: Any) -> bool:
+    """Whether a number is the smaller one."""
+    return is_above(y, x)
 
 
 def truth(decide: Callable[[Any], bool]) -> Reference:

@@ -368,7 +368,7 @@ REDUCTIONS = [
     ),
     reduction(
         "max",
-        ref.extremum(np.maximum, operator.gt),
+        ref.extremum(ref.is_above),
         EXACT,
         of_nothing=False,
         takes=ORDERED,
@@ -377,7 +377,7 @@ REDUCTIONS = [
     ),
     reduction(
         "min",
-        ref.extremum(np.minimum, operator.lt),
+        ref.extremum(ref.is_below),
         EXACT,
         of_nothing=False,
         takes=ORDERED,

@@ -8,7 +8,6 @@ Start reading at `conv`.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from agreement import EXACT, SUM, Truth
 
 from op_cases.case import ORDERED, Array, Attrs, OpCase, Operand, Variant, distinct
-from op_cases.references import elementwise, objects, widened
+from op_cases.references import elementwise, is_above, objects, widened
 from tapejit.types import is_integer
 
 Sizes = tuple[int, ...]
@@ -89,10 +88,7 @@ def sliding(
 
 
 def window_max(x: Array, *, window: Sizes, strides: Sizes, padding: Pairs) -> Array:
-    """The largest of what a window sees, NaN if it sees one.
-
-    Which of two zeros is larger is up to NumPy, along one axis after the other.
-    """
+    """The largest of what a window sees, NaN if it sees one; -0 is below 0."""
     axes = zip(x.shape, window, strides, padding, strict=True)
     counts = [(low + n + high - k) // s + 1 for n, k, s, (low, high) in axes]
     out = np.empty(counts, x.dtype)
@@ -106,28 +102,11 @@ def window_max(x: Array, *, window: Sizes, strides: Sizes, padding: Pairs) -> Ar
         best = None
         for at in itertools.product(*places):
             value = x[at]
-            is_better = best is None or value != value or value > best
+            is_better = best is None or value != value or is_above(value, best)
             if is_better and (best is None or best == best):
                 best = value
         out[position] = best
-    return np.where(out == 0, largest_zero(x, counts, window, strides, padding), out)
-
-
-def largest_zero(
-    x: Array, counts: list[int], window: Sizes, strides: Sizes, padding: Pairs
-) -> Array:
-    """The maximum of windows, for the sign it has where it is zero."""
-    lowest: Any = False if x.dtype.kind == "b" else -np.inf
-    if is_integer(x.dtype):
-        lowest = np.iinfo(x.dtype).min
-    shape = [low + n + high for n, (low, high) in zip(x.shape, padding, strict=True)]
-    padded = np.full(shape, lowest, x.dtype)
-    inner = zip(x.shape, padding, strict=True)
-    padded[tuple(slice(low, low + n) for n, (low, _) in inner)] = x
-    for axis, (count, k, s) in enumerate(zip(counts, window, strides, strict=True)):
-        places = [[p * s + i for p in range(count)] for i in range(k)]
-        padded = functools.reduce(np.maximum, [padded.take(i, axis) for i in places])
-    return padded
+    return out
 
 
 def pooling(window: Sizes, strides: Sizes, padding: Pairs | None = None) -> Attrs:

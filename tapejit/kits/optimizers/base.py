@@ -28,7 +28,7 @@ from tapejit import ops, tree
 from tapejit.api import elementwise
 from tapejit.api.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from tapejit.api.creation import asarray
-from tapejit.api.dispatch import apply, as_operand, cast, warn_user
+from tapejit.api.dispatch import apply, as_operand, cast
 from tapejit.api.manipulation import stack
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
@@ -40,7 +40,7 @@ from tapejit.errors import (
     ShapeError,
 )
 from tapejit.kits.optimizers.slots import ByVariable
-from tapejit.origin import line_number, user_origin
+from tapejit.origin import line_number, user_origin, warn_user
 from tapejit.types import DType, is_complex, is_differentiable, real_dtype
 
 OnMissing = Literal["warn", "raise", "ignore"]
