@@ -166,6 +166,8 @@ from tapejit.errors import (
     UnsupportedError,
     VariableError,
 )
+from tapejit.late_names import FUNCTIONS as _FUNCTIONS
+from tapejit.late_names import MODULES as _MODULES
 from tapejit.tree import register_structure
 
 __version__ = "0.1.0"
@@ -262,6 +264,7 @@ __all__ = [
     "cbrt",
     "ceil",
     "clip",
+    "clip_by_average_norm",
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
@@ -293,6 +296,7 @@ __all__ = [
     "diff",
     "digitize",
     "divide",
+    "divide_no_nan",
     "divmod",
     "dsplit",
     "dstack",
@@ -320,6 +324,7 @@ __all__ = [
     "floor",
     "floor_divide",
     "fmod",
+    "foldl",
     "frexp",
     "from_dlpack",
     "full",
@@ -390,6 +395,7 @@ __all__ = [
     "modf",
     "moveaxis",
     "multiply",
+    "multiply_no_nan",
     "nan",
     "nan_to_num",
     "nanmax",
@@ -422,6 +428,7 @@ __all__ = [
     "rad2deg",
     "random",
     "ravel",
+    "ravel_multi_index",
     "real",
     "reciprocal",
     "recompute_grad",
@@ -430,6 +437,7 @@ __all__ = [
     "repeat",
     "reshape",
     "result_type",
+    "reverse_sequence",
     "roll",
     "rot90",
     "round",
@@ -444,6 +452,7 @@ __all__ = [
     "segment_prod",
     "segment_sum",
     "select",
+    "sequence_mask",
     "set_num_threads",
     "sigmoid",
     "sign",
@@ -485,6 +494,7 @@ __all__ = [
     "unique_counts",
     "unique_inverse",
     "unique_values",
+    "unravel_index",
     "unstack",
     "value_and_grad",
     "var",
@@ -501,81 +511,6 @@ __all__ = [
     "zeros_like",
 ]
 
-
-# Namespaces that a program may do without are imported when asked for.
-_MODULES = {
-    "callbacks": "tapejit.kits.callbacks",
-    "data": "tapejit.kits.data",
-    "debug": "tapejit.debug",
-    "fft": "tapejit.api.fft",
-    "linalg": "tapejit.api.linalg",
-    "metrics": "tapejit.kits.metrics",
-    "nn": "tapejit.kits.nn",
-    "optimizers": "tapejit.kits.optimizers",
-    "random": "tapejit.api.random",
-    "special": "tapejit.api.special",
-    "testing": "tapejit.testing",
-}
-
-# So are the modules of functions that a training step seldom needs, each with its
-# names, so that asking for one loads no other.
-_FUNCTIONS = {
-    "tapejit.api.function": "Function function",
-    "tapejit.runtime.threads": "get_num_threads set_num_threads",
-    "tapejit.api.functional": "grad hessian hvp jacobian jvp value_and_grad vjp vmap",
-    "tapejit.api.accumulator": "ForwardAccumulator",
-    "tapejit.api.arrangement": (
-        "append array_split atleast_1d atleast_2d atleast_3d broadcast_arrays "
-        "broadcast_shapes column_stack dsplit dstack hsplit hstack meshgrid moveaxis "
-        "ravel repeat roll rot90 split swapaxes tile unstack vsplit vstack"
-    ),
-    "tapejit.api.clipping": (
-        "clip_by_global_norm clip_by_norm clip_by_value global_norm"
-    ),
-    "tapejit.api.closeness": "allclose array_equal isclose",
-    "tapejit.api.contraction": (
-        "cross einsum inner matvec outer tensordot trace vdot vecdot vecmat"
-    ),
-    "tapejit.api.counting": "bincount digitize histogram",
-    "tapejit.api.custom_gradient": "custom_gradient grad_pass_through",
-    "tapejit.api.eager_mode": "functions_run_eagerly run_functions_eagerly",
-    "tapejit.api.effects": "print",
-    "tapejit.api.exponentials": (
-        "cbrt exp2 log2 log10 logaddexp logaddexp2 reciprocal rsqrt xlogy"
-    ),
-    "tapejit.api.float_bits": (
-        "copysign divmod fmod frexp heaviside ldexp modf nan_to_num nextafter signbit"
-    ),
-    "tapejit.api.recompute": "recompute_grad",
-    "tapejit.api.scans": "cumulative_prod cumulative_sum logcumsumexp",
-    "tapejit.api.segments": (
-        "dynamic_partition dynamic_stitch segment_max segment_mean segment_min "
-        "segment_prod segment_sum"
-    ),
-    "tapejit.api.selection": (
-        "compress delete diag diagflat diagonal insert one_hot put_along_axis select "
-        "take_along_axis tril triu"
-    ),
-    "tapejit.api.sequences": "convolve correlate diff ediff1d interp kron trapezoid",
-    "tapejit.api.sorting": (
-        "argpartition argsort argwhere isin nonzero partition searchsorted sort top_k "
-        "unique_all unique_counts unique_inverse unique_values"
-    ),
-    "tapejit.api.standard": (
-        "__array_api_version__ __array_namespace_info__ can_cast finfo iinfo isdtype "
-        "result_type"
-    ),
-    "tapejit.api.statistics": (
-        "average count_nonzero median nanmax nanmean nanmin nansum percentile ptp "
-        "quantile std var"
-    ),
-    "tapejit.api.trigonometry": (
-        "acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh "
-        "tan"
-    ),
-    "tapejit.kits.checkpoint": "load save",
-    "tapejit.kits.fit": "History fit",
-}
 _MODULE_OF = {
     name: path for path, names in _FUNCTIONS.items() for name in names.split()
 }
@@ -598,8 +533,12 @@ if _TYPE_CHECKING:
     from tapejit.api.effects import *
     from tapejit.api.exponentials import *
     from tapejit.api.float_bits import *
+    from tapejit.api.folding import *
     from tapejit.api.function import *
     from tapejit.api.functional import *
+    from tapejit.api.no_nan import *
+    from tapejit.api.padded import *
+    from tapejit.api.positions import *
     from tapejit.api.recompute import *
     from tapejit.api.scans import *
     from tapejit.api.segments import *

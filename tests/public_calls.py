@@ -82,6 +82,7 @@ each(
     call(SIGNED, V),
     call(SIGNED, 0.75),
 )
+each("divide_no_nan multiply_no_nan", call(SIGNED, N), call(SIGNED, V * ROW_MASK))
 each("pow xlogy", call(M, N), call(M, 2.0))
 each("heaviside", call(SIGNED, V))
 each("ldexp", call(V, SHIFTS))
@@ -91,6 +92,7 @@ each("bitwise_invert", call(INTEGERS), call(MASK))
 each("astype", call(SIGNED, "int32"), call(MASK, "float32"))
 each("clip", call(SIGNED, -0.5, 0.5), call(SIGNED, V), call(SIGNED, None, V))
 each("clip_by_norm", call(SIGNED, 0.5), call(CUBE, 1.5, axes=(1, 2)))
+each("clip_by_average_norm", call(SIGNED, 0.05))
 each("clip_by_value", call(SIGNED, -0.5, 0.5))
 each("global_norm", call([SIGNED, V]))
 each("clip_by_global_norm", call([SIGNED, V], 0.5), call([SIGNED, COMPLEX], 99.0))
@@ -145,7 +147,20 @@ each("diagflat", call(V, 1))
 each("diagonal", call(M), call(CUBE, 1, 0, 2))
 each("trace", call(M), call(CUBE, 0, 1, 2))
 # Positions
-each("take", call(M, LABELS, axis=1), call(M, [-1, 0], axis=0))
+each(
+    "take",
+    call(M, LABELS, axis=1),
+    call(M, [-1, 0], axis=0),
+    call(CUBE, np.int32([[0, 2], [1, -1]]), batch_dims=1),
+)
+each("unravel_index", call(np.int32([[5, 0], [7, 11]]), (3, 4)), call(3, (2, 2), "F"))
+each(
+    "ravel_multi_index",
+    call((LABELS, SHIFTS[:3]), (4, 5)),
+    call((LABELS - 3, SHIFTS[:3]), (4, 2), mode=("wrap", "clip"), order="F"),
+)
+each("sequence_mask", call(SHIFTS, 3), call(SHIFTS, dtype="float32"))
+each("reverse_sequence", call(CUBE, np.int32([2, 3])), call(CUBE, SHIFTS % 3, 0, 2))
 each("take_along_axis", call(M, LABELS[:, None], axis=1))
 each("put_along_axis", call(M, LABELS[:, None], 9.0, axis=1))
 each("scatter_add", call(V, LABELS, M[0, :3]), call(M, [0, 0], N[:2]))
@@ -323,6 +338,7 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(["broadcast_shapes", "can_cast", "finfo", "iinfo"], NO_TENSORS),
     **dict.fromkeys(["isdtype", "result_type", "register_structure"], NO_TENSORS),
     **dict.fromkeys(["functions_run_eagerly", "run_functions_eagerly"], NO_TENSORS),
+    "foldl": FUNCTIONS,
     **dict.fromkeys(["grad", "value_and_grad", "jacobian", "hessian"], FUNCTIONS),
     **dict.fromkeys(["hvp", "jvp", "vjp", "vmap", "function"], FUNCTIONS),
     **dict.fromkeys(["custom_gradient", "grad_pass_through"], FUNCTIONS),

@@ -46,6 +46,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "config",
             "dims",
             "errors",
+            "late_names",
             "numpy_adapter",
             "origin",
             "structure",

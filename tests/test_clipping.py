@@ -142,9 +142,23 @@ def test_rows_are_clipped_by_vmap() -> None:
     np.testing.assert_allclose(rows, tj.clip_by_norm(tj.asarray(X), 0.5, 1), rtol=1e-15)
 
 
+def test_an_average_norm_is_the_norm_over_the_size() -> None:
+    norm = np.linalg.norm(X) / X.size
+    for limit in (0.5 * norm, norm, 2 * norm):
+        found = tj.clip_by_average_norm(X, limit)
+        np.testing.assert_allclose(found, X * min(1.0, limit / norm), rtol=1e-6)
+    assert tj.clip_by_average_norm(tj.zeros(0), 1.0).shape == (0,)
+    zeros = tj.grad(lambda x: tj.sum(tj.clip_by_average_norm(x, 1.0)))(tj.zeros(3))
+    assert zeros.numpy().tolist() == [1.0, 1.0, 1.0]
+    x = X.astype(np.float64)
+    tj.testing.check_grads(lambda x: tj.clip_by_average_norm(x, 0.01), (x,), order=2)
+    assert tj.clip_by_average_norm(tj.ones(4, dtype="float16"), 0.1).dtype == tj.float16
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
+        (lambda: tj.clip_by_average_norm(tj.ones(2), 0), ValueError, "clip_by_average"),
         (lambda: tj.clip_by_norm(tj.ones(2), 0.0), ValueError, "clip_by_norm: clip_no"),
         (lambda: tj.clip_by_norm(tj.ones(2), -1), ValueError, "greater than 0"),
         (lambda: tj.clip_by_norm(tj.ones(2), 1.0, 3), ValueError, "clip_by_norm: axis"),

@@ -26,7 +26,13 @@ from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.types import is_complex, promote_all
 
-__all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "global_norm"]
+__all__ = [
+    "clip_by_average_norm",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "global_norm",
+]
 
 
 @named
@@ -58,6 +64,23 @@ def clip_by_norm(t: Any, /, clip_norm: Any, axes: Any = None) -> Tensor:
     wide = _widened(x)
     norm = vector_norm(wide, axis=axes, keepdims=True)
     return cast(wide * _scale(norm, clip_norm), x.dtype)
+
+
+@named
+def clip_by_average_norm(t: Any, /, clip_norm: Any) -> Tensor:
+    """The tensor, scaled down if its norm over its size is larger than `clip_norm`.
+
+    >>> import tapejit as tj
+    >>> print(tj.clip_by_average_norm(tj.asarray([3.0, 4.0]), 0.5))
+    [0.6 0.8]
+    """
+    _check_limit(clip_norm)
+    x = as_inexact(t, "clip_by_average_norm")
+    if x.size == 0:
+        return x
+    wide = _widened(x)
+    average = elementwise.divide(vector_norm(wide), x.size)
+    return cast(wide * _scale(average, clip_norm), x.dtype)
 
 
 @named

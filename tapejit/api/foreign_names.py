@@ -63,6 +63,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "unsorted_segment_prod": "tj.segment_prod(x, [0, 2], num_segments=3)",
     "unsorted_segment_sum": "tj.segment_sum(x, [0, 2], num_segments=3)",
     # Scans and sorting
+    "foldr": "tj.foldl(lambda total, row: total + row, tj.flip(x, axis=0))",
     "bucketize": "tj.searchsorted(x[0], y)",
     "cumprod": "tj.cumulative_prod(x, axis=0)",
     "cumsum": "tj.cumulative_sum(x, axis=0)",
@@ -84,6 +85,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "degrees": "tj.rad2deg(x)",
     "div": "tj.divide(x, y)",
     "expit": "tj.sigmoid(x)",
+    "div_no_nan": "tj.divide_no_nan(x, y)",
     "fabs": "tj.abs(x)",
     "fix": "tj.trunc(x)",
     "floordiv": "tj.floor_divide(x, y)",
@@ -128,6 +130,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "lt": "tj.less(x, y)",
     "ne": "tj.not_equal(x, y)",
     # Shapes, joining, indexing
+    "batch_gather": "tj.take(x, [[0], [1]], batch_dims=1)",
     "boolean_mask": "x[x > 0]",
     "cat": "tj.concat([x, y], axis=0)",
     "concatenate": "tj.concat([x, y], axis=0)",

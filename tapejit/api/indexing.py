@@ -11,6 +11,7 @@ Start reading at `getitem`.
 from __future__ import annotations
 
 import builtins
+import operator
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.traced_size import TracedSize, plain_shape
 from tapejit.dims import Dim
 from tapejit.errors import (
+    ArgumentError,
     ArgumentTypeError,
     OutOfRangeError,
     ShapeError,
@@ -282,15 +284,27 @@ def nonzero_positions(mask: Tensor, what: str) -> tuple[Tensor, ...]:
     return tuple(reversed(found))
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+def take(
+    x: Any, indices: Any, /, *, axis: int | None = None, batch_dims: int = 0
+) -> Tensor:
     """The elements at integer positions along an axis; negative ones wrap.
+
+    With `batch_dims` the first so many axes of `x` and of the indices belong together:
+    each row of indices takes from its own row. The axis is then the one behind them,
+    unless another is given.
 
     >>> import tapejit as tj
     >>> print(tj.take(tj.asarray([10.0, 20.0, 30.0]), [2, -3], axis=0))
     [30. 10.]
+    >>> x = tj.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    >>> print(tj.take(x, [[2, 0], [1, 1]], batch_dims=1))
+    [[3. 1.]
+     [5. 5.]]
     """
     x = as_operand(x, "take")
     index = _as_indices(indices, "take")
+    if batch_dims:
+        return _take_rows(x, index, axis, batch_dims)
     if axis is None:
         if x.ndim > 1:
             x = reshape(x, (-1,))
@@ -301,6 +315,41 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
         return out
     front, rest = range(index.ndim), list(range(index.ndim, out.ndim))
     return permute_dims(out, (*rest[:at], *front, *rest[at:]))
+
+
+def _take_rows(x: Tensor, index: Tensor, axis: int | None, batch_dims: Any) -> Tensor:
+    """Each row of indices from its own row: the number of the row is one more index."""
+    given = operator.index(batch_dims)
+    count = given + index.ndim if given < 0 else given
+    if not 0 <= count <= min(index.ndim, x.ndim):
+        raise ArgumentError(
+            f"batch_dims is {given}, for {x._type} and indices of {index._type}",
+            op="take",
+            help="it counts axes that both of them have",
+        )
+    at = normalize_axis(count if axis is None else axis, x.ndim)
+    if at < count:
+        raise ArgumentError(
+            f"axis {at} is one of the first {count}, which are those of rows", op="take"
+        )
+    if x.shape[:count] != index.shape[:count]:
+        raise ShapeError(
+            f"the first {count} axes of {x._type} and of indices {index._type} differ",
+            op="take",
+        )
+    rows = []
+    for number, size in enumerate(index.shape[:count]):
+        shape = tuple(size if here == number else 1 for here in range(index.ndim))
+        rows.append(reshape(apply(ops.iota, size=size), shape))
+    out = apply(ops.gather, x, *rows, index, axes=(*range(count), at))
+    between = index.ndim + at - count
+    order = (
+        *range(count),
+        *range(index.ndim, between),
+        *range(count, index.ndim),
+        *range(between, out.ndim),
+    )
+    return permute_dims(out, order)
 
 
 def _as_indices(indices: Any, name: str) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.api import arrangement, elementwise, selection, sequences
+from tapejit.api import arrangement, elementwise, positions, selection, sequences
 from tapejit.api.tensor import Tensor
 from tapejit.numpy_adapter import NO_VALUE
 
@@ -86,6 +86,8 @@ ROWS: Final[dict[Any, tuple[Callable[..., Any], str]]] = {
     np.diagonal: (selection.diagonal, "a; offset axis1 axis2"),
     np.delete: (selection.delete, "arr obj; axis"),
     np.insert: (selection.insert, "arr obj values; axis"),
+    np.unravel_index: (positions.unravel_index, "indices; shape order"),
+    np.ravel_multi_index: (positions.ravel_multi_index, "multi_index dims; mode order"),
     # Sequences
     np.diff: (_diff, "a; n axis prepend append"),
     np.ediff1d: (sequences.ediff1d, "ary; to_end to_begin"),

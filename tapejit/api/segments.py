@@ -213,8 +213,15 @@ def dynamic_partition(data: Any, partitions: Any, num_partitions: Any) -> list[T
     """
     data, ids = as_operand(data), _integers(partitions, "partitions")
     count = int(_count(num_partitions, "num_partitions"))
-    name, label = "dynamic_partition", "a partition"
-    ids = apply(ops.checked_categories, ids, count=count, label=label, name=name)
+    name = "dynamic_partition"
+    ids = apply(
+        ops.checked_categories,
+        ids,
+        count=count,
+        label="a partition",
+        name=name,
+        help="to drop elements, give them a partition of their own and leave it out",
+    )
     data, ids = _along_one_axis(data, ids, "partitions")
     parts = []
     for number in range(count):

@@ -36,6 +36,7 @@ from tapejit.api.dispatch import (
 )
 from tapejit.api.indexing import flat_positions, getitem
 from tapejit.api.recording import mark_left
+from tapejit.api.scattering import Scatters, set_at, traced_change
 from tapejit.api.tensor import (
     Made,
     Operators,
@@ -75,7 +76,7 @@ class Waits(local):
 WAITS = Waits()
 
 
-class Variable(Operators):
+class Variable(Scatters, Operators):
     """A tensor that can be assigned to, watched by tapes when it is trainable.
 
     `initial_value` is anything `tj.asarray` takes, or a function without arguments
@@ -410,33 +411,6 @@ class Variable(Operators):
         if tensor._id and any(tape.tracks(tensor) for tape in TAPES.get()):
             warn_tracked(name)
 
-    def scatter_add(self, indices: Any, updates: Any) -> Tensor:
-        """Add `updates` at integer positions along the first axis.
-
-        >>> import tapejit as tj
-        >>> tj.Variable([1.0, 2.0, 3.0]).scatter_add([0, 0], [10.0, 10.0])
-        <tj.Tensor f32[3] [21.  2.  3.]>
-        """
-        return self._scatter("scatter_add", indices, updates, np.add.at)
-
-    def scatter_update(self, indices: Any, updates: Any) -> Tensor:
-        """Replace the slices at integer positions along the first axis.
-
-        >>> import tapejit as tj
-        >>> tj.Variable([1.0, 2.0, 3.0]).scatter_update([1], [20.0])
-        <tj.Tensor f32[3] [ 1. 20.  3.]>
-        """
-        return self._scatter("scatter_update", indices, updates, _set_at)
-
-    def _scatter(
-        self, name: str, indices: Any, updates: Any, write: Callable[..., None]
-    ) -> Tensor:
-        is_empty = isinstance(indices, (list, tuple)) and not indices
-        index = asarray(indices, dtype=np.dtype(np.int32) if is_empty else None)
-        if index.dtype.kind not in "iu":
-            raise DTypeError(f"indices are integers, got {index._type}", op=name)
-        return self._write_part(name, index, updates, write)
-
     def _write_part(
         self, name: str, key: Any, updates: Any, write: Callable[..., None]
     ) -> Tensor:
@@ -472,8 +446,8 @@ class Variable(Operators):
             if trace is None or trace.state is None:
                 new = self._with_part(selected, source, write)
             else:
-                changed = getattr(self._held().at[key], _METHODS[write])
-                new = trace.state.unrecorded(changed, source)
+                held = self._held()
+                new = trace.state.unrecorded(traced_change, held, key, source, write)
             self._put(new)
         return self._assigned()
 
@@ -482,7 +456,7 @@ class Variable(Operators):
     ) -> Tensor:
         """The value with another part; halves add up in float32, rounded once."""
         positions = np.asarray(selected._value)
-        is_half = write is not _set_at and self.dtype.itemsize == 2
+        is_half = write is not set_at and self.dtype.itemsize == 2
         wide = np.float32 if is_half and is_differentiable(self.dtype) else self.dtype
         new = aligned_copy(self._tensor._value.astype(wide, copy=False))
         values = np.broadcast_to(source._value, positions.shape)
@@ -596,7 +570,7 @@ def assign_part(part: Tensor, value: Any, name: str, op: Any = None) -> Tensor:
             op=name,
             help="only a Variable v and its parts v[i] can: v[i].assign(x)",
         )
-    write = _set_at if op is None else op
+    write = set_at if op is None else op
     return made.owner._write_part(name, made.key, value, write)
 
 
@@ -613,10 +587,3 @@ def _broadcasts(shape: Shape, wanted: Shape) -> bool:
         return np.broadcast_shapes(shape, wanted) == wanted
     except ValueError:
         return False
-
-
-def _set_at(flat: Any, positions: Any, values: Any) -> None:
-    flat[positions] = values
-
-
-_METHODS = {_set_at: "set", np.add.at: "add", np.subtract.at: "subtract"}

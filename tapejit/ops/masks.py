@@ -73,9 +73,11 @@ true_positions = register(
 
 # checked_categories
 
+PADDED = "give padding any index in range, and mask it out afterwards"
+
 
 def checked_categories_type(
-    x: Type, *, count: Size, label: str, name: str
+    x: Type, *, count: Size, label: str, name: str, place: int = 1, help: str = PADDED
 ) -> TensorType:
     x = tensor(x)
     check_kind(x.dtype, ("integer",))
@@ -83,35 +85,32 @@ def checked_categories_type(
     return x
 
 
-def checked_categories_eval(x: Any, *, count: int, label: str, name: str) -> Any:
+def checked_categories_eval(
+    x: Any, *, count: int, label: str, name: str, place: int = 1, help: str = PADDED
+) -> Any:
     is_wrong = (x < 0) | (x >= count)
     if np.any(is_wrong):
         at = np.unravel_index(np.argmax(is_wrong), np.shape(is_wrong))
-        place = f" at [{', '.join(map(str, map(int, at)))}]" if at else ""
+        where = f" at [{', '.join(map(str, map(int, at)))}]" if at else ""
         raise OutOfRangeError(
-            f"{label} is from 0 to {count - 1}, got {x[at]}{place}",
+            f"{label} is from 0 to {count - 1}, got {x[at]}{where}",
             op=name,
-            help="give padding any index in range, and mask it out afterwards",
-            places=(1,),  # logits, labels; table, indices
+            help=help or None,
+            places=(place,),
         )
     return x
 
 
 def checked_categories_batch(
-    size: Size,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    count: Size,
-    label: str,
-    name: str,
+    size: Size, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
 ) -> Node:
     """Each row is checked like the others."""
-    return checked_categories(*inputs, count=count, label=label, name=name)
+    return checked_categories(*inputs, **attrs)
 
 
 # Integers from 0 up to but not including `count`, which `label` calls by their name and
-# `name`, the function that takes them, refuses otherwise.
+# `name`, the function that takes them, refuses otherwise. They are its argument number
+# `place`, and `help` says what to do.
 checked_categories = register(
     Op(
         "checked_categories",

@@ -75,7 +75,7 @@ def combine(rng: Any) -> Step:
 
 
 def write(rng: Any) -> Step:
-    which, i, how = rng.integers(3), rng.integers(100), rng.integers(7)
+    which, i, how = rng.integers(3), rng.integers(100), rng.integers(9)
 
     def step(m: Machine) -> None:
         v, x = m.variables[which], m.value(i)
@@ -87,6 +87,8 @@ def write(rng: Any) -> Step:
             lambda: v[0].assign_add(x[2]),
             lambda: v.scatter_add([0, 2, 0], x),
             lambda: v.scatter_update([2, 1], x[1:]),
+            lambda: v.scatter_max([2, 1, 2], x),
+            lambda: v.scatter_sub([1, 1, 0], x),
         ][how]()
         if i % 2:
             m.keep(result)

@@ -70,7 +70,18 @@ def test_s35_a_part_can_be_assigned(method: str, name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["scatter_add", "scatter_update"])
+SCATTERS: dict[str, Any] = {
+    "scatter_add": np.add,
+    "scatter_sub": np.subtract,
+    "scatter_mul": np.multiply,
+    "scatter_div": np.divide,
+    "scatter_min": np.minimum,
+    "scatter_max": np.maximum,
+    "scatter_update": None,
+}
+
+
+@pytest.mark.parametrize("method", SCATTERS)
 @pytest.mark.parametrize(
     ("indices", "updates"),
     [
@@ -90,10 +101,11 @@ def test_s35_scatters(method: str, indices: Any, updates: Any) -> None:
 
     expected = np.float32([[1, 2, 3], [4, 5, 6]])
     at = np.asarray(indices, dtype=np.int64)
-    if method == "scatter_add":
-        np.add.at(expected, at, np.float32(updates))
-    else:
+    update = SCATTERS[method]
+    if update is None:
         expected[at] = updates
+    else:
+        update.at(expected, at, np.float32(updates))
     assert_modes(program, matrix, expected=expected, variables=[expected])
 
 
@@ -147,7 +159,7 @@ def test_s35_a_mask_that_is_computed() -> None:
 
 
 @pytest.mark.parametrize("at", [3, -4, 100])
-@pytest.mark.parametrize("way", ["part", "scatter_add", "scatter_update"])
+@pytest.mark.parametrize("way", ["part", "scatter_add", "scatter_max", "scatter_div"])
 def test_s35_a_computed_place_out_of_range_changes_nothing(at: int, way: str) -> None:
     def program(v: Any, index: Any, x: Any) -> Any:
         v.assign_add(x)
@@ -186,6 +198,41 @@ def test_s35_a_computed_place_out_of_range_changes_nothing(at: int, way: str) ->
     assert v.numpy().tolist() != before.tolist()
 
 
+@pytest.mark.parametrize("method", SCATTERS)
+def test_s35_any_number_of_repetitions(method: str) -> None:
+    """In order, in every dtype, and but for quotients without a trace for each."""
+    rng = np.random.default_rng(5)
+    dtypes = ["float32", "float16", "bfloat16"]
+    if method != "scatter_div":
+        dtypes += ["int8", "uint32"]
+    for dtype in dtypes:
+        one, other = (tj.Variable(tj.full((3, 2), 3, dtype=dtype)) for _ in range(2))
+        step = tj.function(lambda i, x, v=one: getattr(v, method)(i, x))
+        for at in ([0, 0, 0, 2], [1, 0, 2, 2], [1, 1, 1, 1]):
+            index = tj.asarray(np.int32(at))
+            x = tj.asarray(rng.uniform(1, 6, (4, 2))).astype(dtype)
+            found = step(index, x)
+            getattr(other, method)(index, x)
+            assert found.numpy().tolist() == other.numpy().tolist()
+        if method != "scatter_div":
+            assert step.trace_count == 1
+
+
+def test_s35_what_has_no_quotient_and_no_order_is_refused() -> None:
+    integers = tj.Variable([1, 2])
+    assert_modes(
+        lambda v: v.scatter_div([0], [1]),
+        lambda: tj.Variable(integers),
+        raises=(TypeError, "cannot hold quotients"),
+    )
+    for method in ("scatter_min", "scatter_max"):
+        assert_modes(
+            lambda v, method=method: getattr(v, method)([0], [1.0]),
+            lambda: tj.Variable([1j, 2.0]),
+            raises=(TypeError, "no order"),
+        )
+
+
 REFUSED: dict[str, Any] = {
     "too many": (slice(1, None), [1.0, 2.0, 3.0], ValueError),
     "too few": (slice(None), [1.0, 2.0], ValueError),
@@ -211,7 +258,7 @@ def test_s35_a_part_checks_shape_dtype_and_range(method: str, name: str) -> None
     assert_modes(program, vector_and_tensor, raises=(error, ""))
 
 
-@pytest.mark.parametrize("method", ["scatter_add", "scatter_update"])
+@pytest.mark.parametrize("method", ["scatter_add", "scatter_min", "scatter_update"])
 @pytest.mark.parametrize(
     ("indices", "updates", "error"),
     [
@@ -361,6 +408,7 @@ UPDATES: dict[str, Any] = {
     "assign_sub": lambda v, x: v.assign_sub(x),
     "part": lambda v, x: v[1:].assign(x[1:]),
     "scatter_add": lambda v, x: v.scatter_add([0, 2], x[:2]),
+    "scatter_mul": lambda v, x: v.scatter_mul([0, 2], x[:2]),
     "twice": lambda v, x: (v.assign(x), v.assign_add(x)),
     "of itself": lambda v, x: v.assign(v * 2.0),
     "reversed": lambda v, x: v.assign(v[::-1]),
