@@ -179,6 +179,7 @@ class Builder:
             self.move,
             self.move,
             self.cut,
+            self.place_parts,
             self.join,
             self.multiply_matrices,
             self.gather,
@@ -356,6 +357,25 @@ class Builder:
             y = self.pick(lambda y: y.type == part.type)
             back = ops.place(y or part, shape=x.shape, starts=starts, steps=steps)
             self.add(back, self.bound[y] if y is not None else self.bound[x])
+
+    def place_parts(self) -> None:
+        """What adjoints have of several slices: each in its place, and their sum."""
+        x = self.pick(lambda x: x.ndim > 0 and x.dtype.kind in "fciu")
+        if x is None:
+            return
+        total, bound = None, 0.0
+        for _ in range(self.choice.randint(2, 4)):
+            starts, stops, steps = zip(*map(self.some_range, x.shape), strict=True)
+            part = ops.slice(x, starts=starts, stops=stops, steps=steps)
+            y = self.pick(lambda y, part=part: y.type == part.type)
+            part, own = (part, x) if y is None else (y, y)
+            term = ops.place(part, shape=x.shape, starts=starts, steps=steps)
+            if self.choice.random() < 0.2:
+                term = own = self.pick(lambda y: y.type == x.type) or x
+            total = term if total is None else total + term
+            bound += self.bound[own]
+        assert total is not None
+        self.add(total, bound)
 
     def some_range(self, size: Any) -> tuple[Any, Any, int]:
         if isinstance(size, int):

@@ -33,6 +33,7 @@ from tapejit.ir.node import Node, Zero, param
 from tapejit.ops.custom_rules import CONNECTED, Expected, failed
 from tapejit.passes.batch import batch, broadcast_front
 from tapejit.passes.jvp import jvp
+from tapejit.passes.placements import join_placements
 from tapejit.passes.vjp import filled, vjp, zeros
 from tapejit.types import TensorType, is_differentiable
 
@@ -159,7 +160,8 @@ def _build(request: Request, seeds: Sequence[Node], inputs: Sequence[Node]) -> P
         if total is not None:
             outputs.append(total)
     kept = recorded_inputs(outputs, recording, inputs)
-    graph = Graph("gradient", (*kept, *inputs), outputs)
+    # Here, not only before code is made: the loops of tapes are not compiled.
+    graph = join_placements(Graph("gradient", (*kept, *inputs), outputs))
     if config.current().check:
         ir.check_graph(graph)
     return Plan(kept, graph, tuple(places))

@@ -24,10 +24,8 @@ from tapejit.codegen.whole_array import (
     combined,
     each,
     emit_copy,
-    emit_fill,
     merged,
     moved,
-    part_of,
     read,
     widest,
     write,
@@ -124,19 +122,6 @@ def add_row(
         by_vectors(at, sizes[-1], width, part)
 
     each(at, sizes[:-1], [own[:-1] for own in strides], inner, [place, position])
-
-
-def emit_place(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
-    """Zeros, and the operand at every so many places of each axis."""
-    (x,) = operands
-    shape, starts, factors = node.shape, node.attrs["starts"], node.attrs["steps"]
-    own = strides_of(shape)
-    result = Whole(out, node.dtype, own).as_bits()
-    emit_fill(at, math.prod(map(int, shape)), result, 0)
-    start = sum(int(a) * b for a, b in zip(starts, own, strict=True))
-    strides = tuple(int(a) * b for a, b in zip(factors, own, strict=True))
-    target = part_of(at, result, start)._replace(strides=strides)
-    emit_copy(at, node.inputs[0].shape, x.as_bits(), target)
 
 
 # The first extremum

@@ -109,6 +109,9 @@ from tapejit.ops.movement import (
     reshape,
     slice,
 )
+from tapejit.ops.placing import (
+    place_add,
+)
 from tapejit.ops.reduction import (
     all,
     any,
@@ -541,6 +544,7 @@ __all__ = [
     "permute_dims",
     "pinv",
     "place",
+    "place_add",
     "polygamma",
     "pow",
     "print_values",

@@ -42,6 +42,7 @@ REDUCING: Final = frozenset({ops.sum, ops.prod, ops.max, ops.min, ops.all, ops.a
 OPERATORS: Final[frozenset[Any]] = frozenset(
     {operator.add, operator.sub, operator.mul, operator.truediv, operator.neg}
 )
+PLACING: Final = frozenset({ops.place, ops.place_add})
 # These always make a new array; which order its axes get is known for rows alone.
 COPYING: Final = frozenset({ops.gate, ops.square, ops.where})
 
@@ -101,7 +102,7 @@ class Layouts:
             return UNKNOWN
         ndim = len(node.type.shape)
         op = node.op
-        if not ndim or op is PARAM or op is ops.place:
+        if not ndim or op is PARAM or op in PLACING:
             return in_rows(ndim)
         if op is LITERAL:
             is_plain = node.attrs["value"].flags.c_contiguous

@@ -22,6 +22,7 @@ from tapejit.ir.graph import Graph
 from tapejit.passes.cse import cse
 from tapejit.passes.fold import fold
 from tapejit.passes.inline import inline
+from tapejit.passes.placements import join_placements
 from tapejit.passes.rewriting import Sources, opened
 from tapejit.passes.simplify import simplify
 
@@ -32,6 +33,7 @@ PIPELINE: Final[tuple[tuple[Pass, str], ...]] = (
     (inline, "first: what is inside of a call is hidden from the others"),
     (simplify, "before folding: it takes broadcasts off constants"),
     (fold, "before merging: constants that came about differently become equal"),
+    (join_placements, "before merging: a placement that is added goes with its sum"),
     (cse, "last: by now what is equal looks equal"),
 )
 ROUNDS: Final = 10

@@ -22,7 +22,9 @@ from tapejit.codegen import lanes
 from tapejit.codegen.whole import EMITTERS
 from tapejit.errors import ArgumentError, OutOfRangeError
 from tapejit.ir import OPS, Graph, Node, param
+from tapejit.ops.placing import nothing
 from tapejit.passes.fusion.candidates import WHOLE, is_native
+from tapejit.passes.fusion.expand import expansion
 from tapejit.types import DType, TensorType, dtype_named
 
 from .compiled import assert_composed, compile_native, run, run_native, run_numpy
@@ -252,6 +254,67 @@ def test_elements_are_put_with_gaps_between_them(
     for layout in LAYOUTS:
         attrs = {"shape": shape, "starts": starts, "steps": steps}
         assert_exact("place", x, layout=layout, **attrs)
+
+
+# place_add
+
+PARTS = {
+    # shape, and for each part its shape, starts and steps
+    "rows": ((40, 19), [((1, 19), (at, 0), (1, 1)) for at in range(40)]),
+    "columns": ((3, 64), [((3, 1), (0, at), (1, 1)) for at in reversed(range(64))]),
+    "gaps": ((41, 5), [((1, 5), (at, 0), (1, 1)) for at in range(0, 41, 2)]),
+    "meeting": ((50, 3), [((2, 3), (at, 0), (1, 1)) for at in range(49)]),
+    "crossing": ((64, 40), [((at, at), (at, 0), (1, 1)) for at in (1, 2, 3, 4, 5, 6)]),
+    "one place": ((64, 33), [((1, 33), (7, 0), (1, 1))] * 21),
+    "steps": ((90,), [((9,), (at,), (10,)) for at in range(10)] * 2),
+    "kinds": ((60,), [((3 - at % 3,), (3 * at,), (1,)) for at in range(20)]),
+    "large": ((128, 2048), [((1, 2048), (at, 0), (1, 1)) for at in range(128)]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "is_added"),
+    [
+        *[(name, "float32", is_added) for name in PARTS for is_added in (False, True)],
+        *[("meeting", dtype, True) for dtype in ("float16", "int16")],
+        *[("rows", dtype, False) for dtype in ("bfloat16", "float64")],
+    ],
+)
+def test_parts_are_added_where_they_belong(
+    name: str, dtype: str, is_added: bool, rng: np.random.Generator
+) -> None:
+    """With the bits of the record, which are those of a sum: signs of zeros too."""
+    shape, parts = PARTS[name]
+    kind = dtype_named(dtype)
+    attrs = {
+        "starts": tuple(start for _, start, _ in parts),
+        "steps": tuple(step for *_, step in parts),
+    }
+    arrays = [numbers(rng, size, kind) for size, *_ in parts]
+    for x in arrays:
+        x[rng.random(x.shape) < 0.6] = 0 if kind.kind == "i" else -0.0
+    x = numbers(rng, shape, kind)
+    x[rng.random(shape) < 0.6] = 0 if kind.kind == "i" else -0.0
+    nodes = [param(f"x{at}", TensorType.of(a)) for at, a in enumerate([x, *arrays])]
+    base = nodes[0] if is_added else nothing(kind, shape)
+    out = OPS["place_add"](base, *nodes[1:], **attrs)
+    assert expansion(out) is out, "it is a sum again, which others test"
+    graph = Graph("place_add", nodes, [out])
+    (got,) = run_native(graph, [x, *arrays])
+    (expected,) = run_numpy(graph, [x, *arrays])
+    assert_same_bits(got, expected, name)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_many_arrays_are_joined(
+    axis: int, dtype: str, rng: np.random.Generator
+) -> None:
+    kind = np.dtype(dtype)
+    for sizes, layout in (((1,) * 20, as_it_is), ((3, 1, 4, 1, 5, 9, 2, 6, 5), turned)):
+        shapes = [[size if at == axis else 5 for at in range(3)] for size in sizes]
+        arrays = [numbers(rng, shape, kind) for shape in shapes]
+        assert_exact("concat", *arrays, layout=layout, axis=axis)
 
 
 # argmax and argmin

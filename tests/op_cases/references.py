@@ -207,6 +207,18 @@ def place(
     return out
 
 
+def place_add(
+    x: Array,
+    *updates: Array,
+    starts: tuple[tuple[int, ...], ...],
+    steps: tuple[tuple[int, ...], ...],
+) -> Array:
+    total = x
+    for update, start, step in zip(updates, starts, steps, strict=True):
+        total = total + place(update, shape=x.shape, starts=start, steps=step)
+    return np.asarray(total)
+
+
 def concat(*xs: Array, axis: int) -> Array:
     rows = [(x, i) for x in xs for i in range(x.shape[axis])]
     shape = list(xs[0].shape)

@@ -60,6 +60,11 @@ def ranges(starts: Shape, stops: Any, steps: Shape) -> Attrs:
     return {"starts": starts, "stops": stops, "steps": steps}
 
 
+def parts(starts: tuple[Shape, ...], steps: tuple[Shape, ...] | None = None) -> Attrs:
+    """Where the updates of `place_add` go; without steps, without gaps."""
+    return {"starts": starts, "steps": steps or tuple((1,) * len(x) for x in starts)}
+
+
 MOVEMENT = [
     movement(
         "reshape",
@@ -167,6 +172,31 @@ MOVEMENT = [
             Variant(((3,),), {"shape": (2,), "starts": (0,), "steps": (1,)}),
             Variant(((3,),), {"shape": (5,), "starts": (1,), "steps": (2,)}),
         ],
+    ),
+    OpCase(
+        "place_add",
+        (Operand(),),
+        (
+            Variant(((4, 3), (1, 3), (1, 3)), parts(((0, 0), (2, 0))), note="rows"),
+            Variant(((5,), (4,), (4,), (3,)), parts(((0,), (1,), (1,))), note="meet"),
+            Variant(
+                ((7, 3), (3, 2), (2, 3)), parts(((1, 1), (0, 0)), ((2, 1), (3, 1)))
+            ),
+            Variant(((8,), (3,), (2,)), parts(((0,), (1,)), ((2,), (3,))), note="step"),
+            Variant(((3,), (3,)), parts(((0,),)), note="whole"),
+            Variant(((), (), ()), parts(((), ()))),
+            Variant(((3, 2), (0, 2), (3, 0)), parts(((1, 0), (0, 1)))),
+            Variant(((0,), (0,), (0,)), parts(((0,), (0,)))),
+        ),
+        ref.place_add,
+        EXACT,
+        first="c",
+        second=("-",),
+        refused=(
+            Variant(((3,), (2,), (2,)), parts(((0,), (2,)))),
+            Variant(((3, 2), (3,)), parts(((0, 0),))),
+            Variant(((3,), (2,), (2,)), parts(((0,),))),
+        ),
     ),
     movement(
         "concat",

@@ -23,6 +23,9 @@ MOVEMENTS: Final = frozenset(
 )
 
 
+MOST_JOINED: Final = 8
+
+
 def always(node: Node) -> bool:
     """An operation that is taken whatever it is applied to."""
     return True
@@ -32,6 +35,8 @@ WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "argmax": always,
     "argmin": always,
     "bits_to_normal": always,
+    # Of few arrays it is a condition on positions, which is fused.
+    "concat": lambda node: len(node.inputs) > MOST_JOINED,
     "cumulative_prod": always,
     "cumulative_sum": always,
     "gather_add": lambda node: one_hot(node) is None,  # that one is a comparison
@@ -40,6 +45,7 @@ WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "logcumsumexp": always,
     # Without gaps it is a condition on positions.
     "place": lambda node: any(step != 1 for step in node.attrs["steps"]),
+    "place_add": always,  # that of few large parts has been expanded
     "random_advance": always,
     "random_bits": always,
     "random_fold_in": always,

@@ -30,6 +30,8 @@ from tapejit.types import is_complex
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 # From so many terms on, what sums of floats may cost covers their exponentials too.
 MANY: Final = 16
+# Masked loads that take the time of an element that is written and read again.
+WHOLE_COST: Final = 4
 
 
 def expanded(graph: Graph) -> Graph:
@@ -139,10 +141,29 @@ def expand_segment_sum(node: Node) -> Node:
     return scattered_sum(x, ids, node.attrs["size"])
 
 
+def expand_place_add(node: Node) -> Node:
+    """Additions, each with a placement that is read in place; itself if parts are many.
+
+    Fused, an element costs a masked load for each part. As an operation on whole arrays
+    it costs to write the parts, and to read and write the elements that these have.
+    """
+    x, *updates = node.inputs
+    own = [math.prod(map(int, part.shape)) for part in updates]
+    size = math.prod(map(int, node.shape))
+    if len(updates) * size > WHOLE_COST * (size + sum(own)):
+        return node
+    parts = zip(updates, node.attrs["starts"], node.attrs["steps"], strict=True)
+    for part, starts, steps in parts:
+        placed = OPS["place"](part, shape=node.shape, starts=starts, steps=steps)
+        x = x + placed
+    return x
+
+
 EXPANSIONS: Final[dict[str, Callable[[Node], Node]]] = {
     "bits_to_integers": expand_integers,
     "bits_to_uniform": expand_uniform,
     "logsumexp": expand_logsumexp,
+    "place_add": expand_place_add,
     "segment_sum": expand_segment_sum,
     "softmax": expand_softmax,
 }
