@@ -52,6 +52,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "structure",
             "tree",
             "types",
+            "workers",
         }
     ),
     frozenset({"ir"}),

@@ -11,6 +11,7 @@ import pytest
 from op_cases.case import ORDERED, dtypes_of
 
 import tapejit as tj
+from tapejit.passes.pipeline import optimise
 from tapejit.types import DType, is_float
 
 Function = Callable[..., Any]
@@ -416,3 +417,115 @@ def test_operands_stay_as_they_are() -> None:
         function(x)
         function(tj.asarray(x, copy=False))
     np.testing.assert_array_equal(x, VECTOR)
+
+
+# Long lines, which are sorted by integers of keys and positions
+
+
+def long_lines(dtype: DType, ties: bool) -> Array:
+    """Lines of 500 elements, with all that is special in the dtype among them."""
+    rng = np.random.default_rng(3)
+    shape = (3, 500)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if not is_float(dtype):
+        limits = np.iinfo(dtype)
+        low, high = (-3, 4) if ties else (limits.min, limits.max)
+        drawn = rng.integers(max(low, limits.min), high, shape, dtype)
+        drawn[:, [7, 8, 400]] = limits.max, limits.min, limits.max
+        return np.asarray(drawn)
+    drawn = rng.integers(-3, 4, shape) if ties else rng.standard_normal(shape)
+    drawn = drawn.astype(np.float64)
+    special = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, -0.0, 0.0, np.nan, 5e-324]
+    drawn[:, 5:105:10] = special
+    return drawn.astype(dtype)
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_long_lines_have_the_stable_order(
+    dtype: DType, descending: bool, ties: bool
+) -> None:
+    x = long_lines(dtype, ties)
+    keys = wide(x)
+    if descending:
+        keys = -keys if is_float(dtype) else np.invert(keys)
+    order = np.argsort(keys, axis=-1, kind="stable")
+    sorted_bits = np.take_along_axis(x, order, -1).view(f"u{dtype.itemsize}")
+    for at, line, expected in ((1, x, order), (0, x.T, order.T)):
+        got = tj.argsort(line, axis=at, descending=descending)
+        np.testing.assert_array_equal(got, expected)
+    got = tj.sort(x, descending=descending).numpy()
+    is_number = wide(got) == wide(got)  # one NaN is like another
+    np.testing.assert_array_equal(
+        got.view(sorted_bits.dtype)[is_number], sorted_bits[is_number]
+    )
+    for count in (0, 1, 37, 250, 500):
+        mode = "largest" if descending else "smallest"
+        values, positions = tj.top_k(x, count, mode=mode)
+        np.testing.assert_array_equal(positions, order[:, :count])
+        np.testing.assert_array_equal(
+            values.numpy().view(sorted_bits.dtype), sorted_bits[:, :count]
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_statistics_of_long_lines_are_numpys(dtype: str) -> None:
+    x = long_lines(np.dtype(dtype), ties=True)
+    x[0] = np.where(np.isfinite(x[0]), x[0], 1)
+    x[1, :250] = np.where(x[1, :250] > 0, -0.0, 0.0)
+    for statistic in (np.median, lambda a, axis: np.quantile(a, 0.3, axis=axis)):
+        expected = statistic(x, axis=-1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = statistic(tj.asarray(x), axis=-1)
+        np.testing.assert_array_equal(np.asarray(got), expected)
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    x = np.random.default_rng(0).integers(0, 50, (400, 700)).astype(np.float32)
+    for keys in (x, x.astype(np.float64)):
+        with tj.set_num_threads(1):
+            alone = tj.argsort(keys), tj.sort(keys), tj.top_k(keys, 30).indices
+        with tj.set_num_threads(3):
+            shared = tj.argsort(keys), tj.sort(keys), tj.top_k(keys, 30).indices
+        for a, b in zip(alone, shared, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+# One order for all that have the same keys
+
+
+def names_in(function: Function, *args: Any) -> list[str]:
+    """The operations of what a function runs."""
+    compiled = tj.function(function)
+    compiled(*args)
+    return [node.op.name for node in optimise(compiled.graph(*args)).nodes]
+
+
+PROGRAMS: dict[str, Function] = {
+    "sort": lambda x: tj.sum(tj.sort(x) * np.arange(30.0)),
+    "top_k": lambda x: tj.sum(tj.top_k(x, 4).values * np.arange(4.0)),
+    "median": lambda x: tj.sum(tj.median(x, axis=0)),
+    "both": lambda x: tj.sum(tj.take_along_axis(x, tj.argsort(x)) + tj.sort(x)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_gradient_finds_the_order_once(name: str) -> None:
+    x = tj.asarray(np.random.default_rng(0).standard_normal((6, 30)))
+    both = tj.value_and_grad(PROGRAMS[name])
+    names = names_in(both, x)
+    assert not {"sort_by", "unsort_by", "top"} & set(names) - {"sort_by"}
+    assert names.count("argsort") == (2 if name == "median" else 1)
+    assert "sort_by" not in names
+    for got, expected in zip(tj.function(both)(x), both(x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_values_alone_are_sorted_without_positions() -> None:
+    x = tj.asarray(np.random.default_rng(0).standard_normal((6, 30)))
+    assert names_in(lambda x: tj.top_k(x, 4).values, x) == ["sort_by"]
+    assert names_in(lambda x: tj.top_k(x, 4).indices, x) == ["argsort"]
+    assert names_in(tj.sort, x) == ["sort_by"]

@@ -22,10 +22,9 @@ from tapejit import ops
 from tapejit.api import elementwise, reductions
 from tapejit.api.at import At
 from tapejit.api.creation import full, zeros
-from tapejit.api.dispatch import apply, as_operand, is_weak, operands
+from tapejit.api.dispatch import apply, apply_many, as_operand, is_weak, operands
 from tapejit.api.indexing import (
     count_true,
-    getitem,
     nonzero_positions,
     take,
     true_positions,
@@ -118,11 +117,10 @@ def top_k(x: Any, k: int, /, axis: int = -1, *, mode: str = "largest") -> TopK:
             f"k={count} elements of axis {at}, which has {x.shape[at]}",
             help="give a k from 0 to the size of the axis",
         )
-    first = (*[slice(None)] * at, slice(count))
-    attrs = {"axis": at, "descending": mode == "largest"}
-    values = apply(ops.sort_by, x, x, **attrs)
-    indices = apply(ops.argsort, x, **attrs)
-    return TopK(getitem(values, first), getitem(indices, first))
+    values, indices = apply_many(
+        ops.top, x, axis=at, descending=mode == "largest", window=(0, count)
+    )
+    return TopK(values, indices)
 
 
 def _check_kth(x: Tensor, kth: Any, axis: int) -> None:

@@ -24,7 +24,7 @@ from tapejit.api.manipulation import broadcast_to, permute_dims, reshape
 from tapejit.api.naming import named
 from tapejit.api.reductions import Axis
 from tapejit.api.sorting import sort
-from tapejit.api.tensor import Tensor
+from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
 from tapejit.types import DType, default_float, is_complex, is_differentiable, is_float
@@ -257,8 +257,8 @@ def _extremum(
 # Order statistics
 
 
-def _sorted_line(x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]:
-    """`x` with the axes merged into the last one and sorted, and those axes."""
+def _line(x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]:
+    """`x` with the axes merged into the last one, and those axes."""
     if is_complex(x.dtype):
         raise DTypeError(
             f"complex numbers have no order, got {x._type}",
@@ -268,12 +268,33 @@ def _sorted_line(x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]:
     others = tuple(at for at in range(x.ndim) if at not in axes)
     last = permute_dims(x, (*others, *axes))
     line = reshape(last, (*drop_axes(x.shape, axes), _count(x, axes)))
-    return sort(line, axis=-1), axes
+    return line, axes
+
+
+def _in_order(line: Tensor, start: Any, stop: Any) -> Tensor:
+    """The elements from `start` to `stop` of a line in order; the rest is not sorted.
+
+    A part of a line whose size is open is cut out of all of it.
+    """
+    size = line.shape[-1]
+    if not all(isinstance(at, int) for at in (size, start, stop)):
+        return getitem(sort(line, axis=-1), (..., slice(start, stop)))
+    if (start, stop) == (0, size):
+        return sort(line, axis=-1)
+    attrs = {"axis": line.ndim - 1, "descending": False, "window": (start, stop)}
+    return apply(ops.sort_by, line, line, **attrs)
+
+
+LAST = (..., -1)
 
 
 def _or_nan(out: Tensor, line: Tensor) -> Tensor:
     """NaN, which is last in its line if there is any, in place of the statistic."""
-    last = getitem(line, (..., -1))
+    size = line.shape[-1]
+    return _or(out, getitem(_in_order(line, size - 1, size), LAST))
+
+
+def _or(out: Tensor, last: Tensor) -> Tensor:
     return elementwise.where(elementwise.isnan(last), last, out)
 
 
@@ -286,15 +307,16 @@ def median(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     2.0
     """
     x, dtype = _widened(x, "median")
-    line, axes = _sorted_line(x, axis)
+    line, axes = _line(x, axis)
     size = line.shape[-1]
     if not size:
         out = full(line.shape[:-1], np.nan, dtype=line.dtype)
-    elif size % 2:
-        out = _or_nan(getitem(line, (..., size // 2)), line)
     else:
-        middle = getitem(line, (..., slice(size // 2 - 1, size // 2 + 1)))
-        out = _or_nan(reductions.mean(middle, axis=-1), line)
+        middle = _in_order(line, (size - 1) // 2, size // 2 + 1)
+        if size % 2:
+            out = _or_nan(getitem(middle, (..., 0)), line)
+        else:
+            out = _or_nan(reductions.mean(middle, axis=-1), line)
     if keepdims:
         out = reshape(out, keep_axes(x.shape, axes))
     return cast(out, dtype)
@@ -378,7 +400,7 @@ def _quantile(
     if high != 1:
         q = q / high
     x, dtype = _widened(x, "quantile")
-    line, axes = _sorted_line(x, axis)
+    line, axes = _line(x, axis)
     size = line.shape[-1]
     rest = line.shape[:-1]
     if size:
@@ -389,9 +411,18 @@ def _quantile(
         lower = cast(below, np.dtype("int64"))
         upper = elementwise.minimum(lower + 1, size - 1)
         at_axis = (len(rest),)
-        first = apply(ops.gather, line, lower, axes=at_axis)
-        second = apply(ops.gather, line, upper, axes=at_axis)
-        out = _or_nan(_interpolated(first, second, part), line)
+        start, stop = 0, size
+        if not q.ndim and not isinstance(q, TracedTensor) and isinstance(size, int):
+            start = int(lower)
+            stop = min(start + 1, size - 1) + 1
+        needed = _in_order(line, start, stop)
+        first = apply(ops.gather, needed, lower - start, axes=at_axis)
+        second = apply(ops.gather, needed, upper - start, axes=at_axis)
+        out = _interpolated(first, second, part)
+        if stop - start == size:
+            out = _or(out, getitem(needed, LAST))
+        else:
+            out = _or_nan(out, line)
     else:
         out = full((*q.shape, *rest), np.nan, dtype=line.dtype)
     if keepdims:

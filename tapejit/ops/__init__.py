@@ -212,8 +212,11 @@ if TYPE_CHECKING:
     )
     from tapejit.ops.sorting import (
         argsort,
+        put_along,
         searchsorted,
         sort_by,
+        take_along,
+        top,
         unsort_by,
     )
     from tapejit.ops.special import (
@@ -292,8 +295,11 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "sorting": (
         "argsort",
+        "put_along",
         "searchsorted",
         "sort_by",
+        "take_along",
+        "top",
         "unsort_by",
     ),
     "trigonometry": (
@@ -549,6 +555,7 @@ __all__ = [
     "pow",
     "print_values",
     "prod",
+    "put_along",
     "qr",
     "random_advance",
     "random_bits",
@@ -589,8 +596,10 @@ __all__ = [
     "sub",
     "sum",
     "svd",
+    "take_along",
     "tan",
     "tanh",
+    "top",
     "true_positions",
     "trunc",
     "unsort_by",

@@ -6,13 +6,21 @@ each is the transpose of the other. A sorted tensor is `sort_by(x, x)`. Their de
 in the keys is zero and not absent, because the order depends on them, if only through
 comparisons.
 
+All of them take a `window` (start, stop) of the sorted line, which is found without
+sorting the rest: `sort_by` gives those elements only, `unsort_by` puts them back among
+zeros. `top` is a window with its positions.
+
+Two records move by positions that are known: `take_along` and `put_along`. A function
+uses them where several of the others have the same keys (`passes.orders`), so that
+the order is found once.
+
 Every order is stable: equal keys stay as they were, also when larger ones come first.
 NaN comes last either way.
 
 `sort_by` takes values with more leading axes than the keys have. They are all moved
 alike, and the keys are sorted once: that is what batching the values needs.
 
-Start reading at `sort_by_type`, then `order_of`.
+Start reading at `sort_by_type`, then `ordering.order_of`.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.dims import Shape, Size
-from tapejit.errors import ArgumentError, ShapeError
+from tapejit.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, register
 from tapejit.ops.elementwise import (
     ANY,
@@ -34,52 +42,57 @@ from tapejit.ops.elementwise import (
     lift,
 )
 from tapejit.ops.movement import broadcast_to, repeat_rows
+from tapejit.ops.ordering import (
+    Window,
+    comparable,
+    order_of,
+    put_positions,
+    sorted_lines,
+    take_positions,
+)
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, Type, is_differentiable, is_float
+from tapejit.types import TensorType, TupleType, Type, is_differentiable
 
-__all__ = ["argsort", "searchsorted", "sort_by", "unsort_by"]
+__all__ = [
+    "argsort",
+    "put_along",
+    "searchsorted",
+    "sort_by",
+    "take_along",
+    "top",
+    "unsort_by",
+]
 
 INT64 = np.dtype("int64")
 SIDES = ("left", "right")
 
 
-def comparable(x: Any) -> Any:
-    """`x` in a dtype that NumPy sorts with NaN last: it does not bfloat16."""
-    return x.astype(np.float32) if x.dtype.name == "bfloat16" else x
-
-
-def reversed_key(x: Any) -> Any:
-    """Numbers that come in the opposite order; applied twice, `x` again.
-
-    Integers are inverted bit by bit, because the smallest has no negative.
-
-    >>> reversed_key(np.array([-128, 0, 127], np.int8))
-    array([ 127,   -1, -128], dtype=int8)
-    """
-    return -x if is_float(x.dtype) else np.invert(x)
-
-
-def order_of(keys: Any, axis: int, descending: bool) -> Any:
-    """The positions of the keys in sorted order."""
-    keys = comparable(keys)
-    if descending:
-        keys = reversed_key(keys)
-    return np.argsort(keys, axis=axis, kind="stable")
-
-
 # argsort
 
 
-def argsort_type(x: Type, *, axis: int, descending: bool) -> TensorType:
+def windowed(shape: Shape, axis: int, window: Window) -> Shape:
+    """The shape of a window of sorted lines."""
+    if window is None:
+        return shape
+    start, stop = window
+    size = shape[axis]
+    if not 0 <= start <= stop or (isinstance(size, int) and stop > size):
+        raise ArgumentError(f"{window} is no part of a line of {size} elements")
+    return (*shape[:axis], stop - start, *shape[axis + 1 :])
+
+
+def argsort_type(
+    x: Type, *, axis: int, descending: bool, window: Window = None
+) -> TensorType:
     x = tensor(x)
     check_kind(x.dtype, ORDERED)
     check_axis(axis, x)
-    return TensorType(INT64, x.shape)
+    return TensorType(INT64, windowed(x.shape, axis, window))
 
 
-def argsort_eval(x: Any, *, axis: int, descending: bool) -> Any:
-    return order_of(x, axis, descending).astype(np.int64, copy=False)
+def argsort_eval(x: Any, *, axis: int, descending: bool, window: Window = None) -> Any:
+    return order_of(x, axis, descending, window)
 
 
 def argsort_batch(
@@ -88,9 +101,9 @@ def argsort_batch(
     batched: Sequence[bool],
     *,
     axis: int,
-    descending: bool,
+    **attrs: Any,
 ) -> Node:
-    return argsort(*inputs, axis=axis + 1, descending=descending)
+    return argsort(*inputs, axis=axis + 1, **attrs)
 
 
 argsort = register(
@@ -119,64 +132,51 @@ def check_lines(values: Shape, keys: Shape) -> int:
 
 
 def sort_by_type(
-    values: Type, keys: Type, *, axis: int, descending: bool
+    values: Type, keys: Type, *, axis: int, descending: bool, window: Window = None
 ) -> TensorType:
     """`axis` is one of the keys'."""
+    values, keys = check_movement(values, keys, axis)
+    lead = check_lines(values.shape, keys.shape)
+    return values.with_shape(windowed(values.shape, lead + axis, window))
+
+
+def check_movement(values: Type, keys: Type, axis: int) -> tuple[TensorType, ...]:
     values, keys = tensor(values), tensor(keys)
     check_kind(values.dtype, ANY)
     check_kind(keys.dtype, ORDERED)
     check_axis(axis, keys)
-    check_lines(values.shape, keys.shape)
-    return values
+    return values, keys
 
 
-def sort_by_eval(values: Any, keys: Any, *, axis: int, descending: bool) -> Any:
-    """Sorting an array by itself needs no positions, and takes a tenth of the time."""
+def unsort_by_type(
+    values: Type, keys: Type, *, axis: int, descending: bool, window: Window = None
+) -> TensorType:
+    """The values are as many as the window has, the result as many as the keys."""
+    values, keys = check_movement(values, keys, axis)
+    lead = check_lines(values.shape, windowed(keys.shape, axis, window))
+    return values.with_shape((*values.shape[:lead], *keys.shape))
+
+
+def sort_by_eval(
+    values: Any, keys: Any, *, axis: int, descending: bool, window: Window = None
+) -> Any:
+    """Sorting an array by itself needs no positions, and takes a third of the time."""
     lead = check_lines(values.shape, keys.shape)
     if values is keys and values.dtype.name != "bfloat16":
-        return sorted_lines(values, axis, descending)
-    order = order_of(keys, axis, descending)
-    return along_line(values, order, lead, axis)
+        return sorted_lines(values, axis, descending, window)
+    order = order_of(keys, axis, descending, window)
+    return take_positions(values, order, lead, axis)
 
 
-def sorted_lines(x: Any, axis: int, descending: bool) -> Any:
-    """What a stable sort gives, by NumPy's fastest, which is not stable.
-
-    Of equal elements only zeros can be told apart, by their sign. There are as many of
-    them in a sorted line as there were before, so they are put back in their order.
-
-    >>> sorted_lines(np.array([0.0, 1.0, -0.0, -1.0]), 0, True)
-    array([ 1.,  0., -0., -1.])
-    """
-    if descending:
-        out = reversed_key(np.sort(reversed_key(x), axis=axis))
-    else:
-        out = np.sort(x, axis=axis)
-    if is_float(x.dtype):
-        source, target = np.moveaxis(x, axis, -1), np.moveaxis(out, axis, -1)
-        is_zero = source == 0
-        if np.any(is_zero):
-            target[target == 0] = source[is_zero]
-    return out
+def unsort_by_eval(
+    values: Any, keys: Any, *, axis: int, descending: bool, window: Window = None
+) -> Any:
+    lead = check_lines(values.shape, windowed(keys.shape, axis, window))
+    order = order_of(keys, axis, descending, window)
+    return put_positions(values, order, lead, axis, keys.shape[axis])
 
 
-def unsort_by_eval(values: Any, keys: Any, *, axis: int, descending: bool) -> Any:
-    lead = check_lines(values.shape, keys.shape)
-    order = order_of(keys, axis, descending)
-    inverse = np.empty_like(order)
-    shape = [-1 if at == axis else 1 for at in range(keys.ndim)]
-    ranks = np.arange(keys.shape[axis]).reshape(shape)
-    np.put_along_axis(inverse, order, ranks, axis)
-    return along_line(values, inverse, lead, axis)
-
-
-def along_line(values: Any, positions: Any, lead: int, axis: int) -> Any:
-    """The values at positions along an axis, the same for all leading axes."""
-    aligned = positions.reshape((1,) * lead + positions.shape)
-    return np.take_along_axis(values, aligned, axis=lead + axis)
-
-
-def moved_by_keys(name: str, inverse: str, eval: Rule) -> Op:
+def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
     """A record that moves values in the order of keys; `inverse` moves them back."""
 
     def vjp(g: Node, out: Node, values: Node, keys: Node, **attrs: Any) -> Cotangents:
@@ -203,21 +203,22 @@ def moved_by_keys(name: str, inverse: str, eval: Rule) -> Op:
         batched: Sequence[bool],
         *,
         axis: int,
-        descending: bool,
+        **attrs: Any,
     ) -> Node:
         values, keys = inputs
         if not batched[1]:
-            return OPS[name](values, keys, axis=axis, descending=descending)
+            return OPS[name](values, keys, axis=axis, **attrs)
         rows = repeat_rows(values, size, batched[0])
         lead = rows.ndim - keys.ndim
         if lead:
-            keys = broadcast_to(lift(keys, rows.ndim - 1), shape=rows.shape)
-        return OPS[name](rows, keys, axis=lead + axis + 1, descending=descending)
+            shape = (*rows.shape[: lead + 1], *keys.shape[1:])
+            keys = broadcast_to(lift(keys, rows.ndim - 1), shape=shape)
+        return OPS[name](rows, keys, axis=lead + axis + 1, **attrs)
 
     return register(
         Op(
             name,
-            type_rule=sort_by_type,
+            type_rule=type_rule,
             eval=eval,
             vjp=vjp,
             jvp=jvp,
@@ -227,8 +228,172 @@ def moved_by_keys(name: str, inverse: str, eval: Rule) -> Op:
     )
 
 
-sort_by = moved_by_keys("sort_by", "unsort_by", sort_by_eval)
-unsort_by = moved_by_keys("unsort_by", "sort_by", unsort_by_eval)
+sort_by = moved_by_keys("sort_by", "unsort_by", sort_by_type, sort_by_eval)
+unsort_by = moved_by_keys("unsort_by", "sort_by", unsort_by_type, unsort_by_eval)
+
+
+# top
+
+
+def top_type(
+    x: Type, *, axis: int, descending: bool, window: tuple[int, int]
+) -> TupleType:
+    """Elements and where they are."""
+    positions = argsort_type(x, axis=axis, descending=descending, window=window)
+    return TupleType((tensor(x).with_shape(positions.shape), positions))
+
+
+def top_eval(
+    x: Any, *, axis: int, descending: bool, window: tuple[int, int]
+) -> tuple[Any, Any]:
+    order = order_of(x, axis, descending, window)
+    return take_positions(x, order, 0, axis), order
+
+
+def top_vjp(g: tuple[Node | None, ...], out: Node, x: Node, **attrs: Any) -> Cotangents:
+    of_values, _ = g
+    if of_values is None or not is_differentiable(x.dtype):
+        return (None,)
+    return (unsort_by(of_values, x, **attrs),)
+
+
+def top_jvp(
+    tangents: Sequence[Node], out: Node, x: Node, **attrs: Any
+) -> tuple[Cotangent, None]:
+    return sort_by(tangents[0], x, **attrs), None
+
+
+def top_batch(
+    size: Size,
+    inputs: Sequence[Node],
+    batched: Sequence[bool],
+    *,
+    axis: int,
+    **attrs: Any,
+) -> Node:
+    return top(*inputs, axis=axis + 1, **attrs)
+
+
+top = register(
+    Op(
+        "top",
+        type_rule=top_type,
+        eval=top_eval,
+        vjp=top_vjp,
+        jvp=top_jvp,
+        batch=top_batch,
+        conj_linear=True,
+    )
+)
+
+
+# take_along and put_along
+
+
+def check_positions(positions: TensorType) -> None:
+    if positions.dtype != INT64:
+        raise DTypeError(f"positions are int64, got {positions}")
+
+
+def take_along_type(values: Type, positions: Type, *, axis: int) -> TensorType:
+    """`axis` is one of the positions'; the others must be those of the values."""
+    values, positions = tensor(values), tensor(positions)
+    check_kind(values.dtype, ANY)
+    check_positions(positions)
+    check_axis(axis, positions)
+    lead = values.ndim - positions.ndim
+    if lead >= 0:
+        size = values.shape[lead + axis]
+        keys = (*positions.shape[:axis], size, *positions.shape[axis + 1 :])
+        check_lines(values.shape, keys)
+    else:
+        check_lines(values.shape, positions.shape)
+    return values.with_shape((*values.shape[:lead], *positions.shape))
+
+
+def put_along_type(
+    values: Type, positions: Type, *, axis: int, length: Size
+) -> TensorType:
+    values, positions = tensor(values), tensor(positions)
+    check_kind(values.dtype, ANY)
+    check_positions(positions)
+    check_axis(axis, positions)
+    at = check_lines(values.shape, positions.shape) + axis
+    return values.with_shape((*values.shape[:at], length, *values.shape[at + 1 :]))
+
+
+def take_along_eval(values: Any, positions: Any, *, axis: int) -> Any:
+    return take_positions(values, positions, values.ndim - positions.ndim, axis)
+
+
+def put_along_eval(values: Any, positions: Any, *, axis: int, length: int) -> Any:
+    lead = values.ndim - positions.ndim
+    return put_positions(values, positions, lead, axis, length)
+
+
+def take_along_vjp(
+    g: Node, out: Node, values: Node, positions: Node, *, axis: int
+) -> Cotangents:
+    """Back to where it came from: positions of a line are distinct."""
+    if not is_differentiable(values.dtype):
+        return None, None
+    length = values.shape[values.ndim - positions.ndim + axis]
+    return put_along(g, positions, axis=axis, length=length), None
+
+
+def put_along_vjp(
+    g: Node, out: Node, values: Node, positions: Node, *, axis: int, length: Size
+) -> Cotangents:
+    if not is_differentiable(values.dtype):
+        return None, None
+    return take_along(g, positions, axis=axis), None
+
+
+def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
+    """A record that moves values by positions that are distinct in each line."""
+
+    def jvp(
+        tangents: Sequence[Node], out: Node, values: Node, positions: Node, **attrs: Any
+    ) -> Node:
+        return OPS[name](tangents[0], positions, **attrs)
+
+    def batch(
+        size: Size,
+        inputs: Sequence[Node],
+        batched: Sequence[bool],
+        *,
+        axis: int,
+        **attrs: Any,
+    ) -> Node:
+        values, positions = inputs
+        if not batched[1]:
+            return OPS[name](values, positions, axis=axis, **attrs)
+        rows = repeat_rows(values, size, batched[0])
+        lead = rows.ndim - positions.ndim
+        if lead:
+            shape = (*rows.shape[: lead + 1], *positions.shape[1:])
+            positions = broadcast_to(lift(positions, rows.ndim - 1), shape=shape)
+        return OPS[name](rows, positions, axis=lead + axis + 1, **attrs)
+
+    return register(
+        Op(
+            name,
+            type_rule=type_rule,
+            eval=eval,
+            vjp=vjp,
+            jvp=jvp,
+            batch=batch,
+            conj_linear=True,
+        )
+    )
+
+
+take_along = moved_by_positions(
+    "take_along", take_along_type, take_along_eval, take_along_vjp
+)
+put_along = moved_by_positions(
+    "put_along", put_along_type, put_along_eval, put_along_vjp
+)
 
 
 # searchsorted

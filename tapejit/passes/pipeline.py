@@ -22,6 +22,7 @@ from tapejit.ir.graph import Graph
 from tapejit.passes.cse import cse
 from tapejit.passes.fold import fold
 from tapejit.passes.inline import inline
+from tapejit.passes.orders import share_orders
 from tapejit.passes.placements import join_placements
 from tapejit.passes.rewriting import Sources, opened
 from tapejit.passes.simplify import simplify
@@ -34,7 +35,8 @@ PIPELINE: Final[tuple[tuple[Pass, str], ...]] = (
     (simplify, "before folding: it takes broadcasts off constants"),
     (fold, "before merging: constants that came about differently become equal"),
     (join_placements, "before merging: a placement that is added goes with its sum"),
-    (cse, "last: by now what is equal looks equal"),
+    (cse, "by now what is equal looks equal"),
+    (share_orders, "after merging: equal keys are one Node"),
 )
 ROUNDS: Final = 10
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import PARAM, Node, Op
 
-VERSION: Final = 1  # to be raised when the same Graph would be rewritten otherwise
+VERSION: Final = 2  # to be raised when the same Graph would be rewritten otherwise
 
 Sources = dict[Node, Node]
 Step = Callable[[Node], Node]

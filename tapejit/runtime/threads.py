@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping
 from typing import SupportsIndex
 
-from tapejit.codegen.processor import cores
+from tapejit import workers
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.runtime import blas
@@ -83,6 +83,7 @@ def get_num_threads() -> int:
     global _count
     if _count is None:
         _count = config.num_threads or default_num_threads(os.environ)
+        workers.limit(_count)
     return _count
 
 
@@ -120,10 +121,7 @@ def default_num_threads(environ: Mapping[str, str]) -> int:
     >>> default_num_threads({"OMP_NUM_THREADS": "4,2"})  # by depth of nesting
     4
     """
-    first = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if first.isdecimal() and int(first) > 0:  # OpenMP ignores what makes no sense
-        return min(int(first), MOST_THREADS)
-    return min(cores(), MOST_THREADS)
+    return min(workers.default_count(environ), MOST_THREADS)
 
 
 def _checked(count: SupportsIndex) -> int:
@@ -145,6 +143,7 @@ def _checked(count: SupportsIndex) -> int:
 def _apply(count: int) -> None:
     global _count
     _count = count
+    workers.limit(count)
     if _driver is not None:
         _driver.set_threads(count)
 

@@ -8,12 +8,12 @@ Start reading at `scan`, then `SORTING`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from agreement import EXACT, PRODUCT, SUM, Truth
+from agreement import EXACT, PRODUCT, ROUNDED, SUM, Truth
 
 from op_cases import references as ref
 from op_cases.case import (
@@ -25,11 +25,15 @@ from op_cases.case import (
     Attrs,
     OpCase,
     Operand,
+    Rng,
+    Shape,
     Variant,
     distinct,
     dtypes_of,
 )
-from tapejit.types import is_complex, is_float
+from tapejit.ir import OPS, Node
+from tapejit.ir.structural import results
+from tapejit.types import DType, is_complex, is_differentiable, is_float
 
 # Scans
 
@@ -180,31 +184,64 @@ def order(line: Array, descending: bool) -> list[int]:
     return sorted(range(len(line)), key=key)
 
 
-def argsort(x: Array, *, axis: int, descending: bool) -> Array:
-    out = np.empty(x.shape, np.int64)
+Window = tuple[int, int] | None
+
+
+def argsort(x: Array, *, axis: int, descending: bool, window: Window = None) -> Array:
+    start, stop = window or (0, x.shape[axis])
+    out = np.empty((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), np.int64)
     for at in np.ndindex(*lines(x, axis).shape[1:]):
         line = (slice(None), *at)
-        lines(out, axis)[line] = order(lines(x, axis)[line], descending)
+        found = order(lines(x, axis)[line], descending)
+        lines(out, axis)[line] = found[start:stop]
     return out
 
 
-def moved(is_back: bool) -> Callable[..., Array]:
-    """`sort_by`, or what undoes it."""
+def taken(values: Array, positions: Array, *, axis: int) -> Array:
+    lead = values.ndim - positions.ndim
+    out = np.empty((*values.shape[:lead], *positions.shape), values.dtype)
+    for at in np.ndindex(*out.shape):
+        inner = at[lead:]
+        there = (*inner[:axis], positions[inner], *inner[axis + 1 :])
+        out[at] = values[(*at[:lead], *there)]
+    return out
 
-    def reference(values: Array, keys: Array, *, axis: int, descending: bool) -> Array:
-        out = np.empty_like(values)
-        lead = values.ndim - keys.ndim
-        positions = argsort(keys, axis=axis, descending=descending)
-        for at in np.ndindex(*values.shape):
-            inner = at[lead:]
-            there = (*inner[:axis], positions[inner], *inner[axis + 1 :])
-            if is_back:
-                out[(*at[:lead], *there)] = values[at]
-            else:
-                out[at] = values[(*at[:lead], *there)]
-        return out
 
-    return reference
+def put(values: Array, positions: Array, *, axis: int, length: int) -> Array:
+    lead = values.ndim - positions.ndim
+    shape = list(values.shape)
+    shape[lead + axis] = length
+    out = np.zeros(shape, values.dtype)
+    for at in np.ndindex(*values.shape):
+        inner = at[lead:]
+        there = (*inner[:axis], positions[inner], *inner[axis + 1 :])
+        out[(*at[:lead], *there)] = values[at]
+    return out
+
+
+def sorted_by(values: Array, keys: Array, *, axis: int, **attrs: Any) -> Array:
+    return taken(values, argsort(keys, axis=axis, **attrs), axis=axis)
+
+
+def unsorted_by(values: Array, keys: Array, *, axis: int, **attrs: Any) -> Array:
+    positions = argsort(keys, axis=axis, **attrs)
+    return put(values, positions, axis=axis, length=keys.shape[axis])
+
+
+def built_top(x: Node, **attrs: Any) -> Node:
+    """The elements of `top`, times one more than their positions."""
+    values, positions = results(OPS["top"](x, **attrs))
+    if not is_differentiable(x.dtype):
+        return positions
+    return values * OPS["cast"](positions + 1, dtype=values.dtype)
+
+
+def top(x: Array, *, axis: int, **attrs: Any) -> Array:
+    positions = argsort(x, axis=axis, **attrs)
+    if not is_differentiable(x.dtype):
+        return positions
+    values = taken(x, positions, axis=axis)
+    return (values * (positions + 1).astype(x.dtype)).astype(x.dtype)
 
 
 def searchsorted(line: Array, values: Array, *, side: str) -> Array:
@@ -234,11 +271,29 @@ class SortedOperand(Operand):
         return np.sort(wide, axis=-1).astype(drawn.dtype)
 
 
-def sorting(axis: int, descending: bool = False) -> Attrs:
-    return {"axis": axis, "descending": descending}
+def sorting(axis: int, descending: bool = False, window: Window = None) -> Attrs:
+    attrs: Attrs = {"axis": axis, "descending": descending}
+    return attrs if window is None else {**attrs, "window": window}
 
 
-def movement(op: str, is_back: bool) -> OpCase:
+@dataclass(frozen=True)
+class Positions(Operand):
+    """Positions that are distinct in each line."""
+
+    own: tuple[DType, ...] = (np.dtype("int64"),)
+
+    def draw(
+        self, rng: Rng, dtype: DType, shapes: Sequence[Shape], at: int, attrs: Attrs
+    ) -> Array:
+        values, shape = shapes[0], list(shapes[at])
+        axis = attrs["axis"]
+        count = shape[axis]
+        shape[axis] = attrs.get("length", values[len(values) - len(shape) + axis])
+        order = np.argsort(rng.random(shape), axis=axis)
+        return np.asarray(np.take(order, range(count), axis=axis), dtype)
+
+
+def movement(op: str, reference: Callable[..., Array], part: Variant) -> OpCase:
     return OpCase(
         op,
         (Operand(), Operand(distinct, own=ORDERED_DTYPES)),
@@ -250,8 +305,9 @@ def movement(op: str, is_back: bool) -> OpCase:
             Variant(((5,), (5,)), sorting(0)),
             Variant(((0, 3), (0, 3)), sorting(0), note="of nothing"),
             Variant(((0, 3), (3,)), sorting(0), note="no lines"),
+            part,
         ),
-        moved(is_back),
+        reference,
         EXACT,
         takes=ANY,
         first="c0",
@@ -265,6 +321,27 @@ def movement(op: str, is_back: bool) -> OpCase:
             Variant(((3, 4), (3, 4)), sorting(2)),
             Variant(((), ()), sorting(0)),
         ),
+    )
+
+
+def by_positions(
+    op: str, reference: Callable[..., Array], *variants: Variant
+) -> OpCase:
+    attrs = variants[0].attrs_for(variants[0].shapes)
+    return OpCase(
+        op,
+        (Operand(), Positions()),
+        variants,
+        reference,
+        EXACT,
+        takes=ANY,
+        first="c-",
+        second=("--",),
+        refused=(
+            Variant(((3,), (2, 3)), {**attrs, "axis": 1}),
+            Variant(((3, 4), (2, 3)), {**attrs, "axis": 1}),
+        ),
+        is_eager=False,
     )
 
 
@@ -287,8 +364,56 @@ SORTING = [
         refused=(Variant(((3, 4),), sorting(2)),),
         unreachable=(Variant(((),), sorting(0)),),
     ),
-    movement("sort_by", is_back=False),
-    movement("unsort_by", is_back=True),
+    movement(
+        "sort_by",
+        sorted_by,
+        Variant(((2, 3, 5), (3, 5)), sorting(1, True, (1, 4)), note="window"),
+    ),
+    movement(
+        "unsort_by",
+        unsorted_by,
+        Variant(((2, 3, 1), (3, 5)), sorting(1, True, (1, 2)), note="window"),
+    ),
+    OpCase(
+        "top",
+        (Operand(distinct),),
+        (
+            Variant(((3, 4),), sorting(0, True, (0, 2)), note="rows"),
+            Variant(((3, 4),), sorting(1, False, (1, 4)), note="not the first"),
+            Variant(((3, 4),), sorting(1, False, (2, 2)), note="no elements"),
+        ),
+        top,
+        ROUNDED,
+        takes=ORDERED,
+        first="c",
+        second=("0",),
+        build=built_top,
+        is_eager=False,
+        unreachable=(
+            Variant(((3, 4),), sorting(1, False, (1, 5))),
+            Variant(((3, 4),), sorting(2, False, (0, 1))),
+        ),
+    ),
+    by_positions(
+        "take_along",
+        taken,
+        Variant(((3, 4), (3, 4)), {"axis": 1}, note="permuted"),
+        Variant(((3, 4), (2, 4)), {"axis": 0}, note="rows"),
+        Variant(((2, 3, 5), (3, 2)), {"axis": 1}, note="one order for two"),
+    ),
+    by_positions(
+        "put_along",
+        put,
+        Variant(
+            ((3, 4), (3, 4)),
+            lambda values, _: {"axis": 1, "length": values[1]},
+            note="permuted",
+        ),
+        Variant(((2, 4), (2, 4)), {"axis": 0, "length": 3}, note="rows"),
+        Variant(
+            ((2, 3, 2), (3, 2)), {"axis": 1, "length": 5}, note="one order for two"
+        ),
+    ),
     OpCase(
         "searchsorted",
         (
