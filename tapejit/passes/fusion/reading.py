@@ -124,7 +124,7 @@ class Reading:
         if name in PIECEWISE:
             return self.piece(node, index, ranges)
         if name == "iota":
-            return self.within(self.number_at(index[0]), node, ranges)
+            return self.within(self.number_at(index[0]), node.dtype, ranges)
         if name == "reshape":
             return self.flat(node, index, ranges)
         if name == "gather":
@@ -203,6 +203,8 @@ class Reading:
                 is_here = False
         if is_here:
             return step
+        if step.kind == "constant":  # a number, which is nowhere in memory
+            return self.within(step, step.dtype, ranges)
         return self.load(step, step.dtype, index, ranges)
 
     def load(
@@ -258,7 +260,7 @@ class Reading:
         value = np.asarray(node.attrs["value"])
         if uniform(value):
             number = Step("constant", node.dtype, attrs={"value": value.reshape(-1)[0]})
-            return self.within(number, node, ranges)
+            return self.within(number, node.dtype, ranges)
         return self.load(self.constant_array(node), node.dtype, index, ranges)
 
     def constant_array(self, node: Node) -> Buffer:
@@ -270,9 +272,9 @@ class Reading:
             )
         return self.constants[node]
 
-    def within(self, step: Step, node: Node, ranges: tuple[Range, ...]) -> Step:
+    def within(self, step: Step, dtype: DType, ranges: tuple[Range, ...]) -> Step:
         """A value where Ranges hold, 0 elsewhere."""
-        zero = Step("constant", node.dtype, attrs={"value": node.dtype.type(0)})
+        zero = Step("constant", dtype, attrs={"value": dtype.type(0)})
         return self.choose(ranges, step, zero)
 
     def choose(self, ranges: tuple[Range, ...], x: Step, y: Step) -> Step:
@@ -396,7 +398,7 @@ class Reading:
     def whole(self, node: Node) -> Step:
         """A Step that keeps all of a Node in memory, row by row."""
         step = self.computed.get(node)
-        if step is not None and step.dims is not None:
+        if step is not None and step.dims is not None and step.kind != "constant":
             own = frozenset(axis.root for axis in step.dims if axis is not None)
             if step.whole or step.labels == own:
                 step.whole = True
