@@ -191,8 +191,9 @@ class Config:
         False,
         "TAPEJIT_CHECK",
         _SWITCH,
-        "check each graph that is made for consistency, and let native code begin with "
-        "NaN in all memory that it is to write, so that reading it too early shows",
+        "check each graph and each plan of loops that is made for consistency, and let "
+        "native code begin with NaN in all memory that it is to write, so that reading "
+        "it too early shows",
     )
     eager: bool = _setting(
         False, "TAPEJIT_EAGER", _SWITCH, "run decorated functions as plain Python"

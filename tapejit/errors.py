@@ -235,6 +235,8 @@ class CheckpointError(TapejitError, ValueError):
 class GraphError(TapejitError, ValueError):
     """A graph that breaks one of `check_graph`'s invariants, or text that is none.
 
+    With `TAPEJIT_CHECK=1`, also kernels that break one of `check_plan`'s.
+
     >>> import tapejit as tj
     >>> from tapejit.ir import parse_graph
     >>> try:

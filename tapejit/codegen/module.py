@@ -37,6 +37,7 @@ from tapejit.codegen.polling import (
 from tapejit.codegen.polling_words import SYMBOL as POLL
 from tapejit.codegen.processor import cores
 from tapejit.codegen.products import ProductKernel
+from tapejit.config import config
 from tapejit.ir.graph import Graph
 from tapejit.passes.fusion.kernels import Kernel, Plan
 from tapejit.passes.fusion.lower import lower
@@ -80,6 +81,11 @@ def build(
     """
     lowered = lower(graph)
     made = plan(lowered, schedule(lowered.steps), LANES, checks)
+    if config.check:
+        # Here, because users do without it: 3 ms.
+        from tapejit.passes.fusion.check import check_plan
+
+        check_plan(made, graph.name)
     made.at_once = cores() if cores() <= MOST_PARTS else 0
     made.marks_memory = marks_memory
     module = ir.Module(name, marks_memory)

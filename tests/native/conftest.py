@@ -8,7 +8,25 @@ from typing import Any
 import pytest
 
 import tapejit as tj
+from tapejit.codegen import module
 from tapejit.passes.fusion import lower
+from tapejit.passes.fusion.check import check_plan
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plans_are_checked() -> Iterator[None]:
+    """Of everything that these tests compile; it takes a millisecond for each."""
+    plan = module.plan
+
+    def checked(*given: Any) -> Any:
+        made = plan(*given)
+        if not tj.config.check:  # then it is checked anyway
+            check_plan(made, "a test's graph")
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "plan", checked)
+        yield
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ out is a `Plan`, from which `codegen` emits LLVM or writes Python.
   its vectors, tiles, blocks, tasks, rows that go on together; `products` what is done
   with a product while it is in registers, `sums` what is added up then; `plan` which
   values need memory, and where it is
+- `check` what holds of every Plan, and whether it does; `accesses` what is read and
+  written in which order
 
 Nothing here sees an array, knows LLVM or depends on the processor: widths and tasks
 follow from sizes, so that a Graph has the same loops, and the same bits, everywhere.

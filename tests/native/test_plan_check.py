@@ -1,0 +1,318 @@
+"""Plans are well formed, and each kind of fault is found in those that are not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzz.faults import with_fault
+from op_cases import CASES
+
+import tapejit as tj
+from tapejit.errors import GraphError
+from tapejit.ir import Graph
+from tapejit.passes.fusion import columns, lower, rows, vectors
+from tapejit.passes.fusion import plan as planning
+from tapejit.passes.fusion.check import Checker, check_plan
+from tapejit.passes.fusion.index import Affine, Axis
+from tapejit.passes.fusion.kernels import Plan
+from tapejit.passes.fusion.schedule import loops_in, schedule
+from tapejit.passes.fusion.steps import Step
+from tapejit.passes.pipeline import optimise
+from tapejit.runtime.native import native_form, whole_graph
+
+from . import random_programs
+from .golden_programs import PROGRAMS
+from .random_programs import Pool, Program
+from .test_native_programs import gradients, values
+from .test_nests import PROGRAMS as NESTS
+
+LANES = 64
+
+
+def planned(graph: Graph, checks: bool = False) -> Plan:
+    lowered = lower.lower(graph)
+    return planning.plan(lowered, schedule(lowered.steps), LANES, checks)
+
+
+def native_parts(graph: Graph) -> Iterator[Graph]:
+    """What of a Graph is compiled."""
+    graph = optimise(graph)
+    whole = whole_graph(graph)
+    if whole is not None:
+        yield whole
+    else:
+        yield from native_form(graph, "parts").segments.values()
+
+
+def plan_of(body: Callable[..., Any], *shapes: tuple[int, ...]) -> Plan:
+    arrays = [np.ones(shape, "f4") for shape in shapes]
+    return planned(optimise(tj.function(body).graph(*arrays)))
+
+
+def found_in(plan: Plan) -> set[int]:
+    """The numbers of the invariants that a Plan breaks."""
+    return {fault.invariant for fault in Checker(plan).faults()}
+
+
+# Plans that passes make
+
+
+def test_plans_of_golden_programs_are_well_formed() -> None:
+    for make in PROGRAMS.values():
+        function, *arguments = make()
+        for graph in native_parts(function.graph(*arguments)):
+            check_plan(planned(graph), graph.name)
+
+
+def test_plans_of_ops_are_well_formed(full: bool) -> None:
+    for cases in CASES.values():
+        for row in [row for case in cases for row in case.rows[: None if full else 1]]:
+            for graph in native_parts(row.graph(row.dtypes[0])):
+                check_plan(planned(graph), str(row))
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small arrays get tasks, tiles, blocks and a place in what a task has."""
+    limits: dict[Any, dict[str, Any]] = {
+        vectors: {"WORTH_THREADS": 1, "TASK_WORK": 1, "NEAR": 256, "SINGLE_SHARE": 0},
+        rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1 << 12},
+        columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_ROWS": 16},
+        planning: {"ON_STACK": 1 << 9},
+        random_programs: {"MOST_ELEMENTS": 200_000},
+        Pool: {"most_elements": 200_000},
+    }
+    for owner, changes in limits.items():
+        for name, value in changes.items():
+            monkeypatch.setattr(owner, name, value)
+    monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
+
+
+def random_program(seed: int) -> Program:
+    """Like those of `programs`, with larger arrays: no code is made for them."""
+    choice = random.Random(seed)
+    sizes = choice.sample((2, 3, 5, 16, 33, 64, 127, 200, 300, 513), 3)
+    arguments = [
+        (choice.choice(random_programs.DTYPES), random_programs.shape_of(choice, sizes))
+        for _ in range(choice.randint(1, 3))
+    ]
+    arguments.append(("float32", random_programs.shape_of(choice, sizes)))
+    seeds = tuple(choice.getrandbits(64) for _ in range(24))
+    return Program(seeds, tuple(arguments))
+
+
+@pytest.mark.usefixtures("small_limits", "every_product_is_a_kernel")
+def test_plans_of_random_programs_are_well_formed(full: bool) -> None:
+    counts = {"tasks": 0, "tiles": 0, "updates": 0}
+    for seed in range(2000 if full else 40):
+        program = random_program(seed)
+        body = gradients(program) if seed % 2 else values(program)
+        arguments = [tj.asarray(x) for x in program.arrays(0)]
+        for graph in native_parts(tj.function(body).graph(*arguments)):
+            plan = planned(graph)
+            check_plan(plan, f"program {seed}")
+            counts["tasks"] += sum(x.tasks > 1 for x in plan.kernels)
+            loops = [loop for x in plan.kernels for loop in loops_in(x.items)]
+            counts["tiles"] += sum(bool(loop.tile) for loop in loops)
+            counts["updates"] += len(plan.updates)
+    assert min(counts.values()) > 5, counts
+
+
+# Plans with a fault
+
+
+def nest(name: str) -> Graph:
+    program, arrays = NESTS[name]
+    return optimise(tj.function(program).graph(*map(tj.asarray, arrays)))
+
+
+def test_a_block_that_reads_what_it_computes_later_is_found() -> None:
+    """The fault of `keep_apart`: gradients were wrong, at any number of threads."""
+    graph = nest("blocks-127-200-f4")
+    assert found_in(planned(graph)) == set()
+    with with_fault("keep_apart"):
+        assert 1 in found_in(planned(graph))
+
+
+def test_the_error_names_kernel_step_and_line(with_native_code: None) -> None:
+    program, arrays = NESTS["blocks-127-200-f4"]
+    with (
+        with_fault("keep_apart"),
+        tj.config.override(check=True, cache=False),
+        pytest.raises(GraphError) as caught,
+    ):
+        tj.function(program)(*map(tj.asarray, arrays))
+    text = str(caught.value)
+    assert "of blocks breaks invariant 1: copy (Step" in text
+    assert "which is not written before" in text
+    assert "test_nests.py" in text
+    assert "in blocks:  loss = tj.var" in text
+
+
+# Programs whose Plans have what a fault needs, and the faults
+
+
+def softmax(x: Any) -> Any:
+    """A row is kept for the next pass over it."""
+    weights = tj.exp(x - tj.max(x, axis=1, keepdims=True))
+    return weights / tj.sum(weights, axis=1, keepdims=True)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    """Tiles of rows, with products in them."""
+    return tj.nn.softmax(q @ tj.matrix_transpose(k)) @ v
+
+
+def scans(x: Any) -> Any:
+    """Whole arrays from one kernel to the next."""
+    y = tj.cumulative_sum(x, axis=0)
+    return tj.cumulative_sum(tj.cumulative_sum(tj.tanh(y), axis=1) * y, axis=1)
+
+
+def total(x: Any) -> Any:
+    """A sum by several tasks."""
+    return tj.sum(tj.tanh(x))
+
+
+def forms(x: Any, factors: Any) -> Any:
+    """Rows of small products go on together."""
+    return tj.exp(tj.einsum("ijk,ijkl->ijl", x, factors) / 9)
+
+
+def update(w: Any, x: Any) -> Any:
+    """The new value of `w` may be written over the old one."""
+    return w - 0.1 * tj.tanh(w) * x
+
+
+SHAPES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
+    softmax: ((8, 256),),
+    attention: 3 * ((2, 300, 260),),
+    scans: ((30, 40),),
+    total: ((3000, 300),),
+    forms: ((3, 50, 16), (3, 50, 16, 24)),
+    update: ((40, 30), (40, 30)),
+}
+
+
+def loads_in(plan: Plan) -> set[Step]:
+    return {x for step in plan.paths for x in step.inputs if x.kind == "load"}
+
+
+def passes_in_another_order(plan: Plan) -> None:
+    """The loop with the most items: those that come later use the earlier ones."""
+    loops = [loop for kernel in plan.kernels for loop in loops_in(kernel.items)]
+    max(loops, key=lambda x: len(x.body)).body.reverse()
+
+
+def one_place_for_a_row(plan: Plan) -> None:
+    for memory in plan.kernels[0].private:
+        memory.strides = {}
+
+
+def kernels_at_the_same_time(plan: Plan) -> None:
+    for kernel in plan.kernels:
+        kernel.stage = 0
+
+
+def a_sum_that_tasks_have_in_parts(plan: Plan) -> None:
+    """Somebody reads it before the parts are combined."""
+    (step,) = plan.kernels[0].partials
+    loop = plan.kernels[0].loop
+    assert loop is not None
+    user = Step("copy", step.dtype, inputs=[step], dims=())
+    plan.paths[user] = (loop,)
+    loop.body.append(user)
+
+
+def an_element_further_on(plan: Plan) -> None:
+    for x in loads_in(plan):
+        *front, last = x.index
+        x.index = (*front, last + 1)
+
+
+def a_position_without_a_loop(plan: Plan) -> None:
+    for x in loads_in(plan):
+        *front, _ = x.index
+        x.index = (*front, Affine.of(Axis(2)))
+
+
+def an_operand_beyond_its_array(plan: Plan) -> None:
+    for step in plan.paths:
+        if step.kind == "library":
+            views = [(base, at + 1, x) for base, at, x in step.attrs["views"]]
+            step.attrs = {**step.attrs, "views": views}
+
+
+def less_memory(plan: Plan) -> None:
+    for memory in plan.storage.values():
+        memory.size -= 1
+
+
+def one_place_in_the_arena(plan: Plan) -> None:
+    for memory in plan.storage.values():
+        memory.offset = 64 if memory.kernel is None else 0
+
+
+def the_end_of_the_arena(plan: Plan) -> None:
+    plan.arena_size -= 64
+
+
+def sums_without_parts(plan: Plan) -> None:
+    plan.kernels[0].partials = {}
+
+
+def too_few_parts(plan: Plan) -> None:
+    for memory in plan.kernels[0].partials.values():
+        memory.size -= 1
+
+
+def one_place_for_iterations_that_go_together(plan: Plan) -> None:
+    kernel = plan.kernels[0]
+    (outer, *_) = loops_in(kernel.items)
+    outer.copies = 2
+
+
+def elements_that_are_replaced_before(plan: Plan) -> None:
+    assert plan.updates
+    for x in loads_in(plan):
+        row, column = x.index
+        x.index = (row * -1 + 39, column)
+
+
+FAULTS = [
+    (softmax, passes_in_another_order, 1),
+    (softmax, one_place_for_a_row, 1),
+    (attention, passes_in_another_order, 1),
+    (scans, kernels_at_the_same_time, 1),
+    (total, a_sum_that_tasks_have_in_parts, 1),
+    (softmax, an_element_further_on, 2),
+    (softmax, a_position_without_a_loop, 2),
+    (scans, an_operand_beyond_its_array, 2),
+    (softmax, less_memory, 2),
+    (attention, less_memory, 2),
+    (scans, the_end_of_the_arena, 2),
+    (scans, one_place_in_the_arena, 3),
+    (attention, one_place_in_the_arena, 3),
+    (total, sums_without_parts, 4),
+    (softmax, one_place_for_iterations_that_go_together, 4),
+    (total, too_few_parts, 5),
+    (update, elements_that_are_replaced_before, 6),
+]
+
+
+@pytest.mark.parametrize("program", SHAPES)
+def test_no_fault_is_found_where_there_is_none(program: Callable[..., Any]) -> None:
+    assert found_in(plan_of(program, *SHAPES[program])) == set()
+
+
+@pytest.mark.parametrize(("program", "fault", "invariant"), FAULTS)
+def test_every_kind_of_fault_is_found(
+    program: Callable[..., Any], fault: Callable[[Plan], None], invariant: int
+) -> None:
+    plan = plan_of(program, *SHAPES[program])
+    fault(plan)
+    assert invariant in found_in(plan)
