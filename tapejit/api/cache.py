@@ -21,6 +21,7 @@ import numpy as np
 
 from tapejit.api import reporting
 from tapejit.api.path import Path, WrongPath, in_order
+from tapejit.api.reachable import reached_variables
 from tapejit.api.signature import Call, ShortCall, is_float_part
 from tapejit.api.variable import Variable
 from tapejit.config import config
@@ -246,7 +247,19 @@ class Entry:
             seconds = perf_counter() - started
             reporting.report_trace(function, cache, call.key, place, traced, seconds)
         positions = _variable_positions(call.leaves)
-        path = Path(traced, takes, positions, function.compile)
+        reached = None
+        if positions and not traced.creates:
+            # Made variables may belong to the one that was passed.
+            others = [x for x in call.leaves if type(x) is not Variable]
+            reached = reached_variables([*function._reaches(), *others])
+        path = Path(
+            traced,
+            takes,
+            positions,
+            function.compile,
+            leaves=call.leaves,
+            reached=reached,
+        )
         if traced.needs is not None:
             what, origin = traced.needs
             where = f"({what}, at {describe(origin)})"

@@ -271,6 +271,10 @@ class ConcreteFunction:
             help="call the function itself, which traces what is new to it",
         )
 
+    def _reaches(self) -> tuple[Any, ...]:
+        """What its body can get hold of."""
+        return (self._function, self._call.leaves)
+
     def __repr__(self) -> str:
         signature = describe_key(self._function._binder, self._call.key)
         results = ", ".join(map(str, self._outputs))

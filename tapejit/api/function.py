@@ -476,6 +476,10 @@ class Function(Inspected[P], Generic[P, R]):
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _INTERNAL]
 
+    def _reaches(self) -> tuple[Any, ...]:
+        """What its body can get hold of; not what it has traced."""
+        return (self._function, self._instance)
+
     def __repr__(self) -> str:
         return f"<tj.function {self.__qualname__}, {self.trace_count} traces>"
 

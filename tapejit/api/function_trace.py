@@ -68,14 +68,11 @@ class Slot:
     """What a function does with one variable.
 
     `entry` is the Node of its value at the start, `exit` that of the value assigned
-    last; `tensor` stands for its value now. `is_pinned` says that the Graph is for
-    this very variable, not for any other that is passed in its place; `may_end` that
-    the variable was made here and need not outlive the call.
+    last; `tensor` stands for its value now; `may_end` says that the variable was made
+    here and need not outlive the call.
     """
 
-    __slots__ = (
-        *("entry", "exit", "is_pinned", "may_end", "tensor", "variable", "was_read"),
-    )
+    __slots__ = (*("entry", "exit", "may_end", "tensor", "variable", "was_read"),)
 
     def __init__(
         self, variable: Variable, trace: FunctionTrace, initial: Node | None = None
@@ -83,14 +80,13 @@ class Slot:
         held = variable._tensor
         self.variable: Any = variable
         if initial is None:
-            self.entry = param(variable.name, held._type)
+            self.entry = param(variable._name, held._type)
         else:
             self.entry = read(initial)  # a Graph looks behind it if it is no input
         self.exit: Node | None = None
-        made = Made("variable", None, variable.name)
+        made = Made("variable", None, variable._name)
         self.tensor = TracedTensor(self.entry, trace, made)
         self.was_read = False
-        self.is_pinned = False
         self.may_end = initial is not None
 
 
@@ -123,6 +119,8 @@ class FunctionTrace(Trace):
     """One symbolic run of a decorated function.
 
     slots    id -> Slot, for every variable that was touched
+    pinned   ids of variables that mattered as such: no other can take their place
+    facts_seen  id -> the attributes of a variable that were asked for
     values   Node -> array: what is known beside the trace
     derived  id -> concrete results of operations in the body, with their Nodes
     guards   the questions asked, their answers, and where they were asked
@@ -140,6 +138,8 @@ class FunctionTrace(Trace):
     def __init__(self, name: str, known: Sequence[bool | int] = ()) -> None:
         super().__init__(name)
         self.slots: dict[int, Slot] = {}
+        self.pinned: set[int] = set()
+        self.facts_seen: dict[int, set[str]] = {}
         self.values: dict[Node, Any] = {}
         self.derived: dict[int, tuple[Tensor, Node]] = {}
         self.guards: list[tuple[Node, bool | int, Origin | None]] = []
@@ -238,7 +238,7 @@ class FunctionTrace(Trace):
         """Assign; later reads see the new value, and the variable's gradient."""
         slot = self.slot_of(variable)
         slot.exit = self.node_of(self.facts.restated(new))
-        made = Made("variable", None, variable.name)
+        made = Made("variable", None, variable._name)
         slot.tensor = TracedTensor(reread(slot.exit, slot.entry), self, made)
 
     def written(self) -> dict[int, tuple[Node | None, TracedTensor]]:
@@ -269,7 +269,7 @@ class FunctionTrace(Trace):
 
     def pin(self, variable: Variable) -> None:
         """The trace depends on which variable this is."""
-        self.slot_of(variable).is_pinned = True
+        self.pinned.add(id(variable))
 
     def note_created(self, variable: Variable, initial: Node | None) -> None:
         """The body made a variable, which has to outlive it.
@@ -474,6 +474,9 @@ class Traced:
     graph       inputs: arguments, variables, captured tensors; outputs: results, then
                 the values of written variables
     slots       the variables, in the order of the Graph's inputs
+    pinned      ids of variables in whose place no other can be passed
+    facts_seen  id -> attributes that another in the place of a variable must share
+    creates     whether the body made variables
     captured    the concrete tensors among the inputs
     made        where the captured tensors came from, for messages
     taken       the values that were assigned, and by which method
@@ -494,6 +497,9 @@ class Traced:
         self.asked = frozenset(trace.asked)
         self.arguments = tuple(arguments)
         self.slots: tuple[Slot, ...] = ()
+        self.pinned = frozenset(trace.pinned)
+        self.facts_seen = dict(trace.facts_seen)
+        self.creates = bool(trace.created)
         self.captured: tuple[Tensor, ...] = ()
         self.made: dict[Node, Made | None] = {}
         self.taken = tuple(trace.taken)

@@ -19,10 +19,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.api import reporting
+from tapejit.api.bound_variables import Binding
 from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
 from tapejit.api.dispatch import TRACE
 from tapejit.api.function import Function
-from tapejit.api.path import Binding, Path
+from tapejit.api.path import Path
 from tapejit.api.signature import Call, describe_key
 from tapejit.api.variable import Variable
 from tapejit.config import config

@@ -17,16 +17,17 @@ from itertools import repeat
 from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
-from weakref import ref
 
 import numpy as np
 
 from tapejit import tree
 from tapejit.api import reporting
+from tapejit.api.bound_variables import Binding, Passed
 from tapejit.api.custom_trace import Observer
 from tapejit.api.dispatch import TAPES, described_node
-from tapejit.api.function_trace import Slot, Traced
+from tapejit.api.function_trace import Traced
 from tapejit.api.native_call import Form, form_of, native_entry
+from tapejit.api.reachable import Reached
 from tapejit.api.recording import Recording
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.variable import JOURNAL, WAITS, Variable, warn_tracked
@@ -58,21 +59,6 @@ class WrongPath(Exception):
         super().__init__(at, answer)
         self.at = at
         self.answer = answer
-
-
-class Binding:
-    """Where the value of a variable comes from, and what becomes of it.
-
-    `variable` is the one captured, None for one passed as argument `position`.
-    """
-
-    __slots__ = ("is_written", "position", "variable", "was_read")
-
-    def __init__(self, slot: Slot, position: int | None) -> None:
-        self.position = position
-        self.variable: Variable | None = slot.variable if position is None else None
-        self.was_read = slot.was_read
-        self.is_written = slot.exit is not None
 
 
 class held:
@@ -125,23 +111,6 @@ def all_at_once(get: Callable[[Any], Any], variables: Sequence[Any]) -> list[Any
             return found
 
 
-class Passed:
-    """A variable among the arguments: at first only the one it was traced with fits.
-
-    `variable` refers to it, or is None once it is known that any other can take its
-    place; `is_pinned` says that none can, because its identity mattered.
-    """
-
-    __slots__ = ("is_pinned", "position", "variable")
-
-    def __init__(self, position: int, slot: Slot | None) -> None:
-        self.position = position
-        self.is_pinned = slot is not None and slot.is_pinned
-        self.variable: ref[Variable] | None = None
-        if slot is not None:  # else the body did not touch it
-            self.variable = ref(slot.variable)
-
-
 class Path:
     """A traced Graph with everything a call needs.
 
@@ -149,6 +118,10 @@ class Path:
     adapts_sizes  whether which sizes it asks about depends on the sizes
     takes      the leaves of the arguments that are the Graph's first inputs
     bindings   the variables, in the order of the Graph's inputs
+
+    `leaves` are the arguments it was traced with, `reached` the variables that the
+    function gets hold of by itself, None if that is not known. `positions` says where
+    among the leaves the variables are.
     """
 
     def __init__(
@@ -157,6 +130,9 @@ class Path:
         takes: tuple[int, ...],
         positions: dict[int, int],
         compile: str | None = None,
+        *,
+        leaves: Sequence[Any] = (),
+        reached: Reached | None = None,
     ) -> None:
         graph = traced.graph
         self._compile = compile
@@ -176,9 +152,24 @@ class Path:
         )
         self.has_variable_arguments = bool(positions)
         self._owned = {id(b.variable) for b in self.bindings if b.variable is not None}
-        slots = {id(slot.variable): slot for slot in traced.slots}
+        touched = {id(slot.variable) for slot in traced.slots} | traced.pinned
+        self._told_apart: frozenset[int] = frozenset()
+        fixed = touched
+        if reached is not None and reached.tells_apart:
+            self._told_apart = reached.variables
+        elif reached is not None:
+            fixed = touched & (reached.variables | traced.pinned)
         self._passed = [
-            Passed(position, slots.get(known)) for known, position in positions.items()
+            Passed(
+                position,
+                leaves[position] if known in fixed else None,
+                is_pinned=known in traced.pinned,
+                facts={
+                    fact: getattr(leaves[position], fact)
+                    for fact in traced.facts_seen.get(known, ())
+                },
+            )
+            for known, position in positions.items()
         ]
         self._fixed = [b.variable for b in self.bindings]
         self._is_fixed = all(variable is not None for variable in self._fixed)
@@ -206,14 +197,14 @@ class Path:
     def fits(self, leaves: Sequence[Any]) -> bool:
         """Whether the variables among the arguments are such as it was traced for.
 
-        One that the function also reaches by itself, or whose identity mattered,
-        needs a path of its own.
+        One that the function also reaches by itself, or whose identity mattered or
+        may matter, needs a path of its own.
         """
         for passed in self._passed:
             x = leaves[passed.position]
-            if passed.variable is not None and passed.variable() is not x:
+            if not passed.fits(x) or id(x) in self._owned:
                 return False
-            if id(x) in self._owned:
+            if passed.variable is None and id(x) in self._told_apart:
                 return False
         return True
 
@@ -528,7 +519,7 @@ class Path:
         results = list(found[: self.results])
         for at, which in self._unread:
             variable = variables[which]
-            made = Made("assign", None, variable.name)
+            made = Made("assign", None, variable._name)
             results[at] = variable._pending(Tensor(results[at]._value, made))
         return tree.unflatten(self.structure, results)
 

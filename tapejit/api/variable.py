@@ -191,6 +191,7 @@ class Variable(Scatters, Operators):
     @property
     def name(self) -> str:
         """The name given at creation."""
+        self._note("_name")
         return self._name
 
     @property
@@ -201,6 +202,7 @@ class Variable(Scatters, Operators):
     @property
     def constraint(self) -> Callable[[Tensor], Any] | None:
         """What an optimizer applies after an update."""
+        self._note("_constraint")
         return self._constraint
 
     # Reading
@@ -271,6 +273,12 @@ class Variable(Scatters, Operators):
         if trace is not None and trace.state is not None:
             trace.state.pin(self)  # what follows may depend on which variable it is
         return TensorRef(self)
+
+    def _note(self, fact: str) -> None:
+        """A trace that has seen an attribute holds for variables that share it."""
+        trace = TRACE.get()
+        if trace is not None and trace.state is not None:
+            trace.state.facts_seen.setdefault(id(self), set()).add(fact)
 
     # Writing
 
@@ -556,7 +564,7 @@ class PartOf(Made):
     __slots__ = ("key", "owner")
 
     def __init__(self, owner: Variable, key: Any) -> None:
-        super().__init__("getitem", None, owner.name)
+        super().__init__("getitem", None, owner._name)
         self.owner = owner
         self.key = key
 

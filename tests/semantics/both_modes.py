@@ -244,8 +244,8 @@ class Runner:
         for call in ("new arguments", "new arguments again"):
             args = self._once_more(f"decorated, {call}", setup, plain)
         if self.traces is not None and plain.error is None:
-            # Another variable in the place of the first is traced once more, to learn
-            # whether the body reaches it in another way too.
+            # Where code can tell variables apart, another in the place of the first is
+            # traced once more, to learn whether it does.
             has_new = bool(variables_among(args)) and not self.runs_eagerly
             count = self.function.trace_count
             assert self.traces <= count <= self.traces + has_new, f"{count} traces"

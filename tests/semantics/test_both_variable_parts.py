@@ -365,8 +365,10 @@ def test_s35_copies_and_what_functions_reach(duplicate: Any) -> None:
 
 
 def test_s35_a_constraint_is_left_to_optimizers() -> None:
+    positive = lambda x: tj.maximum(x, 0.0)
+
     def setup() -> Any:
-        clip = tj.Variable([1.0, 2.0], constraint=lambda x: tj.maximum(x, 0.0))
+        clip = tj.Variable([1.0, 2.0], constraint=positive)
         return clip, tj.asarray([-1.0, -2.0])
 
     assert_modes(

@@ -390,11 +390,11 @@ def test_s46_variables_are_keyed_by_their_type() -> None:
     f, runs = counted(lambda v: v * 2)
     for value in (1.0, 2.0, 3.0):
         assert float(f(tj.Variable(value))) == 2 * value
-    assert len(runs) == 2, "the second variable shows that any will do"
+    assert len(runs) == 1, "any variable will do"
     f(tj.Variable([1.0]))
     f(tj.Variable(1.0, dtype="float64"))
     f(tj.Variable(1.0, trainable=False))
-    assert len(runs) == 5
+    assert len(runs) == 4
 
 
 def test_s46_variables_are_bound_at_each_call() -> None:
@@ -408,7 +408,7 @@ def test_s46_variables_are_bound_at_each_call() -> None:
         a, b = tj.Variable(x), tj.Variable(y)
         assert float(swap_add(a, b)) == (x + y) * 11
         assert (float(a), float(b)) == (x + y, (x + y) * 10)
-    assert swap_add.trace_count == 2
+    assert swap_add.trace_count == 1
 
 
 def test_s46_aliasing_is_part_of_the_key() -> None:
