@@ -25,6 +25,7 @@ from tapejit.api.naming import named
 from tapejit.api.reductions import Axis
 from tapejit.api.sorting import sort
 from tapejit.api.tensor import Tensor, TracedTensor
+from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
 from tapejit.types import DType, default_float, is_complex, is_differentiable, is_float
@@ -277,7 +278,7 @@ def _in_order(line: Tensor, start: Any, stop: Any) -> Tensor:
     A part of a line whose size is open is cut out of all of it.
     """
     size = line.shape[-1]
-    if not all(isinstance(at, int) for at in (size, start, stop)):
+    if any(isinstance(at, Dim) for at in (size, start, stop)):
         return getitem(sort(line, axis=-1), (..., slice(start, stop)))
     if (start, stop) == (0, size):
         return sort(line, axis=-1)
@@ -412,7 +413,8 @@ def _quantile(
         upper = elementwise.minimum(lower + 1, size - 1)
         at_axis = (len(rest),)
         start, stop = 0, size
-        if not q.ndim and not isinstance(q, TracedTensor) and isinstance(size, int):
+        is_open = isinstance(q, TracedTensor) or isinstance(size, Dim)
+        if not q.ndim and not is_open:
             start = int(lower)
             stop = min(start + 1, size - 1) + 1
         needed = _in_order(line, start, stop)

@@ -46,7 +46,7 @@ from tapejit.api.tensor import (
     next_id,
 )
 from tapejit.config import NUMERICS
-from tapejit.dims import Shape
+from tapejit.dims import Dim, Shape
 from tapejit.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -589,7 +589,7 @@ def _is_mapped(x: Tensor) -> bool:
 
 def _broadcasts(shape: Shape, wanted: Shape) -> bool:
     """Whether an array of `shape` can stand where `wanted` elements are selected."""
-    if any(not isinstance(size, int) for size in wanted):
+    if any(isinstance(size, Dim) for size in wanted):
         return True  # how many a mask selects is known when the function runs
     try:
         return np.broadcast_shapes(shape, wanted) == wanted

@@ -1,4 +1,4 @@
-"""Programs that `python -m tests.fuzz` found to be wrong once, as small as it left them.
+"""Programs that `python -m tests.fuzz` found to be wrong, as small as it left them.
 
 Each is run as plain Python and as native code, with memory marked (`TAPEJIT_CHECK`).
 """

@@ -132,7 +132,7 @@ def scaled_dot_product_attention(
     is_short = rows * columns < LONG or math.prod(shape) <= KEPT
     # Native code of a function goes by tiles of its own, without a second trace of
     # each. Of open sizes there is none.
-    is_fixed = all(isinstance(size, int) for size in shape)
+    is_fixed = not any(isinstance(size, Dim) for size in shape)
     if is_short or (is_fixed and TRACE.get() is not None and config.native):
         drawn = None if state is None else _words(state, shape)
         out = attention.of_block(queries, keys, values, allowed, drawn, 0)
