@@ -12,6 +12,7 @@ import pytest
 from differentiation import adjoint_of, as_arrays, pulled_back, pushed_forward
 from op_cases.case import Array
 
+import tapejit as tj
 from tapejit.ir import OPS, Graph, Node, param
 from tapejit.types import TensorType
 
@@ -54,6 +55,19 @@ KINKS = [
     Kink("sigmoid", "sigmoid", [[-INF, -800.0, 0.0, INF]], [[0, 0, 0.25, 0]]),
     Kink("erf", "erf", [[-INF, 0.0, 30.0]], [[0, 2 / np.sqrt(np.pi), 0]]),
     Kink("square", "square", [[1 + 2j]], [[2 - 4j]]),
+    # All of x = 0 has the product 0; only y = 0 itself has no logarithm.
+    Kink(
+        "xlogy",
+        "xlogy",
+        [[0.0, -0.0, 0.0, 2.0, 0.0], [0.0, 0.0, np.e, 0.0, INF]],
+        [[0, 0, 1, -INF, INF], [0, 0, 0, INF, 0]],
+    ),
+    Kink(
+        "xlog1py",
+        "xlog1py",
+        [[0.0, -0.0, 0.0, 2.0, 0.0], [-1.0, -1.0, np.e - 1, -1.0, INF]],
+        [[0, 0, 1, -INF, INF], [0, 0, 0, INF, 0]],
+    ),
     # The first operand gets all of a tie.
     Kink(
         "maximum",
@@ -223,3 +237,29 @@ def test_a_nan_born_in_the_branch_not_taken_shows() -> None:
         return OPS["where"](OPS["greater"](x, 0), OPS["sqrt"](x), 0)
 
     np.testing.assert_array_equal(composed(guarded_root, [4.0, 0.0]), [0.25, NAN])
+
+
+@pytest.mark.parametrize(("function", "origin"), [("xlogy", 0.0), ("xlog1py", -1.0)])
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_second_derivatives_of_products_with_a_logarithm(
+    function: str, origin: float, is_traced: bool
+) -> None:
+    """By both operands: 0 where the first ones are, 1 / y on the rest of x = 0."""
+    f = getattr(tj.special, function)
+
+    def mixed(x: Any, y: Any) -> Any:
+        by_x = tj.grad(tj.grad(f), argnums=(0, 1))(x, y)
+        by_y = tj.grad(tj.grad(f, argnums=1), argnums=(0, 1))(x, y)
+        return (*(0.0 * x if g is None else g for g in by_x), *by_y)
+
+    run = tj.function(mixed) if is_traced else mixed
+    for x, y, expected in [
+        (0.0, 0.0, (0.0, 0.0, 0.0, 0.0)),
+        (0.0, 4.0, (0.0, 0.25, 0.25, 0.0)),
+        (2.0, 4.0, (0.0, 0.25, 0.25, -0.125)),
+    ]:
+        at = tj.asarray(x, dtype="float64"), tj.asarray(y + origin, dtype="float64")
+        np.testing.assert_allclose(np.array(run(*at)), expected, rtol=1e-15)
+        _, tangent = tj.jvp(f, at, (at[0] * 0 + 1, at[1] * 0 + 1))
+        if y == 0.0:
+            assert tangent.numpy() == 0.0

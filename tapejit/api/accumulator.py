@@ -31,7 +31,8 @@ from tapejit.api.callbacks import run_settled
 from tapejit.api.creation import asarray, zeros_like
 from tapejit.api.dispatch import TAPES, TRACE, as_operand, cast
 from tapejit.api.recording import identify, leaf_key
-from tapejit.api.tape import SCOPE, UnconnectedGradients
+from tapejit.api.scope import SCOPE
+from tapejit.api.tape import UnconnectedGradients
 from tapejit.api.tensor import Tensor, next_id
 from tapejit.api.trace import run_graph
 from tapejit.api.variable import Variable

@@ -14,7 +14,6 @@ import numpy as np
 from tapejit.api.dispatch import (
     HANDLES,
     TRACED_NUMBERS,
-    as_operand,
     cast,
     convert,
     in_dtype,
@@ -24,7 +23,15 @@ from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.origin import user_origin
-from tapejit.types import DType, as_dtype, default_float, scalar_dtype
+from tapejit.types import (
+    DType,
+    as_dtype,
+    default_float,
+    is_differentiable,
+    promote_all,
+    scalar_dtype,
+    weak_dtype,
+)
 
 
 def asarray(
@@ -34,8 +41,9 @@ def asarray(
 
     Arrays keep their dtype and are copied, so later changes to them are not seen;
     `copy=False` shares the memory on your promise not to change it. Python floats
-    become the default float, ints int32 where they fit. `copy=False` refuses what
-    cannot be shared: numbers, lists, and a change of dtype.
+    become the default float, ints int32 where they fit; NumPy's scalars keep their
+    dtype. `copy=False` refuses what cannot be shared: numbers, lists, and a change of
+    dtype.
 
     >>> import tapejit as tj
     >>> tj.asarray([1.0, 2.0]), tj.asarray(3)
@@ -126,10 +134,7 @@ def full(
     sizes = _checked(shape)
     is_traced = type(fill_value) in TRACED_NUMBERS or _is_symbolic(sizes)
     if is_traced or isinstance(fill_value, Tensor) or type(fill_value) in HANDLES:
-        value = as_operand(fill_value, "full")
-        return broadcast_to(
-            value if dtype is None else cast(value, as_dtype(dtype)), sizes
-        )
+        return broadcast_to(asarray(fill_value, dtype=dtype), sizes)
     kind = _kind(dtype, convert(fill_value, None)._value.dtype)
     value = convert(fill_value, kind)._value
     return _new(np.full(sizes, value, kind))
@@ -258,11 +263,7 @@ def arange(
     values = [_as_number(x) for x in (start, stop, step)]
     if values[2] == 0:
         raise ArgumentError("the step is 0", op="arange")
-    if dtype is None:
-        ends = [scalar_dtype(value) for value in values]
-        kind = max(ends, key=lambda end: (end.kind == "f", end.itemsize))
-    else:
-        kind = as_dtype(dtype)
+    kind = _dtype_of_ends(start, stop, step) if dtype is None else as_dtype(dtype)
     if any(isinstance(value, Dim) for value in values):
         return _symbolic_arange(values, kind)
     if all(isinstance(value, int) for value in values):
@@ -271,6 +272,19 @@ def arange(
         if places and max(places[0], places[-1]) >= 2**63:
             return _new(np.fromiter(places, np.uint64).astype(kind))
     return _new(in_dtype(np.arange(*values), kind))
+
+
+def _dtype_of_ends(*ends: Any) -> DType:
+    """What holds numbers between these: those that are Python's are weak."""
+    strong = [x.dtype for x in ends if hasattr(x, "dtype")]
+    weak = [x for x in ends if not hasattr(x, "dtype")]
+    if strong:
+        dtype = promote_all(map(as_dtype, strong))
+        for value in weak:
+            dtype = weak_dtype(value, dtype)
+        return dtype
+    kinds = [scalar_dtype(value) for value in weak]
+    return max(kinds, key=lambda kind: (kind.kind == "f", kind.itemsize))
 
 
 def _as_number(x: Any) -> Any:
@@ -313,8 +327,10 @@ def linspace(
     check_device(device)
     low, high = (x.item() if hasattr(x, "item") else x for x in (start, stop))
     array = np.linspace(low, high, operator.index(num), endpoint=endpoint)
-    kind = scalar_dtype(array.dtype.type(0).item())
-    return _new(in_dtype(array, _kind(dtype, kind)))
+    kind = _dtype_of_ends(start, stop) if dtype is None else as_dtype(dtype)
+    if dtype is None and not is_differentiable(kind):
+        kind = default_float()
+    return _new(in_dtype(array, kind))
 
 
 def eye(

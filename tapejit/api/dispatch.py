@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tapejit import ops
+from tapejit.api.lists import Scalar, flat, list_dtype
 from tapejit.api.not_numbers import not_a_tensor
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import NUMERICS, config
@@ -55,8 +56,8 @@ HANDLES: Final[set[type]] = set()
 
 # The classes that stand for Python's floats and ints in a trace, once they are loaded.
 TRACED_NUMBERS: Final[set[type]] = set()
+WEAK_DOUBLES: Final = (np.float64, np.complex128)  # Python's numbers to operations
 
-Scalar = (bool, int, float, complex)
 Operand = Any
 
 
@@ -449,8 +450,15 @@ def is_weak(value: Any) -> bool:
     return type(value) in TRACED_NUMBERS
 
 
+def number_dtype(value: Any) -> DType:
+    """The dtype of a number on its own: a NumPy scalar has one."""
+    return value.dtype if isinstance(value, np.generic) else scalar_dtype(value)
+
+
 def python_scalar(value: Any) -> bool | int | float | complex:
     """A weak value as a Python scalar."""
+    if isinstance(value, np.generic):
+        return value.item()  # type: ignore[no-any-return]
     return value if isinstance(value, Scalar) else float(value)
 
 
@@ -523,13 +531,21 @@ def as_operand(value: Any, name: str = "operation", *, copy: bool = True) -> Ten
     if type(value) in HANDLES:
         tensor: Tensor = value._operand()
         return tensor
+    if isinstance(value, WEAK_DOUBLES):
+        if type(value) in TRACED_NUMBERS:
+            return weak_scalar(value, default_float())
+        value = value.item()
     return convert(value, None, name=name, copy=copy)
 
 
 def convert(
     value: Any, dtype: DType | None, *, name: str = "asarray", copy: bool = True
 ) -> Tensor:
-    """Anything array-like that is not a Tensor yet as one."""
+    """Anything array-like that is not a Tensor yet as one.
+
+    Python numbers get the default dtypes; NumPy's scalars keep their own, which are
+    weak in arithmetic only.
+    """
     if type(value) is np.ndarray and (dtype is None or dtype == value.dtype):
         made = Made("array", user_origin(2))
         if value.dtype.kind in "OUSMmT":
@@ -537,10 +553,11 @@ def convert(
         if as_dtype(value.dtype) is value.dtype:
             return Tensor(np.array(value) if copy else value, made)
     if type(value) in TRACED_NUMBERS:
-        kind = scalar_dtype(value.sample) if dtype is None else dtype
-        return weak_scalar(value, kind)
+        return weak_scalar(
+            value, number_dtype(value.sample) if dtype is None else dtype
+        )
     if isinstance(value, Scalar):
-        kind = scalar_dtype(value) if dtype is None else dtype
+        kind = number_dtype(value) if dtype is None else dtype
         return Tensor(_scalar_value(value, kind), _made("constant"))
     if isinstance(value, (list, tuple, range)):
         return _convert_sequence(value, dtype, name)
@@ -565,7 +582,7 @@ def convert(
 
 def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
     """Nested lists: numbers make a constant, tensors among them are stacked."""
-    if any(_is_symbolic(leaf) for leaf in _flat(value)):
+    if any(_is_symbolic(leaf) for leaf in flat(value)):
         from tapejit.api.manipulation import stack_nested
 
         stacked: Tensor = stack_nested(value)
@@ -579,37 +596,16 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
         ) from None
     if array.dtype == object or array.dtype.kind in "USMm":
         raise not_a_tensor(value, name)
-    if array.dtype == np.float64 and all(isinstance(x, int) for x in _flat(value)):
+    if array.dtype == np.float64 and all(isinstance(x, int) for x in flat(value)):
         array = np.array(value, object)  # beyond int64 NumPy makes floats of integers
     if dtype is None:
-        dtype = _list_dtype(array, value)
+        dtype = list_dtype(array, value)
     return Tensor(_scalar_value(array, dtype), _made("constant"))
 
 
 def _is_symbolic(leaf: Any) -> bool:
     kind = type(leaf)
     return isinstance(leaf, Tensor) or kind in HANDLES or kind in TRACED_NUMBERS
-
-
-def _list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:
-    """Python numbers in lists get tapejit's defaults, arrays keep their dtype."""
-    leaves = list(_flat(value))
-    if any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves):
-        return as_dtype(array.dtype)
-    if not leaves:
-        return default_float()
-    if array.dtype.kind in "iuO":
-        low, high = array.min(), array.max()
-        return scalar_dtype(int(low if low < -(2**31) else high))
-    return scalar_dtype(array.dtype.type(0).item())
-
-
-def _flat(value: Any) -> Any:
-    for part in value:
-        if isinstance(part, (list, tuple)):
-            yield from _flat(part)
-        else:
-            yield part
 
 
 def _made(by: str) -> Made:

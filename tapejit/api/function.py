@@ -43,13 +43,14 @@ from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
 from tapejit.api.inspected import Inspected
 from tapejit.api.path import Path, WrongPath, in_order
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
+from tapejit.api.scope import SCOPE, Scope, returned
 from tapejit.api.signature import (
+    FLOATS,
     Binder,
     Call,
     describe_key,
     short_call,
 )
-from tapejit.api.tape import SCOPE
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import JOURNAL, Variable
@@ -279,7 +280,7 @@ class Function(Inspected[P], Generic[P, R]):
             arguments.append(x)
             if isinstance(leaves[at], Tensor) and type(leaves[at]._made) is Made:
                 x._made = leaves[at]._made  # errors then read as they do eagerly
-            is_float = isinstance(leaves[at], float)
+            is_float = isinstance(leaves[at], FLOATS)
             leaves[at] = TracedFloat(x, leaves[at], frozenset({at})) if is_float else x
         args, kwargs = call.arguments(leaves)
         body = self.body()
@@ -290,7 +291,7 @@ class Function(Inspected[P], Generic[P, R]):
     @contextmanager
     def _scope(self) -> Iterator[None]:
         """Tapes opened outside are not used inside, nor the other way round."""
-        token = SCOPE.set(object())
+        token = SCOPE.set(Scope())
         try:
             yield
         finally:
@@ -318,7 +319,7 @@ class Function(Inspected[P], Generic[P, R]):
     def _result(self, x: Any, own: set[int]) -> Tensor:
         """What the body returned, as the traced function returns it."""
         try:
-            tensor = as_operand(x, self.__name__)
+            tensor = returned(x, self.__name__)
         except ArgumentTypeError:
             raise ArgumentTypeError(
                 f"{self.__name__} returned a {type(x).__name__}",

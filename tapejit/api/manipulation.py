@@ -6,23 +6,28 @@ Start reading at `reshape`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapejit import ops, tree
 from tapejit.api.dispatch import (
+    HANDLES,
+    TRACED_NUMBERS,
     alias,
     apply,
     as_operand,
+    convert,
     operands,
     weak_scalar,
 )
+from tapejit.api.lists import flat
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
 from tapejit.ops.shapes import normalize_axes, normalize_axis
+from tapejit.types import is_differentiable
 
 Axis = int | Sequence[int] | None
 
@@ -214,9 +219,28 @@ def _nonempty(arrays: Any, name: str) -> list[Any]:
 
 def stack_nested(value: Any) -> Tensor:
     """Nested lists with tensors in them, as one tensor."""
+    leaves = [x if is_weak_in_list(x) else asarray_of(x) for x in flat(value)]
+    if any(isinstance(x, Tensor) and is_differentiable(x.dtype) for x in leaves):
+        leaves = operands(leaves, "asarray")
+    return _stacked(value, iter(leaves))
+
+
+def is_weak_in_list(x: Any) -> bool:
+    """Whether a number takes the dtype of what is beside it: Python's do."""
+    number = x.sample if type(x) in TRACED_NUMBERS else x
+    return type(number) in (bool, int, float, complex)
+
+
+def asarray_of(x: Any) -> Tensor:
+    """A leaf as a tensor that keeps its dtype."""
+    is_tensor = isinstance(x, Tensor) or type(x) in HANDLES
+    return as_operand(x, "asarray") if is_tensor else convert(x, None)
+
+
+def _stacked(value: Any, leaves: Iterator[Any]) -> Tensor:
     if isinstance(value, (list, tuple)):
-        return stack([stack_nested(part) for part in value])
-    return as_operand(value, "asarray")
+        return stack([_stacked(part, leaves) for part in value])
+    return as_operand(next(leaves), "asarray")
 
 
 def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:

@@ -25,6 +25,7 @@ from tapejit.api import (
 )
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
 from tapejit.api.recording import mark_left
+from tapejit.api.scope import note_double
 from tapejit.api.tensor import Operators as OperatorBase
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import ArgumentError, ArgumentTypeError
@@ -269,6 +270,7 @@ class Operators:
                 f"{what}() of a tensor with {self.size} elements",
                 help="take one element, or reduce with tj.any, tj.all or tj.sum",
             )
+        note_double(tensor.dtype)
         if isinstance(tensor, TracedTensor):
             return tensor._answer(what)
         mark_left(tensor)
@@ -322,6 +324,7 @@ class Operators:
     def tolist(self) -> Any:
         """The values as nested lists of Python scalars."""
         tensor = as_operand(self)
+        note_double(tensor.dtype)
         if isinstance(tensor, TracedTensor):
             return tensor._needed("tolist()").tolist()
         mark_left(tensor)

@@ -29,6 +29,7 @@ from tapejit.api.function_trace import Traced
 from tapejit.api.native_call import Form, form_of, native_entry
 from tapejit.api.reachable import Reached
 from tapejit.api.recording import Recording
+from tapejit.api.signature import FLOATS
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.variable import JOURNAL, WAITS, Variable, warn_tracked
 from tapejit.binding import bind_shapes
@@ -327,7 +328,7 @@ class Path:
     def _taken_from(self, leaves: Sequence[Any]) -> list[Any]:
         """The arguments that are inputs, as a native entry takes them."""
         given = [leaves[at] for at in self.takes]
-        return [Tensor(np.float64(x)) if type(x) is float else x for x in given]
+        return [Tensor(np.float64(x)) if isinstance(x, FLOATS) else x for x in given]
 
     def _wrapped(self, found: Any) -> Any:
         """What a call returns whose native entry has given `found`."""

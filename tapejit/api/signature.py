@@ -7,6 +7,7 @@ part of the key:
     tensors and arrays   (number of the dtype, shape)
     variables            (VARIABLE, number of the dtype, shape, trainable, alias)
     Python floats        (float, value), or (FLOAT,) once they change from call to call
+    NumPy floats         (np.float64, value), or (FLOAT, np.float64)
     other values         (type, value), by `==` and hash
 
 The usual call, tensors and plain values by position, makes its key in one loop.
@@ -32,6 +33,7 @@ from tapejit.types import DType, TensorType, as_dtype
 
 VARIABLE: Final = "variable"
 FLOAT: Final = "float"
+FLOATS: Final = (float, np.floating)
 
 # The dtypes an argument can have as it is, by their number.
 DTYPES: Final[dict[int, DType]] = {
@@ -242,10 +244,10 @@ class Binder:
                 alias = variables.setdefault(id(x), len(variables))
                 held = x._tensor._value
                 key.append((VARIABLE, held.dtype.num, held.shape, x.trainable, alias))
-            elif isinstance(x, float) and _is_input(
+            elif isinstance(x, FLOATS) and _is_input(
                 mode, (call.structure, at) in general
             ):
-                key.append((FLOAT,))
+                key.append((FLOAT,) if type(x) is float else (FLOAT, type(x)))
                 call.arrays.append(np.float64(x))
                 call.takes.append(at)
             else:
@@ -300,7 +302,7 @@ class Binder:
         if mode == "dynamic" and isinstance(x, (bool, int, complex)):
             return as_operand(x, self.name)
         if isinstance(x, np.floating):
-            return float(x)
+            return x if DTYPES.get(x.dtype.num) is x.dtype else float(x)
         if isinstance(x, (str, bytes, bool, int, float, complex, type(None))):
             return x
         if isinstance(x, type):
@@ -428,7 +430,7 @@ def _flat(count: int) -> tree.Structure:
 
 def _part(x: Any) -> Any:
     """The part of a key for a value: equal values of one type have equal parts."""
-    if isinstance(x, complex) or (isinstance(x, float) and (x != x or not x)):
+    if isinstance(x, complex) or (isinstance(x, FLOATS) and (x != x or not x)):
         return (type(x), repr(x))  # nan equals nothing, 0.0 equals -0.0
     return (type(x), x)
 
@@ -462,8 +464,11 @@ def leaf_names(binder: Binder, structure: tree.Structure | None) -> _LeafNames:
 
 
 def is_float_part(part: Any) -> bool:
-    """Whether this part of a key is a Python float's."""
-    return isinstance(part, tuple) and part[0] in (float, FLOAT)
+    """Whether this part of a key is a float's, Python's or NumPy's."""
+    if not isinstance(part, tuple):
+        return False
+    kind = part[0]
+    return kind is FLOAT or (isinstance(kind, type) and issubclass(kind, FLOATS))
 
 
 def describe_part(part: Any) -> str:
@@ -473,8 +478,8 @@ def describe_part(part: Any) -> str:
     if isinstance(part, tuple) and part and part[0] == VARIABLE:
         kind = DTYPES.get(part[1]) or _other_dtype(part[1])
         return f"variable {TensorType(kind, part[2])}"
-    if part == (FLOAT,):
-        return "any float"
+    if isinstance(part, tuple) and part and part[0] is FLOAT:
+        return f"any {part[-1].__name__}" if len(part) == 2 else "any float"
     if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type):
         kind, value = part
         shown = repr(value) if not isinstance(value, str) or kind is str else value

@@ -14,7 +14,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from threading import get_ident
 from typing import Any
 
@@ -23,6 +22,7 @@ from tapejit.api import adjoint
 from tapejit.api.creation import asarray, zeros
 from tapejit.api.dispatch import TAPES, as_operand, cast
 from tapejit.api.recording import Recording
+from tapejit.api.scope import SCOPE
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.config import config
@@ -37,9 +37,6 @@ from tapejit.errors import (
 from tapejit.ir.graph import Graph
 from tapejit.origin import Origin, describe, user_origin, warn_user
 from tapejit.types import is_complex, is_differentiable
-
-# The function whose body is running, None outside: set anew for every call.
-SCOPE: ContextVar[object | None] = ContextVar("scope", default=None)
 
 
 class UnconnectedGradients(enum.Enum):

@@ -25,11 +25,11 @@ from tapejit.api.dispatch import (
     TRACE,
     apply,
     apply_traced,
-    as_operand,
     described_node,
     effect,
     leaked,
 )
+from tapejit.api.scope import returned
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import NUMERICS, config
 from tapejit.errors import ArgumentTypeError, TapejitError
@@ -202,7 +202,7 @@ def trace(
 def result_tensor(x: Any, under_way: Trace) -> Tensor:
     """What a traced function returned, as a tensor."""
     try:
-        return as_operand(x, under_way.name)
+        return returned(x, under_way.name)
     except ArgumentTypeError:
         raise ArgumentTypeError(
             f"{under_way.name} returned a {type(x).__name__}",

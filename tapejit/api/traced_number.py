@@ -25,18 +25,18 @@ from tapejit.ir.node import Op
 from tapejit.types import DType
 
 Method = Callable[..., Any]
+_OF_ALL: Final = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size"})
 _THEIRS: Final = NotImplemented  # an operator that the other side has to perform
 
 
 class TracedFloat:
     """A weak float whose value is an input of the function being traced.
 
-    `tensor` is its float64, `value` what it is in this call, `positions` the arguments
-    it comes from and the symbolic sizes.
+    `tensor` is its float64, `value` what it is in this call, a Python float or a
+    NumPy scalar, `positions` the arguments it comes from and the symbolic sizes.
     """
 
     __slots__ = ("positions", "tensor", "value")
-    sample = 1.0  # a weak number of this kind
 
     def __init__(
         self, tensor: TracedTensor, value: float, positions: frozenset[int | Dim]
@@ -44,6 +44,11 @@ class TracedFloat:
         self.tensor = tensor
         self.value = value
         self.positions = positions
+
+    @property
+    def sample(self) -> float:
+        """A number of this kind."""
+        return type(self.value)(1.0)
 
     def asked(self) -> float:
         """The value, which makes the trace one for this value alone."""
@@ -65,6 +70,9 @@ class TracedFloat:
             apply, op, *[tensor for tensor, _, _ in parts]
         )
         value = _PYTHON[op.name](*[number for _, number, _ in parts])
+        if isinstance(value, np.floating) and value.itemsize < 8:  # rounded as NumPy's
+            narrow = self.tensor._trace.unrecorded(cast, out, value.dtype)
+            out = self.tensor._trace.unrecorded(cast, narrow, out.dtype)
         return TracedFloat(out, value, parts[0][2] | parts[1][2])
 
     def __truediv__(self, other: Any) -> Any:
@@ -81,15 +89,17 @@ class TracedFloat:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        if not hasattr(float, name):  # to ask whether it has one is not to ask for it
-            raise AttributeError(f"'float' object has no attribute {name!r}", name=name)
-        return getattr(self.asked(), name)
+        kind = type(self.value)
+        if not hasattr(kind, name):  # to ask whether it has one is not to ask for it
+            text = f"{kind.__name__!r} object has no attribute {name!r}"
+            raise AttributeError(text, name=name)
+        return getattr(self.value if name in _OF_ALL else self.asked(), name)
 
-    # To Python it is a float, to NumPy a Python float.
+    # To Python and NumPy it is the float or NumPy scalar that was given.
 
     @property
     def __class__(self) -> type:
-        return float
+        return type(self.value)
 
     @__class__.setter
     def __class__(self, other: type) -> None:
@@ -131,12 +141,13 @@ _PYTHON: Final[dict[str, Callable[[float, float], float]]] = {
 }
 
 
-def _parts(x: Any) -> tuple[Tensor, float, frozenset[int | Dim]]:
+def _parts(x: Any) -> tuple[Tensor, Any, frozenset[int | Dim]]:
     if type(x) is not TracedFloat and type(x) in TRACED_NUMBERS:
         x = x.weak_float()
     if isinstance(x, TracedFloat):
         return x.tensor, x.value, x.positions
-    return Tensor(np.float64(x)), float(x), frozenset()
+    number = x if isinstance(x, np.floating) else float(x)
+    return Tensor(np.float64(x)), number, frozenset()
 
 
 def _arithmetic(op: Op) -> tuple[Method, Method]:
@@ -159,7 +170,11 @@ def _asking(name: str) -> Method:
     def method(self: TracedFloat, *others: Any) -> Any:
         if any(map(_is_tensor, others)):
             return NotImplemented  # the tensor's operator needs no value
-        return getattr(float, name)(self.asked(), *map(_number, others))
+        value = self.asked()
+        kind = type(value)
+        if not hasattr(kind, name):
+            raise TypeError(f"type {kind.__name__} has no method {name}")
+        return getattr(kind, name)(value, *map(_number, others))
 
     method.__name__ = name
     return method

@@ -179,7 +179,10 @@ def remainder(b: Floats, x: Vector, y: Vector) -> Vector:
 
 
 def floor_divide(b: Floats, x: Vector, y: Vector) -> Vector:
-    """The quotient rounded down, made from the remainder so that they fit together."""
+    """The quotient rounded down, made from the remainder so that they fit together.
+
+    An infinity has no remainder: there the quotient itself is rounded.
+    """
     rest = fmod(b, x, y)
     exact = (x - rest) / y
     is_other = differs(y < 0.0, rest < 0.0) & rest.ne(0.0)
@@ -188,7 +191,8 @@ def floor_divide(b: Floats, x: Vector, y: Vector) -> Vector:
     down = b.floor(whole)
     down = b.select((whole - down) > 0.5, down + 1.0, down)
     down = b.select(whole.eq(0.0), b.copysign(0.0, x / y), down)
-    return b.select(y.eq(0.0), x / y, down)
+    is_infinite = isinf(b, x) | isinf(b, y)
+    return b.select(y.eq(0.0) | is_infinite, b.floor(x / y), down)
 
 
 # Bits

@@ -33,7 +33,6 @@ OPERATORS = {
     "mul": "{} * {}",
     "div": "{} / {}",
     "negative": "-{}",
-    "floor_divide": "{} // {}",
     "remainder": "{} % {}",
     "pow": "{} ** {}",
     "eq": "{} == {}",

@@ -76,9 +76,26 @@ square = elementwise(
     scalar=lambda m, x: x * x,
     is_cheap=True,
 )
+
+
+def floor_divide_eval(x: Any, y: Any) -> Any:
+    """The quotient rounded down; of infinities, that of the quotient itself.
+
+    So inf // 2 is inf and 1 // -inf is -0, as the array API standard has it and
+    TensorFlow does. NumPy gives NaN and -1.
+    """
+    out = np.floor_divide(x, y)
+    if not is_float(out.dtype):
+        return out
+    has_infinity = np.isinf(x) | np.isinf(y)
+    if not has_infinity.any():
+        return out
+    return np.where(has_infinity, np.floor(x / y), out)[()]
+
+
 floor_divide = elementwise(
     "floor_divide",
-    eval=np.floor_divide,
+    eval=floor_divide_eval,
     deriv=(flat, flat),
     scalar=lambda m, x, y: m.floor_divide(x, y),
     kinds=REAL,

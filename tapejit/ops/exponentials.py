@@ -108,18 +108,32 @@ def times_log(x: Any, y: Any) -> Any:
     return np.where((x == 0) & ~np.isnan(y), 0.0, x * np.log(y))
 
 
-def xlogy_deriv(t: Node, x: Node, y: Node) -> Node:
-    """x / y, and 0 where both are 0: the product is 0 on all of x = 0."""
-    return t * (x / (y + eq_mask(x, 0) * eq_mask(y, 0)))
+def times_log_derivs(origin: float, log: Any, shift: float) -> tuple[Any, Any]:
+    """The derivatives of x log(y + shift), which are all 0 at x = 0, y = `origin`.
+
+    There the logarithm is infinite, but the product is 0, as on all of x = 0.
+    """
+
+    def parts(x: Node, y: Node) -> tuple[Node, Node]:
+        """1 where derivatives are 0, and y, moved away from there."""
+        is_void = eq_mask(x, 0) * eq_mask(y, origin)
+        return is_void, y + is_void
+
+    def by_x(t: Node, x: Node, y: Node, out: Node) -> Node:
+        is_void, y = parts(x, y)
+        return gate(t * log(y), 1 - is_void)
+
+    def by_y(t: Node, x: Node, y: Node, out: Node) -> Node:
+        is_void, y = parts(x, y)
+        return gate(t * (x / (y + shift if shift else y)), 1 - is_void)
+
+    return by_x, by_y
 
 
 xlogy = elementwise(
     "xlogy",
     eval=in_double(times_log),
-    deriv=(
-        lambda t, x, y, out: t * log(y),
-        lambda t, x, y, out: xlogy_deriv(t, x, y),
-    ),
+    deriv=times_log_derivs(0.0, log, 0.0),
     scalar=lambda m, x, y: m.xlogy(x, y),
     kinds=("float",),
 )

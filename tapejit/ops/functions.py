@@ -42,9 +42,24 @@ exp = elementwise(
     scalar=lambda m, x: m.exp(x),
     kinds=INEXACT,
 )
+
+
+def expm1_eval(x: Any) -> Any:
+    """NumPy's, but for complex numbers that are not finite, or nearly infinite.
+
+    There the exponential alone has the standard's special values, and NumPy's formula
+    multiplies infinities with 0.
+    """
+    out = np.expm1(x)
+    if x.dtype.kind != "c":
+        return out
+    is_far = ~np.isfinite(x) | (x.real > 60)  # where 1 is less than a rounding error
+    return np.where(is_far, np.exp(x) - 1, out).astype(x.dtype)[()]
+
+
 expm1 = elementwise(
     "expm1",
-    eval=np.expm1,
+    eval=expm1_eval,
     deriv=(lambda t, x, out: t * (out + 1),),
     scalar=lambda m, x: m.expm1(x),
     kinds=INEXACT,

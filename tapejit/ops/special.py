@@ -35,6 +35,7 @@ from tapejit.ops.elementwise import (
     deriv_vjp,
     elementwise,
 )
+from tapejit.ops.exponentials import times_log_derivs
 from tapejit.ops.functions import exp, log, log1p
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 from tapejit.types import TensorType
@@ -508,9 +509,5 @@ kl_div = elementwise(
 xlog1py = special(
     "xlog1py",
     lambda m, x, y: m.xlog1py(x, y),
-    (
-        lambda t, x, y, out: t * log1p(y),
-        # On all of x = 0 the product is 0, where y is -1 too.
-        lambda t, x, y, out: t * (x / (1 + where(equal(x, 0), 0, y))),
-    ),
+    times_log_derivs(-1.0, log1p, 1.0),
 )

@@ -155,7 +155,7 @@ ARITHMETIC = [
     ),
     binary(
         "floor_divide",
-        ref.arithmetic(np.floor_divide, by_zero(operator.floordiv)),
+        ref.arithmetic(ref.floor_divide, by_zero(operator.floordiv)),
         EXACT,
         left=DIVIDEND,
         right=DIVISOR,

@@ -143,7 +143,7 @@ EXPONENTIALS = [
         right=Operand(between(0.2, 3.0)),
         takes=FLOAT,
         first="cc",
-        second=("-c", "cc"),
+        second=("0c", "cc"),
     ),
 ]
 

@@ -75,6 +75,12 @@ def arithmetic(ufunc: Callable[..., Any], exact: Callable[..., int]) -> Referenc
     return reference
 
 
+def floor_divide(x: Array, y: Array) -> Any:
+    """NumPy's; of infinities the quotient itself is rounded down."""
+    is_infinite = np.isinf(x) | np.isinf(y)
+    return np.where(is_infinite, np.floor(x / y), np.floor_divide(x, y))
+
+
 def wide(function: Callable[..., Any]) -> Reference:
     """`function` in extended precision."""
 

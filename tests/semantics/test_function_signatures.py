@@ -78,7 +78,9 @@ def test_s46_numpy_scalars_are_inputs_or_weak_floats() -> None:
     assert f(np.int32(3)).dtype == np.int32
     assert float(f(np.int32(4))) == 8.0
     assert len(runs) == 1, "an integer scalar is an array without axes"
-    assert f(np.float64(1.5)).dtype == np.float32, "a floating scalar is weak"
+    assert f(np.float64(1.5)).dtype == np.float64, "twice a NumPy scalar is one"
+    g = tj.function(lambda s: s * tj.ones(2))
+    assert g(np.float64(1.5)).dtype == np.float32, "a floating scalar is weak"
 
 
 def test_s46_a_result_does_not_see_what_happens_to_an_argument_later() -> None:

@@ -394,6 +394,30 @@ def test_s53_scalars_and_arrays_come_back_as_tensors() -> None:
         assert [x.dtype.name for x in found] == ["int32", "float32", "int64", "bool"]
 
 
+@pytest.mark.filterwarnings("ignore:.*needs a value while it is traced")
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: float(tj.sum(x)),
+        lambda x: tj.sum(x).item(),
+        lambda x: x.tolist(),
+        lambda x: complex(x[0]),
+        lambda x: [float(x[0]) / 3, {"a": x[1].item()}],
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_s53_numbers_taken_from_tensors_come_back_whole(body: Any, dtype: str) -> None:
+    """A number from a float64 is not rounded to the default float."""
+    x = tj.asarray(np.array([1 / 3, 1 / 7], dtype))
+    f = tj.function(body)
+    expected = tj.tree.leaves(body(x))
+    for _ in range(3):
+        found = tj.tree.leaves(f(x))
+        assert {y.dtype.itemsize for y in found} <= {x.itemsize, 2 * x.itemsize}
+        kind = found[0].dtype
+        assert [y.item() for y in found] == [np.array(y, kind).item() for y in expected]
+
+
 def test_s53_a_dict_keeps_the_order_it_was_given() -> None:
     f = tj.function(lambda x: {"z": x, "a": x * 2})
     for _ in range(2):
