@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
+from tapejit.passes.pipeline import optimise
 
 ONE_AXIS = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
 SEVERAL = ["fftn", "ifftn", "rfftn", "irfftn"]
@@ -114,3 +115,43 @@ def test_bad_arguments_say_so() -> None:
         tj.fft.fft(x, axis=1)
     with pytest.raises(ValueError, match="2 lengths for 1 axes"):
         tj.fft.fftn(x, s=(2, 2), axes=(0,))
+
+
+# Large arrays: SciPy's transforms, and lines shared by threads
+
+
+@pytest.mark.parametrize("length", [300, 301])
+@pytest.mark.parametrize("name", ["rfft", "irfft", "hfft", "ihfft"])
+def test_large_real_transforms_are_numpys(name: str, length: int) -> None:
+    x = sample(name, (3, 200, 300))
+    expected = getattr(np.fft, name)(x, n=length, axis=1)
+    found = getattr(tj.fft, name)(tj.asarray(x), n=length, axis=1)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-14 * scale)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_complex_transforms_have_numpys_bits_with_any_threads(
+    axis: int, dtype: str
+) -> None:
+    x = sample("fft", (30, 70, 90)).astype(dtype)
+    expected = np.fft.fft(x, axis=axis), np.fft.ifft(x, axis=axis, norm="forward")
+    for threads in (1, 3):
+        with tj.set_num_threads(threads):
+            found = tj.fft.fft(x, axis=axis), tj.fft.ifft(x, axis=axis, norm="forward")
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("length", [None, 9])
+def test_gradients_of_real_transforms_are_real_transforms(length: int | None) -> None:
+    def filtered(x: tj.Tensor) -> tj.Tensor:
+        return tj.sum(tj.fft.irfft(tj.fft.rfft(x) * 2, n=length) ** 3)
+
+    both = tj.function(tj.value_and_grad(filtered))
+    both(tj.asarray(sample("rfft", (4, 10))))
+    graph = optimise(both.graph(tj.asarray(sample("rfft", (4, 10)))))
+    names = {node.op.name for node in graph.nodes}
+    assert {"real_fourier", "inverse_real_fourier"} < names
+    assert not {"fourier", "concat", "flip"} & names

@@ -161,7 +161,8 @@ def test_special_values_pass_through(row: Row) -> None:
     rng = np.random.default_rng(17)
     is_sum = row.case.agreement in (SUM, PRODUCT)
     for dtype in row.dtypes:
-        if is_complex(dtype) and is_sum:
+        kinds = (dtype, row.graph(dtype).outputs[0].dtype)
+        if is_sum and any(map(is_complex, kinds)):
             continue  # which part of a product is NaN depends on how it is fused
         for _ in range(3):
             arrays = row.sample(rng, dtype)

@@ -1,6 +1,7 @@
 """Fourier transforms, public as `tj.fft`: the array API's extension.
 
-All are compositions of one record, the unscaled transform along one axis. `n` pads
+All are compositions of three records: the unscaled transform along one axis, that of a
+real line to half of its frequencies, and the inverse of that. `n` pads
 with zeros or cuts, `norm` says which direction is scaled by 1/n ("backward", the
 default, scales the inverse; "forward" the other; "ortho" both by the root).
 
@@ -19,11 +20,12 @@ import numpy as np
 from tapejit import ops
 from tapejit.api.creation import check_device
 from tapejit.api.dispatch import apply, as_operand, binary, cast
-from tapejit.api.elementwise import conj, real
-from tapejit.api.manipulation import concat, flip, pad
+from tapejit.api.elementwise import conj
+from tapejit.api.manipulation import concat, pad
 from tapejit.api.tensor import Made, Tensor
 from tapejit.errors import ArgumentError, DTypeError
 from tapejit.ops.shapes import normalize_axes, normalize_axis
+from tapejit.ops.transforms import NORMS, OPPOSITE
 from tapejit.origin import user_origin
 from tapejit.types import (
     as_dtype,
@@ -32,8 +34,6 @@ from tapejit.types import (
     is_complex,
     is_differentiable,
 )
-
-NORMS = ("backward", "ortho", "forward")
 
 
 def _operand(x: Any, name: str) -> Tensor:
@@ -55,9 +55,13 @@ def _resized(x: Tensor, n: int | None, axis: int, name: str) -> Tensor:
     return pad(x, widths) if size > x.shape[axis] else x
 
 
-def _scale(x: Tensor, norm: str, count: int, *, inverse: bool) -> Tensor:
+def _check_norm(norm: str) -> None:
     if norm not in NORMS:
         raise ArgumentError(f"norm is one of {', '.join(NORMS)}, got {norm!r}")
+
+
+def _scale(x: Tensor, norm: str, count: int, *, inverse: bool) -> Tensor:
+    _check_norm(norm)
     if norm == "ortho":
         return binary(ops.mul, x, 1 / math.sqrt(count))
     if inverse == (norm == "backward"):
@@ -113,11 +117,19 @@ def rfft(
     >>> print(tj.fft.rfft(tj.asarray([1.0, 0.0, 0.0, 0.0])))
     [1.+0.j 1.+0.j 1.+0.j]
     """
-    x = _operand(x, "rfft")
-    _check_real(x, "rfft")
-    whole = _transform(x, n, axis, norm, inverse=False, name="rfft")
-    at = normalize_axis(axis, whole.ndim)
-    return whole[(slice(None),) * at + (slice(0, whole.shape[at] // 2 + 1),)]
+    return _half(x, None if n is None else [n], [axis], norm, "rfft")
+
+
+def _half(x: Any, s: Any, axes: Any, norm: str, name: str) -> Tensor:
+    """The frequencies of a real tensor that matter; halves are computed in single."""
+    _check_norm(norm)
+    x = _operand(x, name)
+    _check_real(x, name)
+    pairs = _axes(x, s, axes, name)
+    for n, at in pairs:
+        x = _resized(x, n, at, name)
+    along = tuple(at for _, at in pairs)
+    return apply(ops.real_fourier, x, axes=along, norm=norm, is_transpose=False)
 
 
 def irfft(
@@ -129,32 +141,30 @@ def irfft(
     >>> print(tj.fft.irfft(tj.asarray([4.0, 0.0, 0.0])))
     [1. 1. 1. 1.]
     """
-    whole = _mirrored(x, n, axis, "irfft")
-    return real(_transform(whole, None, axis, norm, inverse=True, name="irfft"))
+    return _whole(x, None if n is None else [n], [axis], norm, "irfft")
 
 
-def _mirrored(x: Any, n: int | None, axis: int, name: str) -> Tensor:
-    """The whole spectrum of a real signal of length `n` from its first half."""
-    given = _operand(x, name)
-    at = normalize_axis(axis, given.ndim)
-    given = cast(given, complex_dtype(given.dtype))
-    size = 2 * (given.shape[at] - 1) if n is None else operator.index(n)
+def _whole(
+    x: Any, s: Any, axes: Any, norm: str, name: str, *, mirror: bool = False
+) -> Tensor:
+    """The real tensor of which these are the frequencies; with `mirror`, backwards."""
+    _check_norm(norm)
+    x = _operand(x, name)
+    x = cast(x, complex_dtype(x.dtype))
+    *before, (n, last) = _axes(x, s, axes, name)
+    size = 2 * (x.shape[last] - 1) if n is None else operator.index(n)
     if size < 1:
         raise ArgumentError(f"a transform has at least 1 point, got {size}", op=name)
-    half = _resized(given, size // 2 + 1, at, name)
-
-    def part(start: int, stop: int) -> Tensor:
-        return half[(slice(None),) * at + (slice(start, stop),)]
-
-    # The imaginary parts of frequency 0 and of the last of an even length are not
-    # those of a real signal: they are left out, as in NumPy.
-    first = cast(real(part(0, 1)), half.dtype)
-    inner = part(1, (size + 1) // 2)
-    pieces = [first, inner]
-    if size % 2 == 0:
-        pieces.append(cast(real(part(size // 2, size // 2 + 1)), half.dtype))
-    pieces.append(conj(flip(inner, axis=at)))
-    return concat(pieces, axis=at)
+    for count, at in [*before, (size // 2 + 1, last)]:
+        x = _resized(x, count, at, name)
+    return apply(
+        ops.inverse_real_fourier,
+        conj(x) if mirror else x,
+        axes=(*(at for _, at in before), last),
+        length=size,
+        norm=norm,
+        is_transpose=False,
+    )
 
 
 def hfft(
@@ -166,8 +176,9 @@ def hfft(
     >>> print(tj.fft.hfft(tj.asarray([1.0, 0.0, 0.0])))
     [1. 1. 1. 1.]
     """
-    whole = _mirrored(x, n, axis, "hfft")
-    return real(_transform(whole, None, axis, norm, inverse=False, name="hfft"))
+    _check_norm(norm)
+    sizes = None if n is None else [n]
+    return _whole(x, sizes, [axis], OPPOSITE[norm], "hfft", mirror=True)
 
 
 def ihfft(
@@ -179,11 +190,9 @@ def ihfft(
     >>> print(tj.fft.ihfft(tj.asarray([4.0, 0.0, 0.0, 0.0])))
     [1.+0.j 1.+0.j 1.+0.j]
     """
-    x = _operand(x, "ihfft")
-    _check_real(x, "ihfft")
-    whole = _transform(x, n, axis, norm, inverse=True, name="ihfft")
-    at = normalize_axis(axis, whole.ndim)
-    return whole[(slice(None),) * at + (slice(0, whole.shape[at] // 2 + 1),)]
+    _check_norm(norm)
+    sizes = None if n is None else [n]
+    return conj(_half(x, sizes, [axis], OPPOSITE[norm], "ihfft"))
 
 
 def _axes(
@@ -256,12 +265,19 @@ def rfftn(
     (2, 3)
     """
     x = _operand(x, "rfftn")
-    _check_real(x, "rfftn")
-    *before, (n, axis) = _axes(x, s, axes, "rfftn")
+    pairs = _axes(x, s, axes, "rfftn")
+    if _are_distinct(pairs):
+        return _half(x, s, axes, norm, "rfftn")
+    *before, (n, axis) = pairs
     out = rfft(x, n=n, axis=axis, norm=norm)
     for n, axis in reversed(before):
         out = fft(out, n=n, axis=axis, norm=norm)
     return out
+
+
+def _are_distinct(pairs: Sequence[tuple[Any, int]]) -> bool:
+    """Whether each axis is transformed once; NumPy takes one several times."""
+    return len({at for _, at in pairs}) == len(pairs)
 
 
 def irfftn(
@@ -279,7 +295,10 @@ def irfftn(
     (2, 4)
     """
     x = _operand(x, "irfftn")
-    *before, (n, axis) = _axes(x, s, axes, "irfftn")
+    pairs = _axes(x, s, axes, "irfftn")
+    if _are_distinct(pairs):
+        return _whole(x, s, axes, norm, "irfftn")
+    *before, (n, axis) = pairs
     for size, at in before:
         x = ifft(x, n=size, axis=at, norm=norm)
     return irfft(x, n=n, axis=axis, norm=norm)

@@ -249,6 +249,8 @@ if TYPE_CHECKING:
     )
     from tapejit.ops.transforms import (
         fourier,
+        inverse_real_fourier,
+        real_fourier,
     )
     from tapejit.ops.trigonometry import (
         acos,
@@ -333,7 +335,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "custom_rules": ("custom_call",),
     "effects": ("check", "print_values"),
-    "transforms": ("fourier",),
+    "transforms": ("fourier", "inverse_real_fourier", "real_fourier"),
     "masks": ("checked_categories", "true_positions"),
     "overwriting": ("written_from",),
     "random": (
@@ -512,6 +514,7 @@ __all__ = [
     "guard",
     "hypot",
     "imag",
+    "inverse_real_fourier",
     "iota",
     "isfinite",
     "isinf",
@@ -563,6 +566,7 @@ __all__ = [
     "random_split",
     "read",
     "real",
+    "real_fourier",
     "recomputed",
     "rel_entr",
     "remainder",
