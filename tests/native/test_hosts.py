@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 
 import tapejit as tj
 from tapejit.codegen import objects
+from tapejit.runtime import executable
 from tapejit.runtime.native import Hosted
 
 
@@ -53,7 +55,9 @@ def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
         before(self, module, symbol)
 
     monkeypatch.setattr(Hosted, "__init__", counted)
-    with tj.config.override(native=True, cache=False, cpu="x86-64-v2"):
+    # The code from above is not to be found again.
+    monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())
+    with tj.config.override(native=True, cache=False):
         got = tj.function(loss_and_gradient)(*arguments())
     assert made
     np.testing.assert_array_equal(np.asarray(got[1]), np.asarray(expected[1]))
