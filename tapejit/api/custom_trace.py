@@ -27,7 +27,7 @@ from tapejit.api.trace import Trace
 from tapejit.errors import UnsupportedError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import LITERAL, Node, Op, param
-from tapejit.ir.structural import item
+from tapejit.ir.structural import call, item
 from tapejit.ir.structural import results as results_of
 from tapejit.ops.custom_rules import custom, custom_call, failed, note_error
 from tapejit.passes.vjp import materialize, vjp
@@ -170,7 +170,19 @@ def _transposed(backward: Graph, residuals: int) -> Graph:
     found = vjp(order, targets=backward.outputs, seeds=tangents, sources=wanted)
     ends = [materialize(g, x.type) for g, x in zip(found, wanted, strict=True)]
     inputs = (*backward.inputs[:residuals], *tangents)
-    return Graph(backward.name.replace("backward", "forward"), inputs, ends)
+    name = backward.name.replace("backward", "forward")
+    if not seeds_left(ends, seeds):
+        return Graph(name, inputs, ends)
+    # A gradient is linear in its seed, but the formula is not: taken at 0, as `push`
+    # does outside of a trace.
+    body = Graph(name, (*inputs, *seeds), ends)
+    nothing = [materialize(None, x.type) for x in seeds]
+    return Graph(name, inputs, results_of(call(*inputs, *nothing, graph=body)))
+
+
+def seeds_left(ends: Sequence[Node], seeds: Sequence[Node]) -> bool:
+    """Whether some of the results depend on a seed."""
+    return not set(seeds).isdisjoint(topological_order(ends))
 
 
 class Observer:
