@@ -295,7 +295,8 @@ class Entry:
         self._give_up(reason)
         warn_user(
             f"{function.__name__} {reason}, so it now runs eagerly; write the "
-            "choice with tj.where, or move it out of the function"
+            "choice with tj.where, or move it out of the function, and use sizes as "
+            "they are: int(), range() and len() make a trace for one size"
         )
         return True
 

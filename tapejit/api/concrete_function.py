@@ -22,12 +22,13 @@ from tapejit.api.cache import Entry
 from tapejit.api.creation import TensorSpec, fits_shape
 from tapejit.api.dispatch import TRACE, TRACED_NUMBERS
 from tapejit.api.function import Function
-from tapejit.api.relaxation import Axes, is_tensor_part, relaxed_key
+from tapejit.api.relaxation import Axes, relaxed_key
 from tapejit.api.signature import (
     FLOAT,
     Call,
     describe_key,
     describe_part,
+    is_tensor_part,
     leaf_names,
 )
 from tapejit.api.tensor import Tensor, TracedTensor

@@ -369,10 +369,11 @@ class Function(Inspected[P], Generic[P, R]):
             return
         cache.has_warned = True
         reasons = reporting.why_traced(self, cache, call.key, place)
+        advice = reporting.how_to_trace_less(self, cache, call.key, place)
         warn_user(
             f"{self.__name__} was traced {len(cache.traced_at)} times in its last 10 "
-            f"calls. What changed: {'; '.join(reasons)}. Tracing is slow: pass tensors "
-            "of equal shapes, or say input_signature= or reduce_retracing=True"
+            f"calls. What changed: {'; '.join(reasons)}. Tracing is slow"
+            + (f": {advice}" if advice else "")
         )
 
     # What it is

@@ -21,7 +21,7 @@ import numpy as np
 from tapejit import tree
 from tapejit.api.creation import TensorSpec
 from tapejit.api.dispatch import HANDLES, TRACED_NUMBERS, as_operand, convert
-from tapejit.api.signature import Binder, Call, is_float_part
+from tapejit.api.signature import Binder, Call, is_float_part, is_tensor_part
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentTypeError, TapejitError
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 Axes = frozenset[tuple[int, int]]  # (leaf, axis)
 
 MAX_KNOWN: Final = 1024  # shapes that a spec remembers to have accepted
-
-
-def is_tensor_part(part: Any) -> bool:
-    """Whether this part of a key is a tensor's: (number of the dtype, shape)."""
-    return isinstance(part, tuple) and len(part) == 2 and type(part[0]) is int
 
 
 def relaxed_key(key: tuple[Any, ...], loose: Axes) -> tuple[Any, ...]:

@@ -17,7 +17,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tapejit.api.signature import describe_key, difference
+from tapejit.api.signature import (
+    describe_key,
+    difference,
+    is_float_part,
+    is_tensor_part,
+    leaf_names,
+    split_key,
+)
 from tapejit.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
@@ -91,9 +98,74 @@ def why_traced(
         return [f"another way is taken at {describe(place)}"]
     if key in cache.entries:
         return ["other variables are passed"]
-    latest_first = reversed(list(cache.entries))
-    options = [difference(function._binder, key, other) for other in latest_first]
-    return min(options, key=len, default=["the first call"])
+    other = _nearest(function, cache, key)
+    if other is None:
+        return ["the first call"]
+    return difference(function._binder, key, other)
+
+
+def _nearest(function: Function[..., Any], cache: Cache, key: Any) -> Any:
+    """The key of a call traced before that differs least; the latest of several."""
+    return min(
+        reversed(list(cache.entries)),
+        key=lambda other: len(difference(function._binder, key, other)),
+        default=None,
+    )
+
+
+def how_to_trace_less(
+    function: Function[..., Any], cache: Cache, key: Any, place: Origin | None
+) -> str:
+    """What can be done against the cause; nothing that has been done already."""
+    if place is not None:
+        return (
+            "decide with tj.where or outside the function, and use sizes as they are: "
+            "int(), range() and len() make a trace for one size"
+        )
+    if key in cache.entries:
+        return "keep what depends on the variable itself out of the function"
+    other = _nearest(function, cache, key)
+    if other is None:
+        return ""
+    parts, structure = split_key(key)
+    before, structure_before = split_key(other)
+    if structure != structure_before or len(parts) != len(before):
+        return "pass arguments of one structure"
+    names = leaf_names(function._binder, structure)
+    advice = [
+        _advice(function, now, then, names[at])
+        for at, (now, then) in enumerate(zip(parts, before, strict=True))
+        if now != then
+    ]
+    return ", ".join(dict.fromkeys(text for text in advice if text))
+
+
+def _advice(function: Function[..., Any], now: Any, then: Any, name: str) -> str:
+    """What can be done about one argument that changes."""
+    parameter = name.removeprefix("argument ").partition("[")[0]
+    if is_tensor_part(now) and is_tensor_part(then):
+        if now[0] != then[0]:
+            return f"convert {name} to one dtype"
+        if len(now[1]) != len(then[1]):
+            if function._specs is not None:
+                return ""  # its spec is of any rank
+            return f"pass {name} with one number of axes"
+        pairs = zip(now[1], then[1], strict=True)
+        sizes = [n for pair in pairs if pair[0] != pair[1] for n in pair]
+        if any(n is not None and n < 2 for n in sizes):
+            return "sizes 0 and 1 have traces of their own: pad, or leave them out"
+        if function._relaxation is not None:
+            return ""  # sizes are left open already
+        return "say input_signature= or reduce_retracing=True to leave sizes open"
+    if parameter in function._static:
+        return ""  # as it was asked for
+    if is_float_part(now) and is_float_part(then):
+        return f"pass {name} as a tensor: the body asks for its value"
+    if now[0] in (int, bool) and then[0] in (int, bool):
+        return f'pass {name} as a tensor, or say dynamic="{parameter}"'
+    if now[0] == then[0] and isinstance(now[0], type) and now[0] is not str:
+        return f"make {name} once, outside the loop"
+    return f"pass {name} as one kind of value" if now[0] != then[0] else ""
 
 
 def operations(graph: Graph) -> list[Node]:

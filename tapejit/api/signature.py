@@ -463,6 +463,11 @@ def leaf_names(binder: Binder, structure: tree.Structure | None) -> _LeafNames:
     return _LeafNames(binder, structure)
 
 
+def is_tensor_part(part: Any) -> bool:
+    """Whether this part of a key is a tensor's: (number of the dtype, shape)."""
+    return isinstance(part, tuple) and len(part) == 2 and type(part[0]) is int
+
+
 def is_float_part(part: Any) -> bool:
     """Whether this part of a key is a float's, Python's or NumPy's."""
     if not isinstance(part, tuple):
