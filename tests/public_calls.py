@@ -279,6 +279,16 @@ each(
     call(IMAGES, IMAGES[:, :, :3], data_format="NCHW", dilations=2),
 )
 each(
+    "nn.conv3d",
+    call(IMAGES[None], CUBE[:, :, :2, None, None]),
+    call(IMAGES[..., None], CUBE[:1, :2, :1, None, None], (1, 2, 1), "VALID"),
+)
+each(
+    "nn.depthwise_conv2d",
+    call(CUBE[None], IMAGES[:, :2]),
+    call(CUBE[None], IMAGES[:1, :2], strides=2, padding=[0, (1, 0)]),
+)
+each(
     "nn.conv2d_transpose",
     call(IMAGES, CUBE[:, :, :, None]),
     call(IMAGES, CUBE[:, :2, :1, None], 2, "VALID"),
@@ -289,6 +299,7 @@ each(
     call(CUBE, 2),
     call(CUBE, 2, 1, "SAME"),
     call(IMAGES, (3, 2), (1, 2), padding=((1, 1), (0, 1))),
+    call(IMAGES[..., None], (2, 3, 1)),
 )
 each(
     "nn.scaled_dot_product_attention",

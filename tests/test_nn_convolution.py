@@ -86,6 +86,54 @@ def test_images(strides: Any, padding: Any, dilations: Any, groups: int) -> None
     np.testing.assert_array_equal(np.moveaxis(first.numpy(), 1, -1), found)
 
 
+VOLUMES = [
+    ((1, 1, 1), "SAME", (1, 1, 1), 1),
+    ((2, 1, 3), "SAME", (1, 2, 1), 2),
+    ((1, 2, 2), "VALID", (2, 1, 1), 4),
+    ((2, 2, 1), ((1, 0), (2, 1), (0, 0)), (1, 1, 1), 1),
+]
+
+
+@pytest.mark.parametrize(("strides", "padding", "dilations", "groups"), VOLUMES)
+def test_volumes(strides: Any, padding: Any, dilations: Any, groups: int) -> None:
+    x = RNG.normal(size=(2, 4, 3, 5, 4))
+    filters = RNG.normal(size=(2, 3, 2, 4 // groups, 4))
+    found = nn.conv3d(x, filters, strides, padding, dilations, groups)
+    expected = direct(x, filters, strides, padding, dilations, groups)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    first = nn.conv3d(
+        np.moveaxis(x, -1, 1), filters, strides, padding, dilations, groups, "NCDHW"
+    )
+    np.testing.assert_array_equal(np.moveaxis(first.numpy(), 1, -1), found)
+
+
+@pytest.mark.parametrize("multiplier", [1, 3])
+@pytest.mark.parametrize(
+    ("strides", "padding", "dilations"),
+    [
+        ((1, 1), "SAME", (1, 1)),
+        ((2, 2), "VALID", (1, 2)),
+        ((1, 2), ((1, 0), (0, 2)), (2, 1)),
+    ],
+)
+def test_channels_alone(
+    multiplier: int, strides: Any, padding: Any, dilations: Any
+) -> None:
+    x, filters = RNG.normal(size=(2, 6, 5, 3)), RNG.normal(size=(3, 2, 3, multiplier))
+    found = nn.depthwise_conv2d(x, filters, strides, padding, dilations)
+    alone = [
+        direct(
+            x[..., c : c + 1], filters[:, :, c : c + 1], strides, padding, dilations, 1
+        )
+        for c in range(3)
+    ]
+    np.testing.assert_allclose(found, np.concatenate(alone, -1), rtol=1e-12, atol=1e-13)
+    first = nn.depthwise_conv2d(
+        np.moveaxis(x, -1, 1), filters, strides, padding, dilations, "NCHW"
+    )
+    np.testing.assert_array_equal(np.moveaxis(first.numpy(), 1, -1), found)
+
+
 @pytest.mark.parametrize("size", [1, 4, 5, 6])
 @pytest.mark.parametrize(("strides", "window"), [(1, 2), (2, 3), (3, 2), (2, 1)])
 def test_sequences_of_same_padding(size: int, strides: int, window: int) -> None:
@@ -157,6 +205,17 @@ SMALL: dict[str, Callable[..., Any]] = {
 def test_derivatives_to_the_second(name: str) -> None:
     x, filters = RNG.normal(size=(2, 4, 5, 2)), RNG.normal(size=(2, 3, 2, 3))
     tj.testing.check_grads(SMALL[name], [x, filters], order=2)
+
+
+def test_derivatives_of_volumes_and_channels() -> None:
+    x, filters = RNG.normal(size=(1, 3, 2, 3, 2)), RNG.normal(size=(2, 2, 2, 2, 2))
+    tj.testing.check_grads(
+        lambda x, f: nn.conv3d(x, f, (1, 1, 2)), [x, filters], order=2
+    )
+    x, filters = RNG.normal(size=(2, 4, 3, 2)), RNG.normal(size=(2, 3, 2, 2))
+    tj.testing.check_grads(
+        lambda x, f: nn.depthwise_conv2d(x, f, (2, 1)), [x, filters], order=2
+    )
 
 
 @pytest.mark.parametrize("groups", [2, 4])
@@ -342,6 +401,37 @@ def test_a_layer_in_groups_without_a_bias() -> None:
     np.testing.assert_array_equal(layer(x), expected)
 
 
+def test_layers_of_volumes_and_of_channels() -> None:
+    volume = nn.Conv3D(4, (1, 2, 3), padding="same", name="deep")
+    x = RNG.normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
+    found = volume(x)
+    assert [v.name for v in volume.variables] == ["deep.weight", "deep.bias"]
+    np.testing.assert_array_equal(found, nn.conv3d(x, volume.weight) + volume.bias)
+    assert repr(volume) == "Conv3D(2 -> 4, (1, 2, 3), padding=same)"
+    with pytest.raises(
+        tj.ShapeError, match=r"takes \[batch, depth, height, width, channels\]"
+    ):
+        volume(x[0])
+    layer = nn.DepthwiseConv2D(3, 2, depth_multiplier=2, activation="relu")
+    assert repr(layer) == "DepthwiseConv2D((3, 3), strides=(2, 2), activation=relu)"
+    x = x[0]
+    expected = nn.relu(nn.depthwise_conv2d(x, layer_weight(layer, x), 2, "VALID"))
+    np.testing.assert_array_equal(layer(x), expected)
+    assert [v.name for v in layer.variables] == [
+        "depthwise_conv2d.weight",
+        "depthwise_conv2d.bias",
+    ]
+    assert (layer.weight.shape, layer.bias.shape) == ((3, 3, 2, 2), (4,))
+    assert repr(layer).startswith("DepthwiseConv2D(2 -> 4, (3, 3), ")
+    with pytest.raises(tj.ShapeError, match="was made for 2 channels"):
+        layer(x[..., :1])
+
+
+def layer_weight(layer: Any, x: Any) -> Any:
+    layer(x)
+    return layer.weight
+
+
 def test_initial_weights_have_the_variance_of_their_fans() -> None:
     layer = nn.Conv2D(64, 5, kernel_initializer="he_normal", input_size=32)
     spread = float(np.std(layer.weight.numpy()))
@@ -398,6 +488,22 @@ REFUSED: dict[str, Callable[[], Any]] = {
     ),
     "conv2d: 4 features of filters (3, 3, 2, 4) cannot be shared among 3 groups": (
         lambda: nn.conv2d(X, FILTERS[:, :, :2], groups=3)
+    ),
+    "conv3d: takes a batch with axes NDHWC, got": lambda: nn.conv3d(X, FILTERS),
+    "conv3d: filters are [depth, height, width, channels // groups, features], got": (
+        lambda: nn.conv3d(X[None], FILTERS)
+    ),
+    "depthwise_conv2d: f32[1,4,4,6] has 6 channels, and filters f32[3,3,2,4] are for": (
+        lambda: nn.depthwise_conv2d(X, FILTERS[:, :, :2])
+    ),
+    "depthwise_conv2d: filters are [height, width, channels, multiplier], got": (
+        lambda: nn.depthwise_conv2d(X, FILTERS[0])
+    ),
+    "depthwise_conv2d: takes a batch with axes NHWC, got": (
+        lambda: nn.depthwise_conv2d(X[0], FILTERS)
+    ),
+    "DepthwiseConv2D: depth_multiplier": lambda: nn.DepthwiseConv2D(
+        3, depth_multiplier=0
     ),
     "conv2d: groups is at least 1": lambda: nn.conv2d(X, FILTERS, groups=0),
     "conv2d: groups is an integer": lambda: nn.conv2d(X, FILTERS, groups=1.5),

@@ -383,3 +383,32 @@ def test_everything_of_the_functions_is_there() -> None:
     assert set(functions.SPELLINGS) <= set(nn.SPELLINGS)
     with pytest.raises(AttributeError, match=r"write tj\.nn\.squared_error"):
         _ = functions.mse
+
+
+def test_a_module_has_a_name() -> None:
+    class HiddenLayer(tj.nn.Module):
+        pass
+
+    class Encoder(tj.nn.Module):
+        def __init__(self, size: int, name: str | None = None) -> None:
+            super().__init__(name=name)
+            self.weight = tj.Variable(tj.ones(size))
+
+    class WithoutBase(tj.nn.Module):
+        def __init__(self) -> None:
+            self.weight = tj.Variable(1.0)
+
+    assert HiddenLayer().name == "hidden_layer"
+    assert HiddenLayer(name="first").name == "first"
+    assert Encoder(3).name == "encoder"
+    assert Encoder(3, "left").name == "left"
+    assert WithoutBase().name == "without_base"
+    assert tj.nn.Module("plain").name == "plain"
+    assert tj.nn.Sequential([tj.nn.Dense(2)], name="body").name == "body"
+    assert tj.nn.Activation("relu", name="bend").name == "bend"
+    assert tj.nn.Flatten(name="line").name == "line"
+    # It is no state, and says nothing of the ways to the variables.
+    model = Encoder(3, "left")
+    assert [name for name, _ in model.named_variables()] == ["weight"]
+    copy = pickle.loads(pickle.dumps(tj.nn.Dense(2, name="out")))
+    assert copy.name == "out"

@@ -256,6 +256,13 @@ def test_layers_are_their_functions() -> None:
     mean = nn.AvgPool2D((3, 2), 2, "SAME")
     np.testing.assert_array_equal(mean(x), nn.avg_pool(x, (3, 2), 2, "SAME"))
     assert repr(largest) == "MaxPool2D((2, 2))"
+    volume = RNG.normal(size=(2, 4, 6, 5, 3))
+    deep, even = nn.MaxPool3D((2, 3, 1), name="deep"), nn.AvgPool3D(2, 1)
+    np.testing.assert_array_equal(deep(volume), nn.max_pool(volume, (2, 3, 1)))
+    np.testing.assert_array_equal(even(volume), nn.avg_pool(volume, 2, 1))
+    assert (deep.name, even.name) == ("deep", "avg_pool3d")
+    with pytest.raises(tj.ShapeError, match=r"deep: takes \[batch, depth, height, wi"):
+        deep(volume[0])
     assert repr(mean) == "AvgPool2D((3, 2), strides=(2, 2), padding=SAME)"
 
 

@@ -225,13 +225,21 @@ def test_many_terms_of_one_sign_keep_the_bound_of_sums(number: float) -> None:
 @pytest.mark.parametrize(
     ("shapes", "dtype", "attrs"),
     [
-        (((2, 9, 8), (3, 1, 8)), "f4", sliding((1,), ((1, 1),), groups=8)),
+        (((2, 70, 8), (65, 1, 8)), "f4", sliding((1,), ((32, 32),), groups=8)),
+        (((2, 9, 8), (3, 1, 8)), "f2", sliding((1,), ((1, 1),), groups=8)),
         (((2, 9, 8), (3, 8, 4)), "f2", sliding((1,), ((1, 1),))),
         (((2, 9, 8), (3, 8, 4)), "i4", sliding((1,), ((1, 1),))),
         (((2, 9, 8), (2, 8, 4)), "f4", sliding((1,), ((9, -9),))),
         (((2, 9, 8), (3, 8, 4)), "f4", sliding((1,), ((9, 9),), (), (17,))),
     ],
-    ids=["depthwise", "halves", "integers", "nothing but zeros", "many phases"],
+    ids=[
+        "depthwise and wide",
+        "depthwise halves",
+        "halves",
+        "integers",
+        "nothing but zeros",
+        "many phases",
+    ],
 )
 def test_what_is_no_product_is_left_to_numpy(
     shapes: Sequence[Sequence[int]], dtype: str, attrs: Attrs
@@ -241,6 +249,55 @@ def test_what_is_no_product_is_left_to_numpy(
     assert not is_product(node)
     arrays = [drawn(rng, shape, dtype) for shape in shapes]
     assert_exact(Graph("left", node.inputs, [node]), arrays, str(attrs))
+
+
+GROUPED = {
+    "depthwise": (((3, 9, 8, 6), (3, 2, 1, 6)), sliding((1, 1), ((1, 1),) * 2)),
+    "strided": (((2, 9, 8, 6), (3, 3, 1, 6)), sliding((2, 3), ((1, 0), (2, 1)))),
+    "dilated": (((2, 9, 8, 6), (2, 3, 1, 6)), sliding((1, 2), ((0, 0),) * 2, (3, 2))),
+    "cut": (((2, 9, 8, 6), (2, 2, 1, 6)), sliding((1, 1), ((-2, 1), (1, -3)))),
+    "spread": (((2, 5, 6), (3, 1, 6)), sliding((1,), ((2, 1),), (), (2,))),
+    "multiplied": (((2, 7, 6), (3, 1, 18)), sliding((1,), ((1, 1),))),
+    "pairs": (((2, 7, 12), (2, 2, 12)), sliding((1,), ((1, 0),))),
+    "a volume": (((2, 4, 5, 3, 6), (2, 2, 2, 1, 6)), sliding((1,) * 3, ((1, 0),) * 3)),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_many_small_groups_are_native_with_their_adjoints(name: str) -> None:
+    shapes, attrs = GROUPED[name]
+    rng = np.random.default_rng(97)
+    node = node_of(shapes, "f4", {**attrs, "groups": 6})
+    graph = with_adjoint(node)
+    convolutions = [each for each in graph.nodes if each.op is conv]
+    assert len(convolutions) == 3
+    assert all(map(is_product, convolutions))
+    arrays = [drawn(rng, x.shape, "f4") for x in graph.inputs]
+    assert_exact(graph, arrays, name)
+
+
+def test_a_depthwise_step_is_one_kernel() -> None:
+    """With what is around it, and nothing is copied into another order."""
+    rng = np.random.default_rng(98)
+    x, f, c = (
+        drawn(rng, shape, "f4")
+        for shape in ((4, 8, 8, 16), (3, 3, 16, 1), (4, 8, 8, 16))
+    )
+
+    def slopes(x: Any, f: Any, c: Any) -> Any:
+        def loss(x: Any, f: Any) -> Any:
+            return tj.sum(tj.nn.depthwise_conv2d(x, f) * c)
+
+        return tj.grad(loss, argnums=(0, 1))(x, f)
+
+    with tj.config.override(native=True):
+        function = tj.function(slopes)
+        got = function(x, f, c)
+        found = function.explain()
+    for one, other in zip(got, slopes(x, f, c), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert found.on_numpy == []
+    assert len(found.kernels) == 1
 
 
 # What is fused

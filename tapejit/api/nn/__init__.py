@@ -42,7 +42,13 @@ from tapejit.api.nn.activations import (
 )
 from tapejit.api.nn.attention import scaled_dot_product_attention
 from tapejit.api.nn.categories import embedding
-from tapejit.api.nn.convolution import conv1d, conv2d, conv2d_transpose
+from tapejit.api.nn.convolution import (
+    conv1d,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    depthwise_conv2d,
+)
 from tapejit.api.nn.dropout import dropout
 from tapejit.api.nn.losses import (
     absolute_error,
@@ -73,6 +79,7 @@ from tapejit.api.selection import one_hot
 SPELLINGS: Final[dict[str, str]] = {
     "avg_pool1d": "tj.nn.avg_pool(x[None], 2)",
     "avg_pool2d": "tj.nn.avg_pool(x[None, :, :, None], 2)",
+    "avg_pool3d": "tj.nn.avg_pool(x[None, :, :, None, None], (2, 2, 1))",
     "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",
     "bce_with_logits": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
     "BCEWithLogitsLoss": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
@@ -89,9 +96,6 @@ SPELLINGS: Final[dict[str, str]] = {
     ),
     "cross_entropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
     "CrossEntropyLoss": "tj.nn.sparse_softmax_cross_entropy(x, i)",
-    "depthwise_conv2d": (
-        "tj.nn.conv2d(x[None, None], tj.ones((1, 1, 1, 2)), groups=2)"
-    ),
     "dot_product_attention": "tj.nn.scaled_dot_product_attention(x, x, x)",
     "embedding_lookup": "tj.nn.embedding(x, i)",
     "hard_silu": "tj.nn.hard_swish(x)",
@@ -115,6 +119,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "mae": "tj.nn.absolute_error(x, x + 1)",
     "max_pool1d": "tj.nn.max_pool(x[None], 2)",
     "max_pool2d": "tj.nn.max_pool(x[None, :, :, None], 2)",
+    "max_pool3d": "tj.nn.max_pool(x[None, :, :, None, None], (2, 2, 1))",
     "mean_absolute_error": "tj.nn.absolute_error(x, x + 1)",
     "mean_squared_error": "tj.nn.squared_error(x, x + 1)",
     "MeanAbsoluteError": "tj.nn.absolute_error(x, x + 1)",
@@ -157,6 +162,8 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_transpose",
+    "conv3d",
+    "depthwise_conv2d",
     "dropout",
     "elu",
     "embedding",

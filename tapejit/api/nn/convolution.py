@@ -1,7 +1,8 @@
 """Convolutions of batches with filters, and their transposes.
 
-`conv1d` and `conv2d` are one op, `conv`, with its arguments spelled out. The transpose
-is the same op again: inputs are spread by the strides and filters turned around.
+`conv1d`, `conv2d` and `conv3d` are one op, `conv`, with its arguments spelled out;
+`depthwise_conv2d` is it with a group for each channel. The transpose is the same op
+again: inputs are spread by the strides and filters turned around.
 
 Start reading at `conv2d`.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tapejit import ops
 from tapejit.api.dispatch import apply, operands
@@ -27,6 +28,9 @@ from tapejit.dims import Dim, Size
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops.movement import exceeds, largest
 from tapejit.ops.window_sizes import check_groups, extent, window_count
+
+# By the number of spatial axes: what those of filters are called.
+WINDOWS: Final = {1: "window", 2: "height, width", 3: "depth, height, width"}
 
 
 def conv1d(
@@ -88,6 +92,75 @@ def conv2d(
     return _conv(
         x, filters, strides, padding, dilations, groups, data_format, "conv2d", 2
     )
+
+
+def conv3d(
+    x: Any,
+    filters: Any,
+    strides: Any = 1,
+    padding: Any = "SAME",
+    dilations: Any = 1,
+    groups: int = 1,
+    data_format: str = "NDHWC",
+) -> Tensor:
+    """Filters slid through volumes.
+
+    `x` is [batch, depth, height, width, channels], `filters` are [depth, height, width,
+    channels // groups, features]. The other arguments are those of `conv2d`; with
+    `data_format` "NCDHW" channels come before depth.
+
+    >>> import tapejit as tj
+    >>> x = tj.reshape(tj.arange(8.0), (1, 2, 2, 2, 1))
+    >>> means = tj.full((2, 2, 2, 1, 1), 1 / 8)
+    >>> print(tj.nn.conv3d(x, means, padding="VALID"))
+    [[[[[3.5]]]]]
+    """
+    return _conv(
+        x, filters, strides, padding, dilations, groups, data_format, "conv3d", 3
+    )
+
+
+def depthwise_conv2d(
+    x: Any,
+    filters: Any,
+    strides: Any = 1,
+    padding: Any = "SAME",
+    dilations: Any = 1,
+    data_format: str = "NHWC",
+) -> Tensor:
+    """Each channel of images with filters of its own.
+
+    `x` is [batch, height, width, channels], `filters` are [height, width, channels,
+    multiplier]. Channel c of `x` becomes the channels `c * multiplier` and following.
+    The other arguments are those of `conv2d`.
+
+    >>> import tapejit as tj
+    >>> x = tj.ones((1, 3, 3, 2))
+    >>> filters = tj.stack([tj.ones((2, 2)), tj.full((2, 2), 10.0)], axis=-1)
+    >>> print(tj.nn.depthwise_conv2d(x, filters[..., None], padding="VALID")[0, 0, 0])
+    [ 4. 40.]
+    """
+    name = "depthwise_conv2d"
+    x, filters = operands((x, filters), name)
+    if filters.ndim != 4:
+        raise ShapeError(
+            f"filters are [height, width, channels, multiplier], got {filters._type}",
+            op=name,
+        )
+    *window, channels, multiplier = filters.shape
+    first = x.ndim - 1 if data_format == "NHWC" else 1
+    if x.ndim == 4 and x.shape[first] != channels:
+        raise ShapeError(
+            f"{x._type} has {x.shape[first]} channels, and filters {filters._type} "
+            f"are for {channels}",
+            op=name,
+            help="filters are [height, width, channels, multiplier]",
+        )
+    grouped = reshape(filters, (*window, 1, channels * multiplier))
+    if channels == 0:
+        raise ShapeError(f"there are no channels in {x._type}", op=name)
+    groups = int(channels)
+    return _conv(x, grouped, strides, padding, dilations, groups, data_format, name, 2)
 
 
 def conv2d_transpose(
@@ -199,7 +272,7 @@ def _operands(
     x, filters = operands((x, filters), name)
     x, restore = channels_last(x, data_format, name, rank)
     if filters.ndim != rank + 2:
-        window = "height, width" if rank == 2 else "window"
+        window = WINDOWS[rank]
         raise ShapeError(
             f"filters are [{window}, channels // groups, features], got "
             f"{filters._type}",
@@ -269,4 +342,4 @@ def _turned(filters: Tensor, groups: int, name: str) -> Tensor:
     return reshape(parts, (*window, each, groups * channels))
 
 
-__all__ = ["conv1d", "conv2d", "conv2d_transpose"]
+__all__ = ["conv1d", "conv2d", "conv2d_transpose", "conv3d", "depthwise_conv2d"]

@@ -1,4 +1,4 @@
-"""Layers that slide windows over images and sequences: convolution and pooling.
+"""Layers that slide windows over sequences, images and volumes.
 
 Inputs are [batch, *spatial, channels]. Names and defaults are Keras's: unlike the
 functions, layers of convolution pad only when told to.
@@ -8,9 +8,10 @@ Start reading at `Conv2D`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from tapejit.api import nn as functions
+from tapejit.api.dispatch import as_operand
 from tapejit.api.generator import Generator
 from tapejit.api.nn.windows import per_axis
 from tapejit.api.tensor import Tensor
@@ -25,7 +26,15 @@ from tapejit.kits.nn.layers import (
     name_of,
     positive,
 )
-from tapejit.kits.nn.module import Module
+from tapejit.kits.nn.module import Module, in_small_letters
+
+# By the number of spatial axes.
+AXES: Final = {1: "width", 2: "height, width", 3: "depth, height, width"}
+FUNCTIONS: Final[dict[int, Function]] = {
+    1: functions.conv1d,
+    2: functions.conv2d,
+    3: functions.conv3d,
+}
 
 
 class _Convolution(Layer):
@@ -54,7 +63,7 @@ class _Convolution(Layer):
         dtype: Any = None,
         generator: Generator | None = None,
     ) -> None:
-        super().__init__(dtype, name, type(self).__name__.lower())
+        super().__init__(dtype, name, in_small_letters(type(self).__name__))
         self.filters = positive(filters, "filters", self.name)
         self.kernel_size = per_axis(kernel_size, self.RANK, "kernel sizes", self.name)
         self.strides = per_axis(strides, self.RANK, "strides", self.name)
@@ -90,40 +99,44 @@ class _Convolution(Layer):
     def __call__(self, x: Any) -> Tensor:
         operand = self._input(x)
         if operand.ndim != self.RANK + 2:
-            axes = "height, width" if self.RANK == 2 else "width"
             raise ShapeError(
-                f"takes [batch, {axes}, channels], got {operand._type}", op=self.name
+                f"takes [batch, {AXES[self.RANK]}, channels], got {operand._type}",
+                op=self.name,
             )
         self._ready(operand.shape[-1])
-        channels = self.weight.shape[-2] * self.groups
+        channels = self._channels()
         if operand.shape[-1] != channels:
             raise ShapeError(
                 f"was made for {channels} channels, got {operand._type}",
                 op=self.name,
                 help="the last axis is that of the channels",
             )
-        convolve = functions.conv1d if self.RANK == 1 else functions.conv2d
-        out = convolve(
-            operand,
-            self.weight,
-            self.strides,
-            self.padding,
-            self.dilations,
-            self.groups,
-        )
+        out = self._convolved(operand)
         if self.bias is not None:
             out = out + self.bias
         return out if self.activation is None else self.activation(out)
 
+    def _channels(self) -> int:
+        """How many channels the weight is for."""
+        return self.weight.shape[-2] * self.groups
+
+    def _convolved(self, x: Tensor) -> Tensor:
+        out: Tensor = FUNCTIONS[self.RANK](
+            x, self.weight, self.strides, self.padding, self.dilations, self.groups
+        )
+        return out
+
+    def _size(self) -> str:
+        """How many channels become how many."""
+        start = f"{self._channels()} -> " if self.is_built else ""
+        return f"{start}{self.filters}, "
+
     def __repr__(self) -> str:
-        size = str(self.filters)
-        if self.is_built:
-            size = f"{self.weight.shape[-2] * self.groups} -> {size}"
         ones = (1,) * self.RANK
         is_valid = isinstance(self.padding, str) and self.padding.upper() == "VALID"
         return described(
             self,
-            f"{size}, {self.kernel_size}",
+            f"{self._size()}{self.kernel_size}",
             strides=None if self.strides == ones else self.strides,
             padding=None if is_valid else self.padding,
             dilations=None if self.dilations == ones else self.dilations,
@@ -166,18 +179,120 @@ class Conv2D(_Convolution):
     RANK = 2
 
 
-class _Pooling(Module):
-    """What layers of pooling share: a window over height and width."""
+class Conv3D(_Convolution):
+    """`activation(tj.nn.conv3d(x, weight) + bias)`, with `filters` features.
+
+    Arguments are those of `Conv2D`; `x` is [batch, depth, height, width, channels].
+
+    >>> import tapejit as tj
+    >>> layer = tj.nn.Conv3D(4, 3, strides=2)
+    >>> layer(tj.ones((2, 9, 9, 9, 1))).shape, layer.weight.shape
+    ((2, 4, 4, 4, 4), (3, 3, 3, 1, 4))
+    """
+
+    RANK = 3
+
+
+class DepthwiseConv2D(_Convolution):
+    """`activation(tj.nn.depthwise_conv2d(x, weight) + bias)`: each channel alone.
+
+    Every channel becomes `depth_multiplier` of them. The other arguments are those of
+    `Conv2D`.
+
+    >>> import tapejit as tj
+    >>> layer = tj.nn.DepthwiseConv2D(3, padding="SAME", depth_multiplier=2)
+    >>> layer(tj.ones((2, 28, 28, 5))).shape, layer.weight.shape
+    ((2, 28, 28, 10), (3, 3, 5, 2))
+    """
+
+    RANK = 2
 
     def __init__(
-        self, window: Any = 2, strides: Any = None, padding: Any = "VALID"
+        self,
+        kernel_size: Any,
+        strides: Any = 1,
+        padding: Any = "VALID",
+        depth_multiplier: int = 1,
+        dilations: Any = 1,
+        activation: str | Function | None = None,
+        use_bias: bool = True,
+        depthwise_initializer: str | Function = "glorot_uniform",
+        bias_initializer: str | Function = "zeros",
+        name: str | None = None,
+        *,
+        input_size: int | None = None,
+        dtype: Any = None,
+        generator: Generator | None = None,
     ) -> None:
-        name = type(self).__name__
-        self.window = per_axis(window, 2, "window sizes", name)
+        self.depth_multiplier = positive(
+            depth_multiplier, "depth_multiplier", type(self).__name__
+        )
+        super().__init__(
+            self.depth_multiplier,
+            kernel_size,
+            strides,
+            padding,
+            dilations,
+            activation=activation,
+            use_bias=use_bias,
+            kernel_initializer=depthwise_initializer,
+            bias_initializer=bias_initializer,
+            name=name,
+            input_size=input_size,
+            dtype=dtype,
+            generator=generator,
+        )
+
+    def _build(self, *sizes: Any) -> None:
+        channels = int(sizes[0])
+        shape = (*self.kernel_size, channels, self.depth_multiplier)
+        weight = self._new("weight", self._kernel_initializer, shape)
+        bias = None
+        if self.use_bias:
+            features = (channels * self.depth_multiplier,)
+            bias = self._new("bias", self._bias_initializer, features)
+        self.weight, self.bias = weight, bias
+
+    def _convolved(self, x: Tensor) -> Tensor:
+        return functions.depthwise_conv2d(
+            x, self.weight, self.strides, self.padding, self.dilations
+        )
+
+    def _size(self) -> str:
+        if not self.is_built:
+            return ""
+        channels = self._channels()
+        return f"{channels} -> {channels * self.depth_multiplier}, "
+
+
+class _Pooling(Module):
+    """What layers of pooling share: a window over the spatial axes."""
+
+    RANK: ClassVar[int]
+
+    def __init__(
+        self,
+        window: Any = 2,
+        strides: Any = None,
+        padding: Any = "VALID",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        rank, kind = self.RANK, type(self).__name__
+        self.window = per_axis(window, rank, "window sizes", kind)
         self.strides = (
-            self.window if strides is None else per_axis(strides, 2, "strides", name)
+            self.window if strides is None else per_axis(strides, rank, "strides", kind)
         )
         self.padding = padding
+
+    def _operand(self, x: Any) -> Tensor:
+        operand = as_operand(x, self.name)
+        if operand.ndim != self.RANK + 2:
+            raise ShapeError(
+                f"takes [batch, {AXES[self.RANK]}, channels], got {operand._type}",
+                op=self.name,
+            )
+        return operand
 
     def __repr__(self) -> str:
         is_valid = isinstance(self.padding, str) and self.padding.upper() == "VALID"
@@ -189,7 +304,23 @@ class _Pooling(Module):
         )
 
 
-class MaxPool2D(_Pooling):
+class _MaxPooling(_Pooling):
+    """The largest of each window."""
+
+    def __call__(self, x: Any) -> Tensor:
+        operand = self._operand(x)
+        return functions.max_pool(operand, self.window, self.strides, self.padding)
+
+
+class _AvgPooling(_Pooling):
+    """The mean of each window."""
+
+    def __call__(self, x: Any) -> Tensor:
+        operand = self._operand(x)
+        return functions.avg_pool(operand, self.window, self.strides, self.padding)
+
+
+class MaxPool2D(_MaxPooling):
     """`tj.nn.max_pool` over images, [batch, height, width, channels].
 
     >>> import tapejit as tj
@@ -197,11 +328,10 @@ class MaxPool2D(_Pooling):
     (5, 14, 14, 8)
     """
 
-    def __call__(self, x: Any) -> Tensor:
-        return functions.max_pool(x, self.window, self.strides, self.padding)
+    RANK = 2
 
 
-class AvgPool2D(_Pooling):
+class AvgPool2D(_AvgPooling):
     """`tj.nn.avg_pool` over images, [batch, height, width, channels].
 
     >>> import tapejit as tj
@@ -209,5 +339,26 @@ class AvgPool2D(_Pooling):
     (5, 14, 14, 8)
     """
 
-    def __call__(self, x: Any) -> Tensor:
-        return functions.avg_pool(x, self.window, self.strides, self.padding)
+    RANK = 2
+
+
+class MaxPool3D(_MaxPooling):
+    """`tj.nn.max_pool` over volumes, [batch, depth, height, width, channels].
+
+    >>> import tapejit as tj
+    >>> tj.nn.MaxPool3D()(tj.ones((5, 8, 8, 8, 2))).shape
+    (5, 4, 4, 4, 2)
+    """
+
+    RANK = 3
+
+
+class AvgPool3D(_AvgPooling):
+    """`tj.nn.avg_pool` over volumes, [batch, depth, height, width, channels].
+
+    >>> import tapejit as tj
+    >>> tj.nn.AvgPool3D((1, 2, 2))(tj.ones((5, 8, 8, 8, 2))).shape
+    (5, 8, 4, 4, 2)
+    """
+
+    RANK = 3

@@ -277,7 +277,8 @@ class Activation(Module):
     [0. 2.]
     """
 
-    def __init__(self, function: str | Function) -> None:
+    def __init__(self, function: str | Function, name: str | None = None) -> None:
+        super().__init__(name)
         found = activation_of(function)
         if found is None:
             raise ArgumentTypeError("Activation takes a function or its name, got None")

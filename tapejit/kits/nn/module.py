@@ -12,6 +12,7 @@ Start reading at `Module`, then `walk`.
 
 from __future__ import annotations
 
+import re
 import reprlib
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -71,7 +72,8 @@ class Module:
 
     Attributes that are Variables, Modules, random Generators, or containers of them
     belong to the module. A subclass defines `__call__` and, if it likes, `__init__`,
-    which need not call that of the base class. Modules are equal to themselves alone
+    which need not call that of the base class; if it does, it may give a `name`. That
+    is the class's in small letters otherwise. Modules are equal to themselves alone
     and hashable, so a traced function takes them as arguments.
 
     >>> import tapejit as tj
@@ -94,6 +96,12 @@ class Module:
     )
     """
 
+    name: str
+
+    def __init__(self, name: str | None = None) -> None:
+        if name is not None:
+            self.name = str(name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes: for subclasses to define."""
         name = type(self).__name__
@@ -107,6 +115,8 @@ class Module:
         # which are asked again so that their own message is seen.
         if hasattr(type(self), name):
             return object.__getattribute__(self, name)
+        if name == "name":
+            return in_small_letters(type(self).__name__)
         hint = SPELLINGS.get(name)
         tail = f"; {hint}" if hint else ""
         raise AttributeError(
@@ -269,6 +279,15 @@ class Module:
             return f"{type(self).__name__}()"
         inner = textwrap.indent("\n".join(lines), "  ")
         return f"{type(self).__name__}(\n{inner}\n)"
+
+
+def in_small_letters(name: str) -> str:
+    """The name of a class as that of a variable would be.
+
+    >>> in_small_letters("MultiHeadAttention"), in_small_letters("MaxPool2D")
+    ('multi_head_attention', 'max_pool2d')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", name).lower()
 
 
 class Found(NamedTuple):

@@ -38,7 +38,8 @@ class Sequential(Module):
     )
     """
 
-    def __init__(self, *layers: Any) -> None:
+    def __init__(self, *layers: Any, name: str | None = None) -> None:
+        super().__init__(name)
         if len(layers) == 1 and not callable(layers[0]):
             layers = tuple(_listed(layers[0]))
         self.layers: list[Layer] = []

@@ -13,6 +13,7 @@ import numpy as np
 from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import LITERAL, Node
 from tapejit.passes.fusion.expand import EXPANSIONS
+from tapejit.passes.fusion.grouped import is_written_out
 from tapejit.passes.fusion.windows import is_windowed_product
 from tapejit.types import DType, TensorType, is_complex, is_float
 
@@ -82,7 +83,7 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
     if name == "matmul":
         return True
     if name == "conv":
-        return is_windowed_product(node)
+        return is_windowed_product(node) or is_written_out(node)
     if name == "gather":
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
     if name == "gather_add" and one_hot(node) is not None:

@@ -23,6 +23,7 @@ from tapejit.ops.philox import MASK32, MASK64, SIGNIFICANT_BITS
 from tapejit.ops.reduction import powers_below_largest
 from tapejit.ops.segments import scattered_sum
 from tapejit.passes.cse import cse
+from tapejit.passes.fusion.grouped import expand_conv
 from tapejit.passes.rewriting import rewritten
 from tapejit.passes.simplify import simplify
 from tapejit.types import is_complex
@@ -162,6 +163,7 @@ def expand_place_add(node: Node) -> Node:
 EXPANSIONS: Final[dict[str, Callable[[Node], Node]]] = {
     "bits_to_integers": expand_integers,
     "bits_to_uniform": expand_uniform,
+    "conv": expand_conv,
     "logsumexp": expand_logsumexp,
     "place_add": expand_place_add,
     "segment_sum": expand_segment_sum,
