@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tapejit.api import reporting
-from tapejit.api.path import Path, WrongPath, in_order
+from tapejit.api.commits import in_order
+from tapejit.api.path import Path, WrongPath
 from tapejit.api.reachable import reached_variables
 from tapejit.api.signature import Call, ShortCall, is_float_part
 from tapejit.api.variable import Variable
+from tapejit.api.waiting import acquired_unless_stuck
+from tapejit.collector import begin_rest, end_rest
 from tapejit.config import config
 from tapejit.origin import Origin, describe, short_location, warn_user
 
@@ -36,10 +39,11 @@ MAX_PATHS: Final = 16  # paths that one place in the body may open
 
 
 class Locks:
-    """Two for the whole process, renewed in a forked child.
+    """Three for the whole process, renewed in a forked child.
 
     tracing          one trace at a time: tracing runs Python, which does not scale
     running_eagerly  bodies run as plain Python write variables one by one
+    order            of Entries; it is held for no user code
     """
 
     def __init__(self) -> None:
@@ -49,9 +53,32 @@ class Locks:
         """In a child no thread is left that could release a lock held before."""
         self.tracing = RLock()
         self.running_eagerly = RLock()
+        self.order = RLock()
 
 
 LOCKS: Final = Locks()
+
+
+class tracing:
+    """Holds the lock for tracing; the garbage collector rests.
+
+    A body that is traced in another thread may wait for this one. Then this one goes
+    on without the lock: meanwhile the other traces nothing.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __enter__(self) -> None:
+        lock = LOCKS.tracing
+        is_ours = lock.acquire(blocking=False) or acquired_unless_stuck(lock)
+        self._lock = lock if is_ours else None
+        begin_rest()
+
+    def __exit__(self, *exception: object) -> None:
+        end_rest()
+        if self._lock is not None:
+            self._lock.release()
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=LOCKS.renew)
@@ -94,7 +121,7 @@ class Cache:
 
     def touch(self, entry: Entry) -> None:
         """Make an Entry the one used last."""
-        with LOCKS.tracing:
+        with LOCKS.order:
             if self.entries.pop(entry.key, None) is not None:
                 self.entries[entry.key] = entry
             self.last = entry
@@ -174,7 +201,7 @@ class Entry:
                 tried = len(self.paths)  # before it is searched: others may add to it
                 path = self._path(call.leaves, known, failed)
             if path is None:
-                with LOCKS.tracing:
+                with tracing():
                     if len(self.paths) != tried or self.is_eager:
                         continue  # another thread has traced meanwhile
                     path = self.trace(function, cache, call, known, place)

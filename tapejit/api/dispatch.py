@@ -30,6 +30,7 @@ from tapejit.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import Derived, Node, Op
 from tapejit.ir.numerics import check_result
+from tapejit.ir.structural import MUTED
 from tapejit.numpy_adapter import restore, silence
 from tapejit.origin import describe, short_location, user_origin, user_stacklevel
 from tapejit.types import (
@@ -221,9 +222,6 @@ def unary(op: Op, x: Operand, to_float: bool = False) -> Tensor:
 def apply_many(op: Op, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
     """Perform an op with several results."""
     return apply(op, *inputs, **attrs)  # type: ignore[return-value]  # for such an op
-
-
-MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
 
 
 @contextmanager

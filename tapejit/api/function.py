@@ -36,12 +36,13 @@ import numpy as np
 
 from tapejit import tree
 from tapejit.api import reporting
-from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
+from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of, tracing
+from tapejit.api.commits import in_order
 from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
 from tapejit.api.inspected import Inspected
-from tapejit.api.path import Path, WrongPath, in_order
+from tapejit.api.path import Path, WrongPath
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.scope import SCOPE, Scope, returned
 from tapejit.api.signature import (
@@ -54,6 +55,7 @@ from tapejit.api.signature import (
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.traced_number import TracedFloat
 from tapejit.api.variable import JOURNAL, Variable
+from tapejit.api.waiting import acquire
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.node import ORIGIN
@@ -210,7 +212,7 @@ class Function(Inspected[P], Generic[P, R]):
     ) -> Any:
         """A call whose key is new: trace, unless another thread has just done so."""
         path: Path | None = None
-        with LOCKS.tracing:
+        with tracing():
             entry = cache.entries.get(call.key)
             if entry is None and self._relaxation is not None:
                 self._relaxation.learn(cache, call)
@@ -249,7 +251,7 @@ class Function(Inspected[P], Generic[P, R]):
     def trace_entry(self, call: Call) -> Entry:
         """A new Entry, traced for a call that is not performed."""
         entry = Entry(call.key)
-        with LOCKS.tracing:
+        with tracing():
             entry.add_trace(self, self._cache, call)
         return entry
 
@@ -343,9 +345,10 @@ class Function(Inspected[P], Generic[P, R]):
         journal: dict[int, tuple[Variable, Tensor]] = {}
         token = JOURNAL.set(journal)
         try:
-            with LOCKS.running_eagerly, ExitStack() as stack:
-                for lock in locks:
-                    stack.enter_context(lock)
+            with ExitStack() as stack:
+                for lock in (LOCKS.running_eagerly, *locks):
+                    acquire(lock, "to run a body as plain Python")
+                    stack.callback(lock.release)
                 try:
                     return self.run_inside(args, kwargs)
                 except BaseException:  # an interrupt too changes nothing
@@ -438,7 +441,7 @@ class Function(Inspected[P], Generic[P, R]):
         >>> square.signatures()
         []
         """
-        with LOCKS.tracing:
+        with tracing():
             self._cache.clear()
             self._caches.clear()
 

@@ -159,9 +159,11 @@ class Generator:
         """
         count = natural(n, "n", "split")
         with self._variable._lock:
-            state = self._variable._operand()
-            states = beside_rows(ops.random_split, state, count=count)
-            self._advance(state, 1)
+            while True:
+                state = self._variable._operand()
+                states = beside_rows(ops.random_split, state, count=count)
+                if self._advance(state, 1):
+                    break
         return [_restored(states[row], None) for row in range(count)]
 
     def jump(self, n: int = 1) -> Generator:
@@ -354,20 +356,23 @@ class Generator:
         draw gets a stream of its own, long enough for any number.
         """
         with self._variable._lock:
-            state = source = self._variable._operand()
-            trace = TRACE.get()
-            if trace is None or trace is trace.state:
-                blocks = block_count(shape, bits)
-            else:
-                blocks = 1
-                split = beside_rows(ops.random_split, state, count=1)
-                source = beside_rows(ops.reshape, split, shape=(STATE_SIZE,))
-            made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
-            self._advance(state, blocks)
-        return made
+            while True:
+                state = source = self._variable._operand()
+                trace = TRACE.get()
+                if trace is None or trace is trace.state:
+                    blocks = block_count(shape, bits)
+                else:
+                    blocks = 1
+                    split = beside_rows(ops.random_split, state, count=1)
+                    source = beside_rows(ops.reshape, split, shape=(STATE_SIZE,))
+                made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
+                if self._advance(state, blocks):
+                    return made
 
-    def _advance(self, state: Tensor, blocks: Size) -> None:
-        self._variable.assign(beside_rows(ops.random_advance, state, blocks=blocks))
+    def _advance(self, state: Tensor, blocks: Size) -> bool:
+        """Go on from `state`; False if a finalizer has drawn in the meantime."""
+        ahead = beside_rows(ops.random_advance, state, blocks=blocks)
+        return self._variable._put(ahead, state)
 
     def __repr__(self) -> str:
         low, high = self._state_now()[2:4].tolist()

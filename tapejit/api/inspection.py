@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.api import reporting
 from tapejit.api.bound_variables import Binding
-from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of
+from tapejit.api.cache import Cache, Entry, inputs_of, tracing
 from tapejit.api.dispatch import TRACE
 from tapejit.api.function import Function
 from tapejit.api.path import Path
@@ -56,7 +56,7 @@ class Probe(Function[..., Any]):
         cache = self._cache
         if self._specs is not None:
             args, kwargs = tuple(self._specs.conform(self._binder, args, kwargs)), {}
-        with LOCKS.tracing:
+        with tracing():
             default_float = config.current().default_float
             call = self._bound(cache, default_float, args, kwargs)
             path = self._call_at_length(cache, call, args, kwargs)

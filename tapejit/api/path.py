@@ -11,9 +11,7 @@ Start reading at `Path.run`, then `Path._run_recorded`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -23,16 +21,18 @@ import numpy as np
 from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.bound_variables import Binding, Passed
+from tapejit.api.commits import Overtaken, all_at_once, held, in_order, replace_all
 from tapejit.api.custom_trace import Observer
-from tapejit.api.dispatch import TAPES, described_node
+from tapejit.api.dispatch import TAPES, described_node, muted
 from tapejit.api.function_trace import Traced
 from tapejit.api.native_call import Form, form_of, native_entry
 from tapejit.api.reachable import Reached
 from tapejit.api.recording import Recording
 from tapejit.api.signature import FLOATS
 from tapejit.api.tensor import Made, Tensor
-from tapejit.api.variable import JOURNAL, WAITS, Variable, warn_tracked
+from tapejit.api.variable import JOURNAL, Variable, warn_tracked
 from tapejit.binding import bind_shapes
+from tapejit.collector import resting
 from tapejit.config import NUMERICS, config
 from tapejit.errors import TapejitError
 from tapejit.ir.graph import Graph, topological_order
@@ -62,54 +62,8 @@ class WrongPath(Exception):
         self.answer = answer
 
 
-class held:
-    """Holds several locks, and never waits for one while it holds another.
-
-    A body that runs as plain Python takes the locks of variables as it meets them: it
-    may hold one and wait for the next, because nobody else does.
-    """
-
-    __slots__ = ("_locks",)
-
-    def __init__(self, locks: Sequence[Any]) -> None:
-        self._locks = locks
-
-    def __enter__(self) -> None:
-        locks = self._locks
-        while True:
-            locks[0].acquire()
-            for at in range(1, len(locks)):
-                if not locks[at].acquire(blocking=False):
-                    break
-            else:
-                return
-            for lock in locks[:at]:
-                lock.release()
-            with locks[at]:  # wait for it with empty hands, then try again
-                pass
-
-    def __exit__(self, *exception: object) -> None:
-        for lock in self._locks:
-            lock.release()
-
-
 _tensor_held = attrgetter("_tensor")
 _array_held = attrgetter("_tensor._value")
-
-
-def all_at_once(get: Callable[[Any], Any], variables: Sequence[Any]) -> list[Any]:
-    """Something of each variable, all between two commits.
-
-    One call into C reads them, as one sets them. If it had to wait in the midst of it,
-    for the end of a call that writes over a variable, those read before may be older.
-    """
-    outside = WAITS.has_waited
-    while True:
-        WAITS.has_waited = False
-        found = list(map(get, variables))
-        if not WAITS.has_waited:
-            WAITS.has_waited = outside
-            return found
 
 
 class Path:
@@ -274,7 +228,16 @@ class Path:
         if not written:
             return self._run(arrays, leaves, variables, foreign)
         with held([variable._lock for variable in written]):
-            return self._run(arrays, leaves, variables, foreign)
+            try:
+                return self._run(arrays.copy(), leaves, variables, foreign)
+            except Overtaken:
+                pass
+            while True:
+                try:
+                    with muted():  # what is shown was shown
+                        return self._run(arrays.copy(), leaves, variables, foreign)
+                except Overtaken:
+                    pass
 
     def _run(
         self,
@@ -285,7 +248,7 @@ class Path:
     ) -> Any:
         if TAPES.get():
             recorded = self._run_recorded(arrays, leaves, variables)
-            if recorded is not None:
+            if recorded is not MISS:
                 return recorded
         executable: Runs = self._executable
         has_missed = self._form != "values" and not self._writes
@@ -302,8 +265,8 @@ class Path:
             if found is not MISS:
                 return self._wrapped(found)
             values = arrays
-            if variables:
-                values += all_at_once(_array_held, variables)
+            entry_values = all_at_once(_tensor_held, variables) if variables else []
+            values += [x._value for x in entry_values]
             if self._captured_values:
                 values += self._captured_values
             found = executable.run(values)
@@ -312,7 +275,7 @@ class Path:
         if foreign and self._may_share():
             self._separate(found, foreign)
         if self._writes:
-            self._commit(variables, found)
+            self._commit(variables, entry_values, found)
         if self._unread and TAPES.get():
             return self._results([Tensor(value) for value in found], variables)
         if self._is_single:
@@ -376,27 +339,39 @@ class Path:
         if self._entry is MISS:
             if self._executable.is_waiting:
                 return None  # nothing is compiled yet
-            self._entry = native_entry(self, self._form)
+            with resting():  # modules are imported
+                self._entry = native_entry(self, self._form)
         entry: Callable[..., Any] | None = self._entry
         return entry
 
-    def _commit(self, variables: Sequence[Variable], found: Sequence[Any]) -> None:
+    def _commit(
+        self,
+        variables: Sequence[Variable],
+        held: Sequence[Tensor],
+        found: Sequence[Any],
+    ) -> None:
         """Put the assigned values in place: all of them at once.
 
-        One call into C sets them, as one reads them all: no other thread sees some of
-        them, and nothing interrupts in between.
+        Raises Overtaken, and does nothing, if a variable does not hold what it `held`
+        when it was read.
         """
         written = [variables[at] for at in self._writes]
+        before = [held[at] for at in self._writes]
         new = [
             variable._holding(value)
             for variable, value in zip(written, found[self.results :], strict=False)
         ]
-        before = [variable._tensor for variable in written]  # none ends in between
         journal = JOURNAL.get()
+        noted = {}
         if journal is not None:  # called by a function that runs eagerly
-            for variable, tensor in zip(written, before, strict=True):
-                journal.setdefault(id(variable), (variable, tensor))
-        deque(map(setattr, written, repeat("_tensor"), new), maxlen=0)
+            pairs = zip(written, before, strict=True)
+            noted = {id(x): (x, then) for x, then in pairs if id(x) not in journal}
+            journal.update(noted)
+        if not replace_all(written, before, new):
+            if journal is not None:
+                for key in noted:
+                    del journal[key]
+            raise Overtaken
 
     def _may_share(self) -> tuple[int, ...]:
         """The results that may be a view of an argument."""
@@ -464,18 +439,18 @@ class Path:
     def _run_recorded(
         self, arrays: list[Any], leaves: Sequence[Any], variables: Sequence[Variable]
     ) -> Any:
-        """Run and record one `call`; None if no tape is concerned."""
+        """Run and record one `call`; MISS if no tape is concerned."""
         thread = get_ident()
         observers = [tape for tape in TAPES.get() if isinstance(tape, Observer)]
         tapes: list[Any] = [tape for tape in TAPES.get() if tape.thread == thread]
         tapes += observers
         if not tapes:
-            return None
+            return MISS
         tensors = self._tensors(arrays, leaves)
         marks = [
             (tape, tape.state, len(tape.order))
             for tape in tapes
-            if self.answers and isinstance(tape, Recording)
+            if (self.answers or self._writes) and isinstance(tape, Recording)
         ]
         held = all_at_once(_tensor_held, variables)
         for binding, variable, x in zip(self.bindings, variables, held, strict=True):
@@ -493,7 +468,7 @@ class Path:
             ]
         )
         if True not in watched and not observers:
-            return None
+            return MISS
         executable: Runs
         graph, executable, assigned = self._forward(watched)
         if NUMERICS and config.check_numerics:
@@ -509,10 +484,15 @@ class Path:
                     recording.forget_reads(state, count)
             raise explained from None
         results = tuple([Tensor(value) for value in found])
+        if self._writes:
+            try:
+                self._commit(variables, held, found)
+            except Overtaken:
+                for recording, state, count in marks:
+                    recording.forget_reads(state, count)
+                raise
         for tape in tapes if results else ():
             tape.record(call, tensors, {"graph": graph}, results)
-        if self._writes:
-            self._commit(variables, found)
         return self._results(results, variables)
 
     def _results(self, found: Sequence[Tensor], variables: Sequence[Variable]) -> Any:
@@ -604,15 +584,6 @@ def _in_numbers(
         except TapejitError as better:
             return numbers, better
     return numbers, error
-
-
-def in_order(variables: Sequence[Any]) -> tuple[Any, ...]:
-    """The variables in the order of creation: locked so, nobody waits for ever."""
-    return tuple(sorted({id(v): v for v in variables}.values(), key=_serial))
-
-
-def _serial(variable: Variable) -> int:
-    return variable._serial
 
 
 # Elementwise operations write a new array, except those that may change nothing.

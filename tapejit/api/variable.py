@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
-from threading import RLock, local
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tapejit import ops
+from tapejit.api.commits import WAITS
 from tapejit.api.creation import asarray
 from tapejit.api.dispatch import (
     HANDLES,
@@ -45,6 +46,7 @@ from tapejit.api.tensor import (
     TracedTensor,
     next_id,
 )
+from tapejit.api.waiting import acquire
 from tapejit.config import NUMERICS
 from tapejit.dims import Dim, Shape
 from tapejit.errors import (
@@ -65,15 +67,6 @@ from tapejit.types import DType, as_dtype, is_differentiable
 _MISSING: Any = object()
 _next_serial = count().__next__
 _alive: WeakValueDictionary[int, Variable] = WeakValueDictionary()
-
-
-class Waits(local):
-    """Whether this thread has waited for a value that was being written over."""
-
-    has_waited = False
-
-
-WAITS = Waits()
 
 
 class Variable(Scatters, Operators):
@@ -162,7 +155,9 @@ class Variable(Scatters, Operators):
                     found = object.__getattribute__(self, "_tensor")
                 except AttributeError:
                     away = object.__getattribute__(self, "_away")
-                    return Tensor(away._value.copy(), away._made)
+                    found = Tensor(away._value.copy(), away._made)
+                    self._tensor = found  # the next read gives the same
+                    return found
                 WAITS.has_waited = True
                 return found
 
@@ -293,27 +288,44 @@ class Variable(Scatters, Operators):
         <tj.Tensor f32[2] [3. 4.]>
         """
         new = self._accepted(value, "assign")
-        with self._lock:
-            self._put(new)
-        return self._assigned()
+        acquire(lock := self._lock, "to write a variable")
+        try:
+            while not self._put(new, self._held()):
+                pass
+        finally:
+            lock.release()
+        return self._assigned(new)
 
-    def _put(self, new: Tensor) -> None:
-        """Make `new` the value: at once, or at the end of the traced function."""
+    def _put(self, new: Tensor, before: Tensor) -> bool:
+        """Make `new` the value: at once, or at the end of the traced function.
+
+        `before` is the value that `new` was made of. If the variable holds another by
+        now, nothing happens and the answer is False: a finalizer or the handler of a
+        signal, which the lock lets in, has assigned to it.
+        """
         trace = TRACE.get()
         if trace is not None and trace.state is not None:
             trace.state.write(self, new)
-            return
+            return True
+        holding, key = self._holding(new._value), id(self)
         journal = JOURNAL.get()
-        if journal is not None:
-            journal.setdefault(id(self), (self, self._tensor))
-        self._tensor = self._holding(new._value)
+        first = journal if journal is not None and key not in journal else None
+        if first is not None:
+            first[key] = (self, before)
+        # No call, no new object, no jump back: nothing can run in between.
+        if self._tensor is before:
+            self._tensor = holding
+            return True
+        if first is not None:
+            del first[key]
+        return False
 
-    def _assigned(self) -> Tensor:
+    def _assigned(self, new: Tensor) -> Tensor:
         """A read of the new value, which counts as read once it is used."""
         made = Made("assign", None, self._name)
         trace = TRACE.get()
         if trace is None or trace.state is None:
-            result = Tensor(self._tensor._value, made)
+            result = Tensor(new._value[()], made)
         else:
             result = trace.state.assigned(self, made)
         return self._pending(result)
@@ -347,9 +359,15 @@ class Variable(Scatters, Operators):
 
     def _update(self, op: Any, delta: Any, name: str) -> Tensor:
         change = self._accepted(delta, name)
-        with self._lock:
-            self._put(self._changed(op, self._held(), change))
-        return self._assigned()
+        acquire(lock := self._lock, "to write a variable")
+        try:
+            while True:
+                before = self._held()
+                new = self._changed(op, before, change)
+                if self._put(new, before):
+                    return self._assigned(new)
+        finally:
+            lock.release()
 
     def _changed(self, op: Op, value: Tensor, change: Tensor) -> Tensor:
         """The result of an op that no tape hears of."""
@@ -450,23 +468,33 @@ class Variable(Scatters, Operators):
                 op=name,
             )
         trace = TRACE.get()
-        with self._lock:
-            if trace is None or trace.state is None:
-                new = self._with_part(selected, source, write)
-            else:
-                held = self._held()
-                new = trace.state.unrecorded(traced_change, held, key, source, write)
-            self._put(new)
-        return self._assigned()
+        acquire(lock := self._lock, "to write a variable")
+        try:
+            while True:
+                before = self._held()
+                if trace is None or trace.state is None:
+                    new = self._with_part(before, selected, source, write)
+                else:
+                    new = trace.state.unrecorded(
+                        traced_change, before, key, source, write
+                    )
+                if self._put(new, before):
+                    return self._assigned(new)
+        finally:
+            lock.release()
 
     def _with_part(
-        self, selected: Tensor, source: Tensor, write: Callable[..., None]
+        self,
+        before: Tensor,
+        selected: Tensor,
+        source: Tensor,
+        write: Callable[..., None],
     ) -> Tensor:
         """The value with another part; halves add up in float32, rounded once."""
         positions = np.asarray(selected._value)
         is_half = write is not set_at and self.dtype.itemsize == 2
         wide = np.float32 if is_half and is_differentiable(self.dtype) else self.dtype
-        new = aligned_copy(self._tensor._value.astype(wide, copy=False))
+        new = aligned_copy(before._value.astype(wide, copy=False))
         values = np.broadcast_to(source._value, positions.shape)
         write(new.reshape(-1), positions, values.astype(self.dtype).astype(wide))
         return Tensor(new.astype(self.dtype, copy=False))

@@ -78,18 +78,25 @@ class _Emitter(Variables):
         self.results = self.at(self.objects, inputs)
         self.b.store(number(0), self.locked)
         self.b.store(NULL, self.made)
+        arguments = self.word(self.record, Record.arguments)
         with self.loop(outputs) as at:
             self.take_lock(at)
-        with self.loop(inputs) as at:
-            self.check_input(at)
+        with self.loop(arguments) as at:
+            self.hold_argument(at)
         with self.loop(outputs) as at:
             self.make_output(at)
         with self.loop(outputs) as at:
             self.wrap(at)
         self.gather()
+        # Making objects may run the garbage collector, and that finalizers, which may
+        # assign to variables: those are read now that all objects are made. From here
+        # to the commit nothing runs Python, but for handlers of signals.
+        with self.loop(self.b.sub(inputs, arguments)) as at:
+            self.hold_variable(self.b.add(arguments, at))
+        with self.loop(outputs) as at:
+            self.take_output(at)
         self.run()
-        # From here on nothing runs Python, and nothing fails for want of memory: values
-        # may have been written over.
+        # Nothing fails for want of memory: values may have been written over.
         with self.loop(outputs) as at:
             self.write_number(at)
         with self.loop(outputs) as at:
@@ -153,21 +160,27 @@ class _Emitter(Variables):
         offset = self.word(self.record, Record.objects)
         self.objects = self.offset(self.frame, offset)
 
-    def check_input(self, at: Any) -> None:
-        """Hold the array of an input and note where its data is."""
+    def hold_argument(self, at: Any) -> None:
+        """Hold the array of an argument."""
+        given = self.word(self.arguments, at, POINTER)
+        self.b.store(given, self.found)
+        self.hold(at)
+
+    def hold_variable(self, at: Any) -> None:
+        """Hold the array of a variable that is an input."""
         b = self.b
         row = self.row(Record.input_table, Input, at)
         variable = self.word(row, Input.variable, POINTER)
-        is_argument = self.is_null(variable)
-        with b.if_else(is_argument) as (from_argument, from_variable):
-            with from_argument:
-                given = self.word(self.arguments, at, POINTER)
-                b.store(given, self.found)
-            with from_variable:
-                held = self.load(variable, self.word(row, Input.slot))
-                self.go_if(self.is_null(held), self.missed)
-                self.go_if(b.not_(self.is_a(held, Services.tensor_class)), self.missed)
-                b.store(held, self.found)
+        held = self.load(variable, self.word(row, Input.slot))
+        self.go_if(self.is_null(held), self.missed)
+        self.go_if(b.not_(self.is_a(held, Services.tensor_class)), self.missed)
+        b.store(held, self.found)
+        self.hold(at)
+
+    def hold(self, at: Any) -> None:
+        """Check an input that was found, hold its array, note where its data is."""
+        b = self.b
+        row = self.row(Record.input_table, Input, at)
         found = b.load(self.found, typ=POINTER)
         with b.if_then(self.is_a(found, Services.tensor_class)):
             value = self.load(found, self.service(Services.tensor_value))
@@ -221,7 +234,8 @@ class _Emitter(Variables):
     def make_output(self, at: Any) -> None:
         """A new array, or a scalar, whose number is written to the frame first.
 
-        The next value of a variable has the memory of its value, if nobody else does.
+        None for the next value of a variable that can have the memory of its value:
+        `take_output` will take it, or miss if somebody else has come to refer to it.
         """
         b = self.b
         row = self.row(Record.output_table, Output, at)
@@ -233,14 +247,22 @@ class _Emitter(Variables):
         b.store(self.new_scalar(row), self.at(self.results, at))
         b.branch(made)
         b.position_at_end(array)
-        taken = self.taken_array(row, fresh)
-        self.call(Services.Py_IncRef, taken)
-        self.note_output(row, at, taken)
+        self.find_sole_owner(row, fresh, references=1)
         b.branch(made)
         b.position_at_end(fresh)
         self.note_output(row, at, self.fresh_array(row))
         b.branch(made)
         b.position_at_end(made)
+
+    def take_output(self, at: Any) -> None:
+        """The memory of a variable's value for its next one."""
+        b = self.b
+        row = self.row(Record.output_table, Output, at)
+        own = b.load(self.at(self.results, at), typ=POINTER)
+        with b.if_then(self.is_null(own)):
+            taken = self.taken_array(row, self.missed)
+            self.call(Services.Py_IncRef, taken)
+            self.note_output(row, at, taken)
 
     def new_scalar(self, row: Any) -> Any:
         """A scalar as NumPy has it, of the number in the frame."""
@@ -366,8 +388,8 @@ class _Emitter(Variables):
                 with b.if_then(b.icmp_signed("!=", wraps, number(0))):
                     self.wrap_in_tensor(place, self.service(Services.none, POINTER))
             with value:
-                taken, _ = self.taken(row, at)
-                with b.if_then(self.is_null(taken)):
+                is_made = b.not_(self.is_null(b.load(place, typ=POINTER)))
+                with b.if_then(is_made):
                     held = self.load(variable, self.word(row, Output.slot))
                     self.go_if(self.is_null(held), self.missed)
                     made = self.load(held, self.service(Services.tensor_made))
@@ -376,17 +398,19 @@ class _Emitter(Variables):
     def wrap_in_tensor(self, place: Any, made: Any) -> None:
         """Have a Tensor in place of its value."""
         b = self.b
+        # First: what it belongs to may be gone when there is a Tensor.
+        self.call(Services.Py_IncRef, made)
         kind = self.service(Services.tensor_class, POINTER)
         tensor = self.call(Services.PyType_GenericAlloc, kind, number(0))
-        self.go_if(self.is_null(tensor), self.failed)
+        with b.if_then(self.is_null(tensor)):
+            self.call(Services.Py_DecRef, made)
+            b.branch(self.failed)
         value = b.load(place, typ=POINTER)
         b.store(value, self.offset(tensor, self.service(Services.tensor_value)))
-        for found, slot in (
-            (self.service(Services.zero, POINTER), Services.tensor_id),
-            (made, Services.tensor_made),
-        ):
-            self.call(Services.Py_IncRef, found)
-            b.store(found, self.offset(tensor, self.service(slot)))
+        zero = self.service(Services.zero, POINTER)
+        self.call(Services.Py_IncRef, zero)
+        b.store(zero, self.offset(tensor, self.service(Services.tensor_id)))
+        b.store(made, self.offset(tensor, self.service(Services.tensor_made)))
         b.store(tensor, place)
 
     def gather(self) -> None:

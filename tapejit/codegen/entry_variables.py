@@ -42,10 +42,13 @@ class Variables(EntryCode):
             self.go_if(self.differ(answer, is_taken), self.missed)
         b.store(b.add(at, number(1)), self.locked)
 
-    def taken_array(self, row: Any, fresh: Any) -> Any:
-        """The array of a variable that alone refers to it, taken away from there.
+    def find_sole_owner(
+        self, row: Any, fresh: Any, references: int
+    ) -> tuple[Any, Any, Any, Any]:
+        """The Tensor and the array of an output's variable, if nobody else has them.
 
-        Else control goes to the block `fresh`.
+        Also the slot where the Tensor is and the one where it goes meanwhile. Else
+        control goes to the block `fresh`. `references` to the array are known.
         """
         b = self.b
         source = self.word(row, Output.source)
@@ -57,20 +60,34 @@ class Variables(EntryCode):
         place = self.offset(variable, self.word(row, Output.slot))
         tensor = b.load(place, typ=POINTER)
         self.go_if(self.is_null(tensor), fresh)
+        self.go_if(b.not_(self.is_a(tensor, Services.tensor_class)), fresh)
         array = self.load(tensor, self.service(Services.tensor_value))
-        self.go_if(self.differ(array, self.word(self.objects, source, POINTER)), fresh)
+        self.go_if(self.is_null(array), fresh)
+        self.go_if(b.not_(self.is_a(array, Services.array_class)), fresh)
         known = self.load(tensor, self.service(Services.tensor_id))
         self.go_if(self.differ(known, self.service(Services.zero, POINTER)), fresh)
-        for thing, references in ((tensor, 1), (array, 2)):  # one is the frame's
-            self.go_if(self.count_differs(thing, references), fresh)
+        for thing, count in ((tensor, 1), (array, references)):
+            self.go_if(self.count_differs(thing, count), fresh)
         flags = self.load(array, self.service(Services.array_flags), I32)
         self.go_if(b.not_(self.has(flags, WRITEABLE)), fresh)
         self.walk_to_owner(array, fresh)
         away = self.offset(variable, self.word(row, Output.away))
         # The handler of a signal may call what it has interrupted.
         self.go_if(b.not_(self.is_null(b.load(away, typ=POINTER))), fresh)
-        b.store(tensor, away)
-        b.store(NULL, place)
+        return tensor, array, place, away
+
+    def taken_array(self, row: Any, otherwise: Any) -> Any:
+        """The array of a variable that alone refers to it, taken away from there.
+
+        The frame refers to it as well: it is the input that the output is made of.
+        Control goes to the block `otherwise` if that is not so.
+        """
+        tensor, array, place, away = self.find_sole_owner(row, otherwise, references=2)
+        source = self.word(row, Output.source)
+        held = self.word(self.objects, source, POINTER)
+        self.go_if(self.differ(array, held), otherwise)
+        self.b.store(tensor, away)
+        self.b.store(NULL, place)
         return array
 
     def taken(self, row: Any, at: Any) -> tuple[Any, Any]:

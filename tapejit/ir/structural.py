@@ -16,7 +16,8 @@ Start reading at `read`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,6 +27,9 @@ from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Node, Op, register
 from tapejit.types import TOKEN, TensorType, TokenType, TupleType, Type
+
+# Whether what runs has run before: then nothing is shown once more.
+MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
 
 
 class GuardFailed(Exception):

@@ -21,6 +21,7 @@ import numpy as np
 
 from tapejit.errors import ArgumentError, ArgumentTypeError, CheckFailed, TapejitError
 from tapejit.ir.node import Node, Op, register
+from tapejit.ir.structural import MUTED
 from tapejit.numpy_adapter import restore, silence
 from tapejit.ops.comparison import (
     equal,
@@ -74,7 +75,7 @@ def _print_eval(
 ) -> None:
     # Looked up now: a program may have redirected its output since the trace.
     target = getattr(sys, stream)
-    if target is None:  # a process without a console
+    if target is None or MUTED.get():  # a process without a console, or said before
         return
     arrays = [np.asarray(x) for x in inputs[:-1]]
     rows = np.ndindex(arrays[0].shape[:batch_axes]) if batch_axes else [()]

@@ -18,6 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
+from tapejit.collector import resting
 from tapejit.config import config
 from tapejit.errors import GraphError
 from tapejit.ir.graph import Graph
@@ -108,12 +109,18 @@ class Executable:
 
     def prepare(self) -> None:
         """Have the native code ready."""
+        # It would look at a hundred thousand new objects again and again, find nothing,
+        # and run finalizers while a module is half imported.
+        with resting():
+            self._prepare()
+
+    def _prepare(self) -> None:
         from tapejit.runtime import native
 
         with native.COMPILING:
             if not self.is_waiting:
                 return
-            with native.with_helper(), native.without_collections():
+            with native.with_helper():
                 self._compile()
             self.is_waiting = False
             settings = config.current()

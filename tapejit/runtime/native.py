@@ -13,7 +13,6 @@ Start reading at `code_for`, then `native_form`.
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import threading
 import time
@@ -179,21 +178,6 @@ def with_helper() -> Iterator[None]:
             yield
         finally:
             forget_begun()
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Compile inside while the garbage collector rests.
-
-    It would look at a hundred thousand new objects again and again, and find nothing.
-    """
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()
 
 
 def expect_to_compile() -> None:
