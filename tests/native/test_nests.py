@@ -338,3 +338,19 @@ def test_equal_numbers_add_up_to_as_many_times_one(dtype: str, count: int) -> No
     assert columns.shape == (5, 1, 2)
     np.testing.assert_allclose(columns[:, 0, 0], exact, rtol=one)
     assert not np.signbit(columns[3]).any(), "the sum of -0 is 0"
+
+
+def test_positions_alone_are_checked_in_a_loop_of_their_own() -> None:
+    """Nobody else needs a loop over these rows, which are no array."""
+    x = param("x", TensorType.parse("f32[2,6,3]"))
+    rows = ops.reshape(ops.iota(size=2), shape=(2, 1))
+    columns = param("columns", TensorType.parse("i32[2,6]"))
+    picked = ops.gather(x, rows, columns, axes=(0, 1))
+    graph = Graph("picked", (x, columns), (picked,))
+    (array,) = drawn((2, 6, 3), dtype="f4")
+    places = np.arange(12, dtype="i4").reshape(2, 6) % 5
+    (got,), (wanted,) = (
+        run_native(graph, [array, places]),
+        run_numpy(graph, [array, places]),
+    )
+    np.testing.assert_array_equal(got, wanted)

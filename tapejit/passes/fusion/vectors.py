@@ -54,12 +54,13 @@ def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
 
     def width_along(axis: Axis) -> int:
         """How many of the widest numbers that vary with an axis a vector has."""
-        widest = max(
+        sizes = [
             x.dtype.itemsize if axis in x.labels | x.closed else 4
             for x in (*steps, *leaves)
             if x.kind not in POSITIONS
-        )
-        return min(lanes // max(widest, 4), 1 << (axis.size.bit_length() - 1))
+        ]
+        widest = max([4, *sizes])  # of positions alone, where they are only checked
+        return min(lanes // widest, 1 << (axis.size.bit_length() - 1))
 
     def price(axis: Axis) -> float:
         width = width_along(axis)
