@@ -1,210 +1,208 @@
-"""Rows of one's own, positions by axis, sequences with lengths: against plain loops."""
+"""What NumPy takes by position tapejit takes by position, in the same place."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from open_sizes import assert_same
 
 import tapejit as tj
 
-CUBE = np.arange(48.0).reshape(2, 3, 2, 4)
+MODULES: dict[str, tuple[Any, ModuleType]] = {
+    "": (tj, np),
+    "linalg": (tj.linalg, np.linalg),
+    "fft": (tj.fft, np.fft),
+}
+# NumPy's parameters that tapejit has by name only, and why.
+BY_NAME = {
+    ("all", "keepdims"): "after NumPy's out",
+    ("any", "keepdims"): "after NumPy's out",
+    ("cross", "axis"): "after NumPy's axisa, axisb and axisc",
+    ("isin", "invert"): "after NumPy's assume_unique",
+    ("linspace", "dtype"): "after NumPy's retstep",
+    ("max", "keepdims"): "after NumPy's out",
+    ("mean", "keepdims"): "after NumPy's out",
+    ("median", "keepdims"): "after NumPy's out",
+    ("min", "keepdims"): "after NumPy's out",
+    ("nan_to_num", "nan"): "after NumPy's copy",
+    ("nan_to_num", "neginf"): "after NumPy's copy",
+    ("nan_to_num", "posinf"): "after NumPy's copy",
+    ("nanmax", "keepdims"): "after NumPy's out",
+    ("nanmean", "keepdims"): "after NumPy's out",
+    ("nanmin", "keepdims"): "after NumPy's out",
+    ("nansum", "keepdims"): "after NumPy's out",
+    ("percentile", "keepdims"): "after NumPy's out",
+    ("percentile", "method"): "after NumPy's out",
+    ("prod", "keepdims"): "after NumPy's out",
+    ("ptp", "keepdims"): "after NumPy's out",
+    ("quantile", "keepdims"): "after NumPy's out",
+    ("quantile", "method"): "after NumPy's out",
+    ("std", "keepdims"): "after NumPy's out",
+    ("sum", "keepdims"): "after NumPy's out",
+    ("var", "keepdims"): "after NumPy's out",
+    ("fft.fftfreq", "device"): "after tapejit's dtype, which comes first as for eye",
+    ("fft.rfftfreq", "device"): "after tapejit's dtype, which comes first as for eye",
+}
+NOT_TWINS = {"load": "reads checkpoints", "save": "writes checkpoints"}
 
 
-def rows_by_loop(x: Any, index: Any, axis: int, count: int) -> Any:
-    """`np.take` in each row, the rows stacked."""
-    if count == 0:
-        return np.take(x, index, axis=axis)
-    parts = [
-        rows_by_loop(a, i, axis - 1, count - 1) for a, i in zip(x, index, strict=True)
-    ]
-    return np.stack(parts)
+def by_position(function: Callable[..., Any]) -> list[str]:
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    parameters = inspect.signature(function).parameters.values()
+    return [x.name for x in parameters if x.kind in kinds]
+
+
+def twins() -> list[tuple[str, Any, Any]]:
+    """The functions that both have, by name."""
+    found = []
+    for module, (ours, theirs) in MODULES.items():
+        for name in dir(ours):
+            function, other = getattr(ours, name), getattr(theirs, name, None)
+            is_class = isinstance(function, type) or isinstance(other, type)
+            if name.startswith("_") or is_class or not callable(other):
+                continue
+            if name in NOT_TWINS or not callable(function):
+                continue
+            try:
+                inspect.signature(other)
+            except ValueError:  # written in C without one
+                continue
+            found.append((f"{module}.{name}".lstrip("."), function, other))
+    return found
+
+
+def out_of_place() -> set[tuple[str, str]]:
+    """NumPy's parameters that tapejit has in another place, or by name only."""
+    found = set()
+    for name, ours, theirs in twins():
+        names = list(inspect.signature(ours).parameters)
+        places = by_position(ours)
+        for at, parameter in enumerate(by_position(theirs)):
+            if parameter in names and places[at : at + 1] != [parameter]:
+                found.add((name, parameter))
+    return found
+
+
+def test_positions_are_numpys() -> None:
+    assert len(twins()) > 150
+    assert out_of_place() <= set(BY_NAME)  # a NumPy may have fewer signatures
+
+
+X = np.arange(6.0).reshape(2, 3)
+ORDER = np.array([[1, 0, 2], [0, 2, 1]])
+CALLS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(["sum", "prod"], (X, 0, "float64")),
+    **dict.fromkeys(["median", "ptp", "nanmax", "nanmin", "nanmean", "nansum"], (X, 0)),
+    **dict.fromkeys(["sort", "argsort", "flip", "count_nonzero"], (X, 0)),
+    **dict.fromkeys(["concat", "stack"], ([X, X], 1)),
+    **dict.fromkeys(["tril", "triu"], (X, 1)),
+    **dict.fromkeys(["zeros", "ones", "empty"], ((2, 3), int)),
+    **dict.fromkeys(["zeros_like", "ones_like"], (X, int)),
+    **dict.fromkeys(["quantile"], (X, 0.5, 0)),
+    "percentile": (X, 50.0, 0),
+    "full": ((2, 3), 7, float),
+    "full_like": (X, 7, int),
+    "asarray": ([1, 2], float),
+    "arange": (0, 6, 2, float),
+    "linspace": (0, 1, 4, False),
+    "eye": (3, 4, 1, int),
+    "average": (X, 1, np.array([1.0, 2.0, 3.0])),
+    "roll": (X, 1, 1),
+    "repeat": (X, 2, 1),
+    "take": (X, np.array([1, 0]), 1),
+    "take_along_axis": (X, ORDER, 1),
+    "tensordot": (X, X, ([1], [1])),
+    "diff": (X, 1, 0),
+    "digitize": (X[0], np.array([0.5, 1.5]), True),
+    "bincount": (ORDER[0], np.array([1.0, 2.0, 3.0]), 5),
+    "searchsorted": (X[0], X[1], "right"),
+    "cumulative_sum": (X, 1),
+    "fft.fft": (X, 4, 0, "ortho"),
+    "fft.irfft": (X, 4, 1),
+    "fft.fftn": (X, (2, 2), (0, 1)),
+    "fft.fftfreq": (5, 0.5),
+    "fft.fftshift": (X, 1),
+    "linalg.svd": (X, False),
+    "linalg.qr": (X, "reduced"),
+}
+BY_NAME_IN_NUMPY = {"cumulative_sum": ("axis",)}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_by_position(name: str) -> None:
+    module, _, function = name.rpartition(".")
+    ours, theirs = (getattr(namespace, function) for namespace in MODULES[module])
+    args = CALLS[name]
+    names = BY_NAME_IN_NUMPY.get(name, ())
+    first = len(args) - len(names)
+    expected = theirs(*args[:first], **dict(zip(names, args[first:], strict=True)))
+    traced = tj.function(lambda: ours(*args))
+    for found in (ours(*args), traced()):
+        for ours_, theirs_ in zip(*map(as_parts, (found, expected)), strict=True):
+            if name != "empty":
+                np.testing.assert_allclose(ours_, theirs_, rtol=1e-6, atol=1e-6)
+            assert ours_.shape == theirs_.shape
+
+
+def as_parts(found: Any) -> list[Any]:
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+METHODS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        ["sum", "prod", "max", "min", "all", "any", "argmax", "argmin", "mean"], (0,)
+    ),
+    **dict.fromkeys(["std", "var", "cumsum", "cumprod", "argsort"], (1,)),
+    "take": (np.array([1, 0]), 1),
+    "repeat": (2, 1),
+    "swapaxes": (0, 1),
+    "transpose": (1, 0),
+    "reshape": (3, 2),
+    "squeeze": (),
+    "clip": (1.0, 4.0),
+    "astype": (int,),
+    "diagonal": (1,),
+    "trace": (1,),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_by_position(name: str) -> None:
+    found = getattr(tj.asarray(X), name)(*METHODS[name])
+    np.testing.assert_allclose(found, getattr(X, name)(*METHODS[name]), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "count"),
+    "call",
     [
-        ((2, 5), 1, 1),
-        ((2,), 1, 1),
-        ((2, 2, 2), 2, 1),
-        ((2, 3, 1), -1, 2),
-        ((2, 3), 3, 2),
-        ((2, 3, 4), 2, -1),
-        ((2, 3, 2), 3, 3),
+        lambda: tj.random.normal(2, 3),
+        lambda: tj.random.uniform(2, 3),
+        lambda: tj.random.exponential(2, 3),
+        lambda: tj.random.laplace(2, 3),
+        lambda: tj.random.gumbel(2, 3),
+        lambda: tj.random.Generator(0).normal(2, 3),
+        lambda: tj.random.Generator(0).uniform(2, 3, 4),
+        lambda: tj.zeros(2, 3),
+        lambda: tj.ones(2, 3),
+        lambda: tj.empty(2, 3),
     ],
 )
-def test_rows_take_from_their_own(shape: Any, axis: int, count: int) -> None:
-    at = axis % CUBE.ndim
-    number = count % len(shape) if count < 0 else count
-    index = np.random.default_rng(3).integers(-2, 2, shape)
-    wanted = rows_by_loop(CUBE, index, at, number)
-
-    def taken(x: Any, index: Any) -> Any:
-        return tj.take(x, index, axis=axis, batch_dims=count)
-
-    np.testing.assert_array_equal(taken(CUBE, index), wanted)
-    np.testing.assert_array_equal(tj.function(taken)(CUBE, index), wanted)
-    np.testing.assert_array_equal(tj.vmap(taken)(CUBE[None], index[None])[0], wanted)
-    tj.testing.check_grads(lambda x: taken(x, index), (CUBE,), order=2)
+def test_sizes_one_by_one_are_an_error_that_says_how(call: Callable[[], Any]) -> None:
+    for run in (call, tj.function(call)):
+        with pytest.raises(TypeError, match=r"shape=\(2, 3"):
+            run()
 
 
-def test_the_axis_behind_the_rows_is_the_usual_one() -> None:
-    index = np.array([[0, 2], [1, 1]])
-    np.testing.assert_array_equal(
-        tj.take(CUBE, index, batch_dims=1), rows_by_loop(CUBE, index, 1, 1)
-    )
-    specs = [tj.TensorSpec([None, 3]), tj.TensorSpec([None, 2], tj.int32)]
-    opened = tj.function(input_signature=specs)(
-        lambda x, i: tj.take(x, i, batch_dims=1)
-    )
-    for size in (2, 4, 7):
-        x = tj.reshape(tj.arange(3.0 * size), (size, 3))
-        i = tj.asarray(np.tile(np.int32([2, 0]), (size, 1)))
-        assert_same(opened(x, i), x.numpy()[:, [2, 0]])
-    assert opened.trace_count == 1
-
-
-def test_rows_that_do_not_belong_together() -> None:
-    x = tj.ones((2, 3))
-    with pytest.raises(tj.ShapeError, match="first 1 axes"):
-        tj.take(x, [[0], [0], [0]], batch_dims=1)
-    with pytest.raises(tj.ArgumentError, match="batch_dims is 2"):
-        tj.take(x, [0, 1], batch_dims=2)
-    with pytest.raises(tj.ArgumentError, match="axis 0 is one of the first 1"):
-        tj.take(x, [[0], [0]], axis=0, batch_dims=1)
-    with pytest.raises(tj.OutOfRangeError, match="index 3"):
-        tj.take(x, [[0], [3]], batch_dims=1)
-
-
-# Positions by axis
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_positions_are_numpys(order: Any) -> None:
-    shape = (3, 4, 5)
-    flat = np.random.default_rng(2).permutation(60).reshape(6, 10)
-    found = tj.unravel_index(flat, shape, order)
-    expected = np.unravel_index(flat, shape, order)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(tj.ravel_multi_index(found, shape, order=order), flat)
-
-
-def test_numpys_functions_take_tensors() -> None:
-    flat = np.array([[3, 11], [0, 7]])
-    through = np.unravel_index(tj.asarray(flat), (3, 4))
-    assert all(isinstance(x, tj.Tensor) for x in through)
-    back = np.ravel_multi_index(through, (3, 4), mode="clip")
-    assert isinstance(back, tj.Tensor)
-    np.testing.assert_array_equal(back, flat)
-
-
-def test_modes_are_numpys() -> None:
-    index = (np.array([-1, 5, 2]), np.array([7, -9, 0]))
-    for mode in ("wrap", "clip", ("wrap", "clip")):
-        np.testing.assert_array_equal(
-            tj.ravel_multi_index(index, (3, 4), mode),
-            np.ravel_multi_index(index, (3, 4), mode),
-        )
-    assert tj.unravel_index(0, ()) == ()
-    assert tj.unravel_index(tj.asarray([], dtype="int32"), (0, 2))[1].shape == (0,)
-
-
-def test_open_sizes_of_positions() -> None:
-    @tj.function(input_signature=[tj.TensorSpec([None, 3])])
-    def place_of_largest(x: Any) -> Any:
-        return tj.unravel_index(tj.argmax(x), x.shape)
-
-    for size in (2, 5, 9):
-        x = np.zeros((size, 3), np.float32)
-        x[size - 1, 1] = 1
-        row, column = place_of_largest(x)
-        assert (int(row), int(column)) == (size - 1, 1)
-    assert place_of_largest.trace_count == 1
-
-
-def test_positions_that_are_not_there() -> None:
-    with pytest.raises(tj.OutOfRangeError, match=r"from 0 to 5, got 6 at \[1\]"):
-        tj.unravel_index([0, 6], (2, 3))
-    with pytest.raises(tj.OutOfRangeError, match="got -1"):
-        tj.function(lambda i: tj.unravel_index(i, (2, 3)))(tj.asarray(-1))
-    with pytest.raises(tj.OutOfRangeError, match="from 0 to 1, got 2"):
-        tj.ravel_multi_index(([2], [0]), (2, 3))
-    with pytest.raises(tj.ArgumentError, match="1 indices and 2 modes for 2 axes"):
-        tj.ravel_multi_index(([2],), (2, 3))
-    with pytest.raises(tj.ArgumentError, match="mode is one of"):
-        tj.ravel_multi_index(([1], [0]), (2, 3), "round")
-    with pytest.raises(tj.ArgumentError, match="order is 'C' or 'F'"):
-        tj.unravel_index(0, (2, 3), "K")
-    with pytest.raises(tj.DTypeError, match="indices are integers"):
-        tj.unravel_index(0.5, (2, 3))
-
-
-# Lengths
-
-
-def test_masks_of_lengths() -> None:
-    found = tj.sequence_mask([[1, 0], [3, -2]])
-    assert found.dtype == tj.bool
-    assert found.numpy().astype(int).tolist() == [
-        [[1, 0, 0], [0] * 3],
-        [[1] * 3, [0] * 3],
-    ]
-    assert tj.sequence_mask(2, 3, "float32").numpy().tolist() == [1.0, 1.0, 0.0]
-    assert tj.sequence_mask([]).shape == (0, 0)
-    assert tj.sequence_mask([-1]).shape == (1, 0)
-    assert tj.sequence_mask(tj.asarray([200], dtype="uint8"), 300).numpy().sum() == 200
-    # The largest length is a guard, a given one is not.
-    guarded = tj.function(lambda n: tj.sequence_mask(n))
-    fixed = tj.function(lambda n: tj.sequence_mask(n, 4))
-    for lengths in ([1, 2], [2, 2], [4, 0]):
-        n = tj.asarray(lengths)
-        np.testing.assert_array_equal(guarded(n), tj.sequence_mask(n))
-        np.testing.assert_array_equal(fixed(n), tj.sequence_mask(n, 4))
-    assert (guarded.trace_count, fixed.trace_count) == (2, 1)
-    with pytest.raises(tj.DTypeError, match="lengths are integers"):
-        tj.sequence_mask([1.0])
-    with pytest.raises(tj.ArgumentError, match="maxlen cannot be negative"):
-        tj.sequence_mask([1], -1)
-
-
-@pytest.mark.parametrize(("along", "batch"), [(1, 0), (0, 1), (3, 0), (-1, 1), (2, 3)])
-def test_beginnings_are_reversed(along: int, batch: int) -> None:
-    lengths = np.arange(CUBE.shape[batch]) % (CUBE.shape[along] + 1)
-    expected = np.moveaxis(CUBE.copy(), (batch, along), (0, 1))
-    for row, count in enumerate(lengths):
-        expected[row, :count] = expected[row, :count][::-1].copy()
-    expected = np.moveaxis(expected, (0, 1), (batch, along))
-    for call in (tj.reverse_sequence, tj.function(tj.reverse_sequence)):
-        np.testing.assert_array_equal(call(CUBE, lengths, along, batch), expected)
-
-    def twice(x: Any) -> Any:
-        once = tj.reverse_sequence(x, lengths, along, batch)
-        return tj.reverse_sequence(once, lengths, along, batch)
-
-    np.testing.assert_array_equal(twice(CUBE), CUBE)
-    tj.testing.check_grads(
-        lambda x: tj.reverse_sequence(x, lengths, along, batch), (CUBE,)
-    )
-
-
-def test_lengths_that_do_not_fit() -> None:
-    x = tj.ones((2, 3))
-    with pytest.raises(tj.OutOfRangeError, match=r"a length is from 0 to 3, got 4"):
-        tj.reverse_sequence(x, [0, 4])
-    with pytest.raises(tj.OutOfRangeError, match="got -1"):
-        tj.function(lambda n: tj.reverse_sequence(x, n))(tj.asarray([-1, 0]))
-    with pytest.raises(tj.ShapeError, match="one for each of the 2"):
-        tj.reverse_sequence(x, [1, 2, 3])
-    with pytest.raises(tj.ArgumentError, match="both axis 1"):
-        tj.reverse_sequence(x, [1, 2, 3], 1, -1)
-    opened = tj.function(
-        input_signature=[tj.TensorSpec([None, None]), tj.TensorSpec([None], tj.int32)]
-    )(lambda x, n: tj.reverse_sequence(x, n))
-    for rows, size in ((2, 3), (3, 5), (4, 4)):
-        given = tj.reshape(tj.arange(1.0 * rows * size), (rows, size))
-        n = tj.asarray(np.arange(rows, dtype=np.int32) + 1)
-        assert_same(opened(given, n), tj.reverse_sequence(given, n))
-    assert opened.trace_count <= 2
+def test_a_shape_and_other_numbers_are_no_error() -> None:
+    for shape in (2, (2,), [2]):
+        assert tj.random.normal(shape, 3.0).shape == (2,)
+        assert tj.random.normal(shape=shape, mean=3).shape == (2,)
+        assert tj.random.uniform(shape, minval=0, maxval=2).shape == (2,)
+        assert tj.random.uniform(shape, 0, 2).shape == (2,)  # no array has a size 0

@@ -336,7 +336,7 @@ def test_floats_have_the_default_dtype_otherwise() -> None:
     assert generator.normal(mean=np.float64(1), stddev=np.int64(2)).dtype == np.float32
     with tj.config.override(default_float="float64"):
         assert generator.uniform(3).dtype == np.float64
-        assert generator.normal(3, 1, 2).dtype == np.float64
+        assert generator.normal(3, 1.0, 2.0).dtype == np.float64
 
 
 def test_other_results_have_their_dtypes() -> None:
@@ -364,7 +364,7 @@ def test_other_results_have_their_dtypes() -> None:
 def test_results_have_the_shape_asked_for(shape: Any, wanted: tuple[int, ...]) -> None:
     generator = Generator(5)
     assert generator.uniform(shape).shape == wanted
-    assert generator.uniform(shape, 1, 2).shape == wanted
+    assert generator.uniform(shape, 1.0, 2.0).shape == wanted
     assert generator.normal(shape, dtype="float64").shape == wanted
     assert generator.bernoulli(0.5, shape).shape == wanted
     assert generator.integers(5, shape=shape).shape == wanted
@@ -425,7 +425,7 @@ WRONG: dict[str, tuple[Draw, type[Exception]]] = {
         lambda g: g.uniform((), tj.zeros(2), tj.ones(3)),
         tj.ShapeError,
     ),
-    "interval reversed": (lambda g: g.uniform(3, 2, 1), tj.ArgumentError),
+    "interval reversed": (lambda g: g.uniform(3, 2.0, 1.0), tj.ArgumentError),
     "interval too long": (lambda g: g.uniform(3, -3e38, 3e38), tj.ArgumentError),
     "interval nan": (lambda g: g.uniform(3, 0, np.nan), tj.ArgumentError),
     "complex bound": (lambda g: g.uniform(3, 0, 1j), tj.DTypeError),

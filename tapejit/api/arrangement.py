@@ -145,7 +145,7 @@ def rot90(x: Any, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
 # Rolling and repeating
 
 
-def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Tensor:
+def roll(x: Any, /, shift: Any, axis: Any = None) -> Tensor:
     """Shifted along an axis; what leaves at one end comes in at the other.
 
     Without an axis the elements are shifted in the flattened order. Several axes take
@@ -206,7 +206,7 @@ def tile(x: Any, repetitions: Any, /) -> Tensor:
     return reshape(whole, tuple(count * size for count, size in pairs))
 
 
-def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
     """Each element several times in a row.
 
     `repeats` is one count for all, or one per element along `axis`. Without an axis
@@ -282,7 +282,7 @@ def _repeat_all(x: Tensor, count: int, axis: int) -> Tensor:
 # Taking apart
 
 
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Any, /, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, which they lack.
 
     >>> import tapejit as tj

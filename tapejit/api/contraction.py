@@ -38,7 +38,7 @@ Labels = list[str]
 
 
 @named
-def tensordot(x: Any, y: Any, /, *, axes: Any = 2) -> Tensor:
+def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Tensor:
     """The sum of products over pairs of axes.
 
     `axes` is a number (the last axes of `x` meet as many first ones of `y`) or a pair

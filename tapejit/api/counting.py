@@ -30,7 +30,7 @@ INT64: Final = np.dtype("int64")
 
 
 @named
-def bincount(x: Any, /, weights: Any = None, *, minlength: int = 0) -> Tensor:
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, ... occurs, or the sums of the weights that go with it.
 
     The size of the result depends on the values of `x`, which therefore cannot be
@@ -100,7 +100,6 @@ def histogram(
     /,
     bins: Any = 10,
     range: Any = None,
-    *,
     density: bool = False,
     weights: Any = None,
 ) -> tuple[Tensor, Tensor]:
@@ -181,7 +180,7 @@ def _counted_traced(x: Tensor, edges: Any, weights: Tensor | None) -> Tensor:
 
 
 @named
-def digitize(x: Any, bins: Any, /, *, right: bool = False) -> Tensor:
+def digitize(x: Any, bins: Any, /, right: bool = False) -> Tensor:
     """The number of the bin that each element is in, for ascending or descending edges.
 
     `right` says that a bin includes its right edge instead of the left one.

@@ -19,6 +19,7 @@ from tapejit.api.dispatch import (
     in_dtype,
 )
 from tapejit.api.manipulation import as_shape, broadcast_to
+from tapejit.api.shape_first import not_one_shape
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -35,7 +36,7 @@ from tapejit.types import (
 
 
 def asarray(
-    value: Any, /, *, dtype: Any = None, copy: bool | None = None, device: Any = None
+    value: Any, /, dtype: Any = None, *, copy: bool | None = None, device: Any = None
 ) -> Tensor:
     """A tensor of numbers, nested lists, a NumPy array, or anything array-like.
 
@@ -117,12 +118,18 @@ def _new(array: np.ndarray[Any, Any]) -> Tensor:
     return Tensor(array, Made("constant", user_origin(3)))
 
 
+def _check_one_shape(name: str, shape: Any, dtype: Any) -> None:
+    """Refuse sizes one by one, of which the second would be the dtype."""
+    if type(dtype) is int:
+        raise not_one_shape(name, [shape, dtype], "dtype")
+
+
 def _kind(dtype: Any, default: DType) -> DType:
     return default if dtype is None else as_dtype(dtype)
 
 
 def full(
-    shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None
+    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None
 ) -> Tensor:
     """A tensor of one value.
 
@@ -153,7 +160,7 @@ def _is_symbolic(sizes: tuple[int, ...]) -> bool:
     return any(isinstance(size, Dim) for size in sizes)
 
 
-def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A tensor of zeros, of the default float unless told otherwise.
 
     >>> import tapejit as tj
@@ -161,13 +168,14 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     <tj.Tensor f32[2] [0. 0.]>
     """
     check_device(device)
+    _check_one_shape("zeros", shape, dtype)
     sizes, kind = _checked(shape), _kind(dtype, default_float())
     if _is_symbolic(sizes):
         return full(sizes, 0, dtype=kind)
     return _new(np.zeros(sizes, kind))
 
 
-def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A tensor of ones, of the default float unless told otherwise.
 
     >>> import tapejit as tj
@@ -175,24 +183,26 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     <tj.Tensor i32[2] [1 1]>
     """
     check_device(device)
+    _check_one_shape("ones", shape, dtype)
     sizes, kind = _checked(shape), _kind(dtype, default_float())
     if _is_symbolic(sizes):
         return full(sizes, 1, dtype=kind)
     return _new(np.ones(sizes, kind))
 
 
-def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A tensor whose values do not matter; tensors being immutable, they are zeros.
 
     >>> import tapejit as tj
     >>> tj.empty((2, 3)).shape
     (2, 3)
     """
+    _check_one_shape("empty", shape, dtype)
     return zeros(shape, dtype=dtype, device=device)
 
 
 def full_like(
-    x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None
+    x: Any, /, fill_value: Any, dtype: Any = None, *, device: Any = None
 ) -> Tensor:
     """One value in the shape and dtype of `x`.
 
@@ -206,7 +216,7 @@ def full_like(
     return full(shape, fill_value, dtype=_kind(dtype, kind), device=device)
 
 
-def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def empty_like(x: Any, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A tensor like `x` whose values do not matter: zeros.
 
     >>> import tapejit as tj
@@ -216,7 +226,7 @@ def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return zeros_like(x, dtype=dtype, device=device)
 
 
-def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def zeros_like(x: Any, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Zeros in the shape and dtype of `x`.
 
     >>> import tapejit as tj
@@ -226,7 +236,7 @@ def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return full_like(x, 0, dtype=dtype, device=device)
 
 
-def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+def ones_like(x: Any, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     """Ones in the shape and dtype of `x`.
 
     >>> import tapejit as tj
@@ -247,8 +257,8 @@ def arange(
     /,
     stop: Any = None,
     step: Any = 1,
-    *,
     dtype: Any = None,
+    *,
     device: Any = None,
 ) -> Tensor:
     """Evenly spaced values, the stop excluded.
@@ -299,7 +309,7 @@ def _symbolic_arange(values: list[Any], dtype: DType) -> Tensor:
     start, stop, step = values
     if not all(isinstance(value, int) for value in values) or step != 1:
         numbers = [operator.index(x) if isinstance(x, Dim) else x for x in values]
-        return arange(*numbers, dtype=dtype)
+        return arange(numbers[0], numbers[1], numbers[2], dtype)
     if stop <= start:
         return zeros((0,), dtype=dtype)
     from tapejit.api.scans import cumulative_sum
@@ -312,11 +322,11 @@ def linspace(
     start: Any,
     stop: Any,
     /,
-    num: int,
+    num: int = 50,
+    endpoint: bool = True,
     *,
     dtype: Any = None,
     device: Any = None,
-    endpoint: bool = True,
 ) -> Tensor:
     """`num` evenly spaced values.
 
@@ -337,9 +347,9 @@ def eye(
     n_rows: int,
     n_cols: int | None = None,
     /,
-    *,
     k: int = 0,
     dtype: Any = None,
+    *,
     device: Any = None,
 ) -> Tensor:
     """Ones on a diagonal.

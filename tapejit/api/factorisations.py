@@ -99,7 +99,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
 
 
 @named
-def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     """Orthonormal columns Q and an upper triangular R whose product is `x`.
 
     Mode "complete" gives a square Q; the columns beyond those of mode "reduced" are
@@ -129,7 +129,7 @@ def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
 
 
 @named
-def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
     """Orthonormal U and V and singular values S, in descending order: x = U S Vᴴ.
 
     With `full_matrices` U and Vh are square; what that adds for a matrix that is not

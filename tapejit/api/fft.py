@@ -80,7 +80,7 @@ def _transform(
 
 
 def fft(
-    x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Tensor:
     """The discrete Fourier transform along an axis.
 
@@ -92,7 +92,7 @@ def fft(
 
 
 def ifft(
-    x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `fft`.
 
@@ -109,7 +109,7 @@ def _check_real(x: Tensor, name: str) -> None:
 
 
 def rfft(
-    x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Tensor:
     """The transform of a real tensor: the n // 2 + 1 frequencies that matter.
 
@@ -133,7 +133,7 @@ def _half(x: Any, s: Any, axes: Any, norm: str, name: str) -> Tensor:
 
 
 def irfft(
-    x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `rfft`; `n` is the length of the real result.
 
@@ -168,7 +168,7 @@ def _whole(
 
 
 def hfft(
-    x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Tensor:
     """The transform of a signal with Hermitian symmetry: a real spectrum.
 
@@ -182,7 +182,7 @@ def hfft(
 
 
 def ihfft(
-    x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Any, /, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `hfft`.
 
@@ -213,7 +213,6 @@ def _axes(
 def fftn(
     x: Any,
     /,
-    *,
     s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None,
     norm: str = "backward",
@@ -233,7 +232,6 @@ def fftn(
 def ifftn(
     x: Any,
     /,
-    *,
     s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None,
     norm: str = "backward",
@@ -253,7 +251,6 @@ def ifftn(
 def rfftn(
     x: Any,
     /,
-    *,
     s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None,
     norm: str = "backward",
@@ -283,7 +280,6 @@ def _are_distinct(pairs: Sequence[tuple[Any, int]]) -> bool:
 def irfftn(
     x: Any,
     /,
-    *,
     s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None,
     norm: str = "backward",
@@ -305,7 +301,7 @@ def irfftn(
 
 
 def fftfreq(
-    n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
+    n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """The frequencies of the elements of a transform of length `n`.
 
@@ -320,7 +316,7 @@ def fftfreq(
 
 
 def rfftfreq(
-    n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
+    n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """The frequencies of the elements of a real transform of length `n`.
 
@@ -334,7 +330,7 @@ def rfftfreq(
     return Tensor(np.fft.rfftfreq(n, d).astype(kind), made)
 
 
-def fftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Frequency 0 moved to the middle.
 
     >>> import tapejit as tj
@@ -344,7 +340,7 @@ def fftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     return _shifted(x, axes, lambda size: size // 2)
 
 
-def ifftshift(x: Any, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of `fftshift`.
 
     >>> import tapejit as tj

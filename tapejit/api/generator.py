@@ -42,6 +42,7 @@ from tapejit.api.random_distributions import (
     draw_shuffle,
     draw_truncated_normal,
 )
+from tapejit.api.shape_first import shape_first
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.variable import Variable
 from tapejit.dims import Shape, Size
@@ -183,6 +184,7 @@ class Generator:
             ahead = beside_rows(ops.random_advance, state, blocks=count << 64)
         return _restored(ahead, None if count else self.seed)
 
+    @shape_first
     def uniform(
         self, shape: Any = (), minval: Any = 0, maxval: Any = 1, dtype: Any = None
     ) -> Tensor:
@@ -194,6 +196,7 @@ class Generator:
         """
         return draw_uniform(self._draw, shape, minval, maxval, dtype)
 
+    @shape_first
     def normal(
         self, shape: Any = (), mean: Any = 0, stddev: Any = 1, dtype: Any = None
     ) -> Tensor:
@@ -253,6 +256,7 @@ class Generator:
             self._draw, lower, upper, shape, mean, stddev, dtype
         )
 
+    @shape_first
     def exponential(self, shape: Any = (), scale: Any = 1, dtype: Any = None) -> Tensor:
         """Waiting times of mean `scale`: see `tj.random.exponential`.
 
@@ -282,6 +286,7 @@ class Generator:
         """
         return draw_beta(self._draw, a, b, shape, dtype)
 
+    @shape_first
     def laplace(
         self, shape: Any = (), loc: Any = 0, scale: Any = 1, dtype: Any = None
     ) -> Tensor:
@@ -293,6 +298,7 @@ class Generator:
         """
         return draw_laplace(self._draw, shape, loc, scale, dtype)
 
+    @shape_first
     def gumbel(
         self, shape: Any = (), loc: Any = 0, scale: Any = 1, dtype: Any = None
     ) -> Tensor:

@@ -285,7 +285,7 @@ def nonzero_positions(mask: Tensor, what: str) -> tuple[Tensor, ...]:
 
 
 def take(
-    x: Any, indices: Any, /, *, axis: int | None = None, batch_dims: int = 0
+    x: Any, indices: Any, /, axis: int | None = None, *, batch_dims: int = 0
 ) -> Tensor:
     """The elements at integer positions along an axis; negative ones wrap.
 
@@ -363,7 +363,7 @@ def _as_indices(indices: Any, name: str) -> Tensor:
     return index
 
 
-def scatter_add(x: Any, indices: Any, updates: Any, /, *, axis: int = 0) -> Tensor:
+def scatter_add(x: Any, indices: Any, updates: Any, /, axis: int = 0) -> Tensor:
     """A copy of `x` with `updates` added at `indices` along `axis`.
 
     Repeated indices add up. `updates` broadcasts to the shape `take` would give.

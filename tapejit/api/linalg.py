@@ -203,7 +203,7 @@ def _epsilon(dtype: DType) -> float:
 
 
 @named
-def lstsq(a: Any, b: Any, /, *, rcond: float | None = None) -> LstsqResult:
+def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> LstsqResult:
     """The x of least length among those for which |a x - b| is smallest.
 
     Besides `x` the result has the squared `residuals` of each column (none if the

@@ -171,7 +171,7 @@ def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
     return reshape(x, tuple(n for at, n in enumerate(x.shape) if at not in axes))
 
 
-def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """One after the other along an axis; `axis=None` flattens first.
 
     >>> import tapejit as tj
@@ -188,7 +188,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     return apply(ops.concat, *tensors, axis=normalize_axis(axis, tensors[0].ndim))
 
 
-def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     """Side by side along a new axis.
 
     >>> import tapejit as tj
@@ -288,7 +288,7 @@ def _pad_widths(given: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     return tuple((int(before), int(after)) for before, after in pairs)
 
 
-def flip(x: Any, /, *, axis: Axis = None) -> Tensor:
+def flip(x: Any, /, axis: Axis = None) -> Tensor:
     """In reverse order along an axis, or along all.
 
     >>> import tapejit as tj

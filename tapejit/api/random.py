@@ -38,6 +38,7 @@ from tapejit.api.random_distributions import (
     draw_shuffle,
     draw_truncated_normal,
 )
+from tapejit.api.shape_first import shape_first
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops import philox
@@ -139,6 +140,7 @@ def fold_in(key: Any, data: Any) -> Tensor:
 # Distributions
 
 
+@shape_first
 def uniform(
     shape: Any = (),
     minval: Any = 0,
@@ -165,6 +167,7 @@ def uniform(
     return draw_uniform(source_of(key, "uniform"), shape, minval, maxval, dtype)
 
 
+@shape_first
 def normal(
     shape: Any = (),
     mean: Any = 0,
@@ -263,6 +266,7 @@ def truncated_normal(
     return draw_truncated_normal(source, lower, upper, shape, mean, stddev, dtype)
 
 
+@shape_first
 def exponential(
     shape: Any = (), scale: Any = 1, dtype: Any = None, *, key: Any = None
 ) -> Tensor:
@@ -319,6 +323,7 @@ def beta(
     return draw_beta(source_of(key, "beta"), a, b, shape, dtype)
 
 
+@shape_first
 def laplace(
     shape: Any = (),
     loc: Any = 0,
@@ -339,6 +344,7 @@ def laplace(
     return draw_laplace(source_of(key, "laplace"), shape, loc, scale, dtype)
 
 
+@shape_first
 def gumbel(
     shape: Any = (),
     loc: Any = 0,

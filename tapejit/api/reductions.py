@@ -42,7 +42,7 @@ def _accumulate(op: Op, x: Tensor, axis: Axis, dtype: Any, keepdims: bool) -> Te
 
 
 def sum(
-    x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+    x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
 ) -> Tensor:
     """The sum; bools and small integers add up in 32 bits, and overflow wraps.
 
@@ -54,7 +54,7 @@ def sum(
 
 
 def prod(
-    x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+    x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
 ) -> Tensor:
     """The product; its gradient is exact also where elements are 0.
 
@@ -65,7 +65,7 @@ def prod(
     return _accumulate(ops.prod, as_operand(x, "prod"), axis, dtype, keepdims)
 
 
-def mean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def mean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; integers average to the default float.
 
     >>> import tapejit as tj
@@ -82,7 +82,7 @@ def mean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return binary(ops.div, total, count * 1.0)  # a float also if it is symbolic
 
 
-def max(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def max(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element; ties share its gradient equally.
 
     >>> import tapejit as tj
@@ -92,7 +92,7 @@ def max(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduce(ops.max, as_operand(x, "max"), axis, keepdims)
 
 
-def min(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def min(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element; ties share its gradient equally.
 
     >>> import tapejit as tj
@@ -102,7 +102,7 @@ def min(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduce(ops.min, as_operand(x, "min"), axis, keepdims)
 
 
-def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The position of the (first) largest element.
 
     >>> import tapejit as tj
@@ -112,7 +112,7 @@ def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Ten
     return _position(ops.argmax, as_operand(x, "argmax"), axis, keepdims)
 
 
-def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The position of the (first) smallest element.
 
     >>> import tapejit as tj
@@ -136,7 +136,7 @@ def _position(op: Op, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     return apply(op, x, axis=at, keepdims=bool(keepdims))
 
 
-def all(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def all(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether every element is true.
 
     >>> import tapejit as tj
@@ -146,7 +146,7 @@ def all(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduce(ops.all, as_bool(as_operand(x, "all")), axis, keepdims)
 
 
-def any(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def any(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether some element is true.
 
     >>> import tapejit as tj
@@ -156,7 +156,7 @@ def any(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduce(ops.any, as_bool(as_operand(x, "any")), axis, keepdims)
 
 
-def logsumexp(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), without overflow.
 
     >>> import tapejit as tj

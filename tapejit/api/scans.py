@@ -59,9 +59,9 @@ def _accumulated(
 def cumulative_sum(
     x: Any,
     /,
-    *,
     axis: int | None = None,
     dtype: Any = None,
+    *,
     include_initial: bool = False,
 ) -> Tensor:
     """The sums of the elements up to each; with `include_initial` 0 comes first.
@@ -79,9 +79,9 @@ def cumulative_sum(
 def cumulative_prod(
     x: Any,
     /,
-    *,
     axis: int | None = None,
     dtype: Any = None,
+    *,
     include_initial: bool = False,
 ) -> Tensor:
     """The products of the elements up to each; with `include_initial` 1 comes first.
@@ -96,7 +96,7 @@ def cumulative_prod(
 
 
 @named
-def logcumsumexp(x: Any, /, *, axis: int | None = None) -> Tensor:
+def logcumsumexp(x: Any, /, axis: int | None = None) -> Tensor:
     """log(cumulative_sum(exp(x))), without overflow.
 
     >>> import tapejit as tj

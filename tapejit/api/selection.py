@@ -51,7 +51,7 @@ from tapejit.types import as_dtype, default_float
 # Along an axis
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1) -> Tensor:
+def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Tensor:
     """One element per index, taken along `axis` from the slice the index stands at.
 
     The other axes broadcast. Made for what `argmax` and `argsort` give.
@@ -67,7 +67,7 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1) -> Tensor
 
 
 def put_along_axis(
-    x: Any, indices: Any, values: Any, /, *, axis: int | None = -1
+    x: Any, indices: Any, values: Any, /, axis: int | None = -1
 ) -> Tensor:
     """A copy of `x` with `values` where `take_along_axis` would read.
 
@@ -119,9 +119,7 @@ def _places(count: Any, first: Any = 0) -> Tensor:
     return Tensor(np.arange(first, first + count))
 
 
-def one_hot(
-    x: Any, num_classes: int, /, *, axis: int = -1, dtype: Any = None
-) -> Tensor:
+def one_hot(x: Any, num_classes: int, /, axis: int = -1, dtype: Any = None) -> Tensor:
     """1 at the class that each integer names, 0 elsewhere, along a new axis.
 
     An integer that names no class gives zeros.
@@ -206,7 +204,7 @@ def compress(condition: Any, x: Any, /, axis: int | None = None) -> Tensor:
 # Triangles and diagonals
 
 
-def tril(x: Any, /, *, k: int = 0) -> Tensor:
+def tril(x: Any, /, k: int = 0) -> Tensor:
     """The lower triangle of each matrix, zero above diagonal `k`.
 
     >>> import tapejit as tj
@@ -218,7 +216,7 @@ def tril(x: Any, /, *, k: int = 0) -> Tensor:
     return _masked(x, _on_or_below(x, operator.index(k)))
 
 
-def triu(x: Any, /, *, k: int = 0) -> Tensor:
+def triu(x: Any, /, k: int = 0) -> Tensor:
     """The upper triangle of each matrix, zero below diagonal `k`.
 
     >>> import tapejit as tj

@@ -46,7 +46,7 @@ from tapejit.types import default_float, is_complex, is_differentiable
 
 
 def diff(
-    x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
+    x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
 ) -> Tensor:
     """The differences of neighbours along an axis, taken `n` times.
 

@@ -56,7 +56,7 @@ def _axis_of(x: Tensor, axis: int) -> int:
 
 @named
 def sort(
-    x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+    x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The elements of each line in ascending or descending order, NaN last.
 
@@ -75,7 +75,7 @@ def sort(
 
 @named
 def argsort(
-    x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+    x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The positions that sort each line; of equal elements the first comes first.
 
@@ -167,9 +167,7 @@ def flattened(x: Tensor, axis: int | None) -> tuple[Tensor, int]:
 
 
 @named
-def searchsorted(
-    x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None
-) -> Tensor:
+def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Where the elements of `x2` would go in the sorted vector `x1` to keep it sorted.
 
     `side="left"` gives the first such place, `"right"` the last. If `x1` is not

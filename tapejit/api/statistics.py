@@ -53,7 +53,7 @@ def _count(x: Tensor, axis: Axis) -> int:
 
 @named
 def var(
-    x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The variance: the mean square of the distances to the mean.
 
@@ -86,7 +86,7 @@ def _spread(x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
 
 @named
 def std(
-    x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The standard deviation, the root of `var`; its gradient where that is 0 is 0.
 
@@ -104,7 +104,7 @@ def std(
 
 
 @named
-def ptp(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def ptp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element less the smallest.
 
     >>> import tapejit as tj
@@ -124,10 +124,10 @@ def ptp(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def average(
     x: Any,
     /,
-    *,
     axis: Axis = None,
     weights: Any = None,
     returned: bool = False,
+    *,
     keepdims: bool = False,
 ) -> Any:
     """The mean in which elements count by their weights.
@@ -169,7 +169,7 @@ def _aligned(weights: Tensor, x: Tensor, axis: Axis) -> Tensor:
 
 
 @named
-def count_nonzero(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """How many elements are not 0.
 
     >>> import tapejit as tj
@@ -191,7 +191,7 @@ def _without_nan(x: Tensor, fill: float) -> tuple[Tensor, Tensor]:
 
 @named
 def nansum(
-    x: Any, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+    x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
 ) -> Tensor:
     """The sum of all that is not NaN; of nothing it is 0.
 
@@ -206,7 +206,7 @@ def nansum(
 
 
 @named
-def nanmean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The mean of all that is not NaN; of nothing it is NaN.
 
     >>> import tapejit as tj
@@ -222,7 +222,7 @@ def nanmean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @named
-def nanmax(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmax(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element that is not NaN; NaN where there is nothing else.
 
     >>> import tapejit as tj
@@ -233,7 +233,7 @@ def nanmax(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @named
-def nanmin(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmin(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element that is not NaN; NaN where there is nothing else.
 
     >>> import tapejit as tj
@@ -300,7 +300,7 @@ def _or(out: Tensor, last: Tensor) -> Tensor:
 
 
 @named
-def median(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def median(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The middle element in order, or the mean of the middle two; of nothing NaN.
 
     >>> import tapejit as tj
@@ -328,8 +328,8 @@ def quantile(
     x: Any,
     q: Any,
     /,
-    *,
     axis: Axis = None,
+    *,
     method: str = "linear",
     keepdims: bool = False,
 ) -> Tensor:
@@ -350,8 +350,8 @@ def percentile(
     x: Any,
     q: Any,
     /,
-    *,
     axis: Axis = None,
+    *,
     method: str = "linear",
     keepdims: bool = False,
 ) -> Tensor:
