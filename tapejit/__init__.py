@@ -40,6 +40,7 @@ import numpy as _np
 
 from tapejit import tree as tree
 from tapejit.api import operators as _operators
+from tapejit.api.after_import import make_known_to_einops as _make_known_to_einops
 from tapejit.api.creation import (
     TensorSpec,
     arange,
@@ -581,3 +582,6 @@ def __getattr__(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+_make_known_to_einops()
