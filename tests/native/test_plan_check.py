@@ -228,6 +228,16 @@ def a_sum_that_tasks_have_in_parts(plan: Plan) -> None:
     loop.body.append(user)
 
 
+def a_kernel_less(plan: Plan) -> None:
+    plan.kernels.pop()
+
+
+def part_of_a_result(plan: Plan) -> None:
+    for step, memory in plan.storage.items():
+        if step.output is not None:
+            memory.strides.popitem()
+
+
 def an_element_further_on(plan: Plan) -> None:
     for x in loads_in(plan):
         *front, last = x.index
@@ -289,6 +299,8 @@ FAULTS = [
     (attention, passes_in_another_order, 1),
     (scans, kernels_at_the_same_time, 1),
     (total, a_sum_that_tasks_have_in_parts, 1),
+    (scans, a_kernel_less, 1),
+    (softmax, part_of_a_result, 1),
     (softmax, an_element_further_on, 2),
     (softmax, a_position_without_a_loop, 2),
     (scans, an_operand_beyond_its_array, 2),

@@ -7,7 +7,7 @@ may rely on these invariants of a Plan, and all of them together must keep them:
    comes first, in the same iteration of all loops around both. Memory that lacks an
    axis of its value is read in the iteration along that axis which has written it. What
    another kernel has written is of an earlier stage. A value in a register is used in
-   the body that computes it, or in a loop inside of that.
+   the body that computes it, or in a loop inside of that. Who calls reads all results.
 2. Views lie within their storage: arrays, private memory, the arena. A loop runs over
    every axis that a position depends on.
 3. Lifetimes of what shares memory do not overlap. They are counted in stages in the
@@ -29,6 +29,7 @@ Start reading at `check_plan`, then `Checker.why_missing`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
@@ -93,6 +94,7 @@ class Checker:
                     self.reads.append(found)
                     yield from self.read_faults(found)
             yield from self.task_faults(kernel)
+        yield from self.result_faults()
         yield from self.update_faults()
         yield from self.lifetimes_in_arena()
         for kernel in self.plan.kernels:
@@ -190,6 +192,20 @@ class Checker:
                 yield Fault(4, kernel, step, "is written to one place by several tasks")
             elif parts is not None and parts.size < memory.size * kernel.tasks:
                 yield Fault(5, kernel, step, "has not a part for every task")
+
+    def result_faults(self) -> Iterator[Fault]:
+        """Whether every element of every result is written."""
+        written = {write.step.output: write for write in self.writes.values()}
+        for buffer in self.plan.outputs:
+            write = written.get(buffer)
+            memory = None if write is None else self.plan.storage[write.step]
+            if write is None or memory is None or memory.buffer is not buffer:
+                kernel = self.plan.kernels[-1]
+                step = list(kernel.steps())[-1]
+                yield Fault(1, kernel, step, f"is over, {name_of(buffer)} not written")
+            elif math.prod(axis.size for axis in memory.strides) != size_of(buffer):
+                text = f"does not write all of {name_of(buffer)}"
+                yield Fault(1, write.kernel, write.step, text)
 
     def update_faults(self) -> Iterator[Fault]:
         """Whether an input is read after a result may have been written over it."""
