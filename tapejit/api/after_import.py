@@ -28,8 +28,11 @@ def make_known_to_einops() -> None:
 
 
 def _add_backend(module: ModuleType) -> None:
-    if hasattr(module, "AbstractBackend"):
-        import tapejit.api.einops_backend  # noqa: F401  # to be there is enough
+    abstract = getattr(module, "AbstractBackend", None)
+    if abstract is not None:
+        from tapejit.api.einops_backend import add_backend
+
+        add_backend(abstract)
 
 
 class AfterEinops:

@@ -1,18 +1,17 @@
 """einops on tensors: `einops.rearrange(x, "b h w c -> b (h w) c")` and its relatives.
 
 einops asks the subclasses of its `AbstractBackend` whether a tensor is theirs, so one
-has to exist once einops is there. This module makes it and is imported then, never
-before: at once if einops was imported before tapejit, and otherwise by `AfterEinops`, a
-finder of modules that waits for einops and then goes.
+has to exist once einops is there. `after_import` has it made then: at once if einops
+was imported before tapejit.
 
-Start reading at `TapejitBackend`.
+Start reading at `add_backend`, then `Backend`.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,11 +31,6 @@ from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.types import is_differentiable
 
-if TYPE_CHECKING:
-    AbstractBackend: Any = object
-else:
-    from einops._backends import AbstractBackend
-
 REDUCTIONS = {
     "min": reductions.min,
     "max": reductions.max,
@@ -48,7 +42,7 @@ REDUCTIONS = {
 }
 
 
-class TapejitBackend(AbstractBackend):  # type: ignore[misc]
+class Backend:
     """What einops needs of tapejit; the names are einops's."""
 
     framework_name = "tapejit"
@@ -102,3 +96,11 @@ class TapejitBackend(AbstractBackend):  # type: ignore[misc]
 
     def einsum(self, pattern: str, *tensors: Any) -> Tensor:
         return einsum(pattern, *tensors)
+
+
+MADE: Final[list[type]] = []  # einops does not hold them
+
+
+def add_backend(abstract: type) -> None:
+    """Make a subclass of einops's `AbstractBackend`, which is how it is found."""
+    MADE.append(type("TapejitBackend", (Backend, abstract), {}))
