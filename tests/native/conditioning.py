@@ -63,6 +63,8 @@ def shaken(
                 if is_complex(node.dtype):
                     noise = noise + 1j * most * rng.uniform(-1, 1, np.shape(out))
                 values[node] = out + noise.astype(node.dtype)
+                if can_overflow(node, operands):
+                    values[node] = values[node] * np.nan
     return [np.asarray(values[out]) for out in graph.outputs]
 
 
@@ -81,6 +83,22 @@ def reordered(node: Node, operands: list[Any], rng: np.random.Generator) -> list
     for axis in axes:
         x = np.take(x, rng.permutation(x.shape[axis]), axis=axis)
     return [x]
+
+
+def can_overflow(node: Node, operands: list[Any]) -> bool:
+    """Whether some order of terms or factors leaves the range of numbers on the way.
+
+    What comes of that, infinity, NaN or zero, is no property of the result.
+    """
+    if class_of(node) not in (SUM, PRODUCT) or len(operands) != 1:
+        return False
+    size = np.abs(operands[0])
+    size = np.where(np.isfinite(size), size, 1).astype(size.dtype)
+    if class_of(node) == SUM:
+        return not np.all(np.isfinite(node.op.eval(size, **node.attrs)))
+    largest = node.op.eval(np.maximum(size, 1), **node.attrs)
+    smallest = node.op.eval(np.where(size > 0, np.minimum(size, 1), 1), **node.attrs)
+    return not np.all(np.isfinite(largest) & (smallest > 0))
 
 
 def class_of(node: Node) -> str:

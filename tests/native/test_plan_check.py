@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from fuzz.faults import with_fault
+from fuzz.writer import PRODUCTS, TRACED, program_of
 from op_cases import CASES
 
 import tapejit as tj
@@ -24,10 +25,7 @@ from tapejit.passes.fusion.steps import Step
 from tapejit.passes.pipeline import optimise
 from tapejit.runtime.native import native_form, whole_graph
 
-from . import random_programs
 from .golden_programs import PROGRAMS
-from .random_programs import Pool, Program
-from .test_native_programs import gradients, values
 from .test_nests import PROGRAMS as NESTS
 
 LANES = 64
@@ -83,8 +81,6 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1 << 12},
         columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_ROWS": 16},
         planning: {"ON_STACK": 1 << 9},
-        random_programs: {"MOST_ELEMENTS": 200_000},
-        Pool: {"most_elements": 200_000},
     }
     for owner, changes in limits.items():
         for name, value in changes.items():
@@ -92,27 +88,18 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
 
 
-def random_program(seed: int) -> Program:
-    """Like those of `programs`, with larger arrays: no code is made for them."""
-    choice = random.Random(seed)
-    sizes = choice.sample((2, 3, 5, 16, 33, 64, 127, 200, 300, 513), 3)
-    arguments = [
-        (choice.choice(random_programs.DTYPES), random_programs.shape_of(choice, sizes))
-        for _ in range(choice.randint(1, 3))
-    ]
-    arguments.append(("float32", random_programs.shape_of(choice, sizes)))
-    seeds = tuple(choice.getrandbits(64) for _ in range(24))
-    return Program(seeds, tuple(arguments))
+LARGER = replace(
+    TRACED,
+    sizes=lambda choice: choice.sample((2, 3, 5, 16, 33, 64, 127, 200, 300, 513), 3),
+)
 
 
 @pytest.mark.usefixtures("small_limits", "every_product_is_a_kernel")
 def test_plans_of_random_programs_are_well_formed(full: bool) -> None:
     counts = {"tasks": 0, "tiles": 0, "updates": 0}
     for seed in range(2000 if full else 40):
-        program = random_program(seed)
-        body = gradients(program) if seed % 2 else values(program)
-        arguments = [tj.asarray(x) for x in program.arrays(0)]
-        for graph in native_parts(tj.function(body).graph(*arguments)):
+        style = LARGER if seed % 2 else replace(PRODUCTS, sizes=LARGER.sizes)
+        for graph in native_parts(program_of(seed, style).graph()):
             plan = planned(graph)
             check_plan(plan, f"program {seed}")
             counts["tasks"] += sum(x.tasks > 1 for x in plan.kernels)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import COMPOSED, EXACT, assert_agrees
+from fuzz.arguments import Shape
 
 import tapejit as tj
 from tapejit import tree
@@ -22,7 +23,6 @@ from .compiled import (
     assert_same_for_any_threads,
     needs_levels,
 )
-from .random_programs import Shape
 from .test_kernel_source import part_of, run_source
 from .test_products import (
     Array,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from agreement import COMPOSED, assert_agrees
+from fuzz.arguments import Shape
 
 import tapejit as tj
 
-from .random_programs import Shape
 from .test_products import Array, Body, assert_native_agrees, drawn, gradient_of
 
 
