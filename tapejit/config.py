@@ -211,6 +211,13 @@ class Config:
         "when native code is made: in the first call, or in the background while NumPy "
         "performs the operations",
     )
+    progress: bool = _setting(
+        True,
+        "TAPEJIT_PROGRESS",
+        _SWITCH,
+        "show a line on standard error while a call waits for a compilation that takes "
+        "longer than a second; one line when it is done where that is no terminal",
+    )
     cpu: str = _setting(
         "",
         "TAPEJIT_CPU",

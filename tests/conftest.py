@@ -29,7 +29,9 @@ ops.load_all()
 _folder = tempfile.mkdtemp(prefix="tapejit-tests-")
 atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 os.environ["TAPEJIT_CACHE_DIR"] = _folder
-config.update(cache_dir=_folder)
+# What tests write is compared, however long the compiler takes on a busy machine.
+os.environ["TAPEJIT_PROGRESS"] = "0"
+config.update(cache_dir=_folder, progress=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

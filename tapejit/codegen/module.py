@@ -71,13 +71,15 @@ def build(
     checks: bool = False,
     look: Callable[[Any, Mapping[str, str]], None] | None = None,
     marks_memory: bool = False,
+    tell: Callable[[str, int, int], None] | None = None,
 ) -> Built:
     """The module of a Graph whose Nodes are all native; `name` makes symbols unique.
 
     With `checks` the function fails where a value is NaN or infinite. `look` is called
     with the module whenever it has another kernel, and the texts that are known of what
     is in it; what is there stays as it is. With `marks_memory` everything that is to be
-    written is NaN before, so that what is read too early shows.
+    written is NaN before, so that what is read too early shows. `tell` hears how many
+    kernels there are by now, and will be.
     """
     lowered = lower(graph)
     made = plan(lowered, schedule(lowered.steps), LANES, checks)
@@ -97,7 +99,9 @@ def build(
     imports: list[str] = [POLL] if polls else []
     parts = Parts(module)
     stages: dict[int, list[Emitted]] = {}
-    for kernel in made.kernels:
+    for count, kernel in enumerate(made.kernels, 1):
+        if tell is not None:
+            tell("kernel", count, len(made.kernels))
         if kernel is final:
             layout = quiet
         if kernel.stage not in stages:

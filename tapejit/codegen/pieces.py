@@ -14,7 +14,7 @@ Start reading at `Pieces`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tapejit.codegen.compile import Compiled
@@ -78,14 +78,18 @@ class Pieces:
         self.texts, self.length = [], 0
         self.seconds["parse"] += time.perf_counter() - begin
 
-    def finish(self, module: Any) -> Compiled:
-        """All of it, when the module is complete."""
+    def finish(
+        self, module: Any, tell: Callable[[str, int, int], None] | None = None
+    ) -> Compiled:
+        """All of it, when the module is complete; `tell` hears how far it is."""
         self.look(module)
         if self.texts:
             self.cut(module)
         begin = time.perf_counter()
-        for job in reversed(self.jobs):  # the helper comes from the other end
-            job.do()
+        for count, job in enumerate(reversed(self.jobs), 1):
+            if tell is not None:
+                tell("machine code, piece", count, len(self.jobs))
+            job.do()  # the helper comes from the other end
         made = joined([job.result() for job in self.jobs])
         self.seconds["emit"] = time.perf_counter() - begin
         return Compiled(made, self.seconds)

@@ -78,7 +78,7 @@ class Compilation:
         begin = time.perf_counter()
         _working.add(threading.current_thread())
         try:
-            executable.prepare()
+            executable.prepare(quietly=True)
         except Exception as error:  # whatever it is, the interpreter goes on
             self.error = error
             return

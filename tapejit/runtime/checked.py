@@ -24,6 +24,7 @@ from tapejit.passes.inline import inline
 from tapejit.passes.rewriting import Sources
 from tapejit.passes.segments import Split, split
 from tapejit.runtime import native
+from tapejit.runtime.compile_progress import showing
 from tapejit.runtime.executable import steps_of, symbol_for
 
 
@@ -91,7 +92,7 @@ class CheckedExecutable:
 
 def checked_code(graph: Graph, name: str) -> Callable[..., Any]:
     """Native code that fails where something is not finite."""
-    with native.COMPILING:
+    with native.COMPILING, showing(graph.name):
         return native.compiled_code(graph, name, None, checks=True).callable()
 
 

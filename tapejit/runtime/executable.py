@@ -27,6 +27,7 @@ from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.passes.rewriting import VERSION, Sources
 from tapejit.passes.segments import Split
 from tapejit.runtime.background import Compilation
+from tapejit.runtime.compile_progress import current, showing
 
 if TYPE_CHECKING:
     from tapejit.passes.pipeline import OnChange
@@ -107,20 +108,21 @@ class Executable:
         self.run = self._interpreter.run
         self.is_waiting = False
 
-    def prepare(self) -> None:
-        """Have the native code ready."""
+    def prepare(self, *, quietly: bool = False) -> None:
+        """Have the native code ready; `quietly` if nobody waits for it."""
         # It would look at a hundred thousand new objects again and again, find nothing,
         # and run finalizers while a module is half imported.
         with resting():
-            self._prepare()
+            self._prepare(quietly)
 
-    def _prepare(self) -> None:
+    def _prepare(self, quietly: bool) -> None:
         from tapejit.runtime import native
 
         with native.COMPILING:
             if not self.is_waiting:
                 return
-            with native.with_helper():
+            shown = showing(self.given.name, quietly=quietly)
+            with native.with_helper(), shown:
                 self._compile()
             self.is_waiting = False
             settings = config.current()
@@ -137,8 +139,10 @@ class Executable:
             self.run = self._native_run(self.code.callable())
             return
         split = native.native_form(self.graph, symbol_for(self.given))
-        for node in split.segments:
+        for number, node in enumerate(split.segments, 1):
             segment = native.segment_of(node)
+            if len(split.segments) > 1:
+                current().part = f", part {number} of {len(split.segments)}"
             segment.prepare()
         self.split = split
         self._program = self.split.graph.program

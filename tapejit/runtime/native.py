@@ -27,6 +27,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op
 from tapejit.ir.structural import require, start
 from tapejit.passes.segments import Split, split
+from tapejit.runtime.compile_progress import current, showing
 from tapejit.runtime.handles import TENSOR_CLASS
 from tapejit.runtime.kept_memory import empty
 from tapejit.types import TensorType
@@ -141,11 +142,12 @@ def compiled_code(
     pieces = Pieces()
     begin = time.perf_counter()
     look = pieces.look if is_straight else None
-    built = build(graph, name, checks, look, marks_memory=config.check)
+    tell = current().step
+    built = build(graph, name, checks, look, config.check, tell)
     seconds = {"build": time.perf_counter() - begin - pieces.spent}
     if is_straight:
         with suppress(ObjectError):  # objects of this system cannot be kept
-            made = pieces.finish(built.module)
+            made = pieces.finish(built.module, tell)
     header: dict[str, Any] = {
         "name": graph.name,
         "symbol": built.symbol,
@@ -308,7 +310,7 @@ class Segment:
 
     def prepare(self) -> Callable[..., Any]:
         """Compile or load the code, once."""
-        with COMPILING, with_helper():
+        with COMPILING, with_helper(), showing(self.graph.name):
             if self._call is None:
                 self.code = code_for(self.graph, self.name, self.graph.digest)
                 self._call = self.code.callable()
