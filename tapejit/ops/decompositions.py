@@ -51,6 +51,13 @@ from tapejit.ops.matrices import (
     upper,
 )
 from tapejit.ops.reduction import sum
+from tapejit.ops.small_matrices import (
+    Arrays,
+    cholesky_factor,
+    is_many,
+    rows_of,
+    stacked,
+)
 from tapejit.ops.solving import NO_CONVERGENCE, solve_triangular
 from tapejit.types import TensorType, TupleType, Type, is_complex
 
@@ -69,6 +76,11 @@ def with_adjoint_inverse(x: Node, r: Node) -> Node:
 
 
 def cholesky_eval(x: Any) -> Any:
+    """LAPACK's, or arithmetic on a stack of many small matrices."""
+    if is_many(x) and x.shape[-1] == x.shape[-2]:
+        rows, is_good = cholesky_factor(Arrays(x.dtype), rows_of(x))
+        if np.all(is_good):
+            return stacked(rows, x.shape, x.dtype)
     return np.linalg.cholesky(hermitian_array(x))
 
 

@@ -48,6 +48,16 @@ from tapejit.ops.matrices import (
 )
 from tapejit.ops.movement import concat, permute_dims, reshape, slice, zeros
 from tapejit.ops.shapes import broadcast_shapes, same_dtype
+from tapejit.ops.small_matrices import (
+    Arrays,
+    cofactor_matrix,
+    determinant,
+    is_many,
+    is_small,
+    rows_of,
+    solved,
+    stacked,
+)
 from tapejit.types import TensorType, TupleType, Type, is_complex
 
 __all__ = [
@@ -81,6 +91,16 @@ def solve_type(a: Type, b: Type) -> TensorType:
         )
     stacks = [x.with_shape(x.shape[:-2]) for x in (a, b)]
     return TensorType(dtype, (*broadcast_shapes(*stacks), *b.shape[-2:]))
+
+
+def solutions(a: Any, b: Any) -> Any:
+    """LAPACK's, or arithmetic on a stack of many small matrices."""
+    if is_many(a, b) and a.shape[-1] == b.shape[-2]:
+        rows, is_good = solved(Arrays(a.dtype), rows_of(a), rows_of(b))
+        if np.all(is_good):
+            stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            return stacked(rows, (*stack, *b.shape[-2:]), a.dtype)
+    return np.linalg.solve(a, b)
 
 
 def solve_vjp(g: Node, out: Node, a: Node, b: Node) -> Cotangents:
@@ -121,7 +141,7 @@ solve: Op = register(
     Op(
         "solve",
         type_rule=solve_type,
-        eval=lapack(np.linalg.solve, solve_type, **SINGULAR),
+        eval=lapack(solutions, solve_type, **SINGULAR),
         can_fail=True,
         vjp=solve_vjp,
         jvp=solve_jvp,
@@ -235,6 +255,14 @@ def det_type(x: Type) -> TensorType:
     return x.with_shape(x.shape[:-2])
 
 
+def determinants(x: Any) -> Any:
+    if is_many(x) and x.shape[-1] == x.shape[-2]:
+        out, is_good = determinant(Arrays(x.dtype), rows_of(x))
+        if np.all(is_good):
+            return out
+    return np.linalg.det(x)
+
+
 def det_vjp(g: Node, out: Node, x: Node) -> Cotangents:
     """The slope by each element is its cofactor."""
     return (as_matrices(g) * cofactor(x),)
@@ -253,7 +281,7 @@ det: Op = register(
     Op(
         "det",
         type_rule=det_type,
-        eval=lapack(np.linalg.det, det_type, **NO_CONVERGENCE),
+        eval=lapack(determinants, det_type, **NO_CONVERGENCE),
         can_fail=True,
         vjp=det_vjp,
         jvp=det_jvp,
@@ -263,7 +291,14 @@ det: Op = register(
 
 
 def cofactors(x: Any) -> Any:
-    """det(x) x⁻ᵀ by singular values, of which each needs the product of the others."""
+    """det(x) x⁻ᵀ by singular values, of which each needs the product of the others.
+
+    Small matrices have few minors, whose determinants are written out.
+    """
+    if x.dtype.kind == "f" and is_small(x.shape) and x.shape[-1] == x.shape[-2]:
+        rows, is_good = cofactor_matrix(Arrays(x.dtype), rows_of(x))
+        if np.all(is_good):
+            return stacked(rows, x.shape, x.dtype)
     is_finite = np.isfinite(x).all(axis=(-2, -1), keepdims=True)
     u, s, vh = np.linalg.svd(np.where(is_finite, x, 0))
     sign = np.linalg.det(u) * np.linalg.det(vh)

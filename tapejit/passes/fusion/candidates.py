@@ -12,6 +12,7 @@ import numpy as np
 
 from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import LITERAL, Node
+from tapejit.ops.small_matrices import is_small
 from tapejit.passes.fusion.expand import EXPANSIONS
 from tapejit.passes.fusion.grouped import is_written_out
 from tapejit.passes.fusion.windows import is_windowed_product
@@ -32,14 +33,28 @@ def always(node: Node) -> bool:
     return True
 
 
+def is_small_matrix(node: Node) -> bool:
+    """Whether an operation on matrices is one on small ones, in single or double."""
+    shapes = [x.shape for x in node.inputs]
+    columns = shapes[1][-1] if len(shapes) > 1 else 1
+    return (
+        node.dtype.kind == "f"
+        and node.dtype.itemsize >= 4
+        and is_small(shapes[0], columns)
+    )
+
+
 WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "argmax": always,
     "argmin": always,
     "bits_to_normal": always,
     # Of few arrays it is a condition on positions, which is fused.
     "concat": lambda node: len(node.inputs) > MOST_JOINED,
+    "cholesky": is_small_matrix,
+    "cofactor": is_small_matrix,
     "cumulative_prod": always,
     "cumulative_sum": always,
+    "det": is_small_matrix,
     "gather_add": lambda node: one_hot(node) is None,  # that one is a comparison
     "keyed_bits": always,
     "linear_recurrence": always,
@@ -51,6 +66,8 @@ WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "random_bits": always,
     "random_fold_in": always,
     "random_split": always,
+    "solve": is_small_matrix,
+    "solve_triangular": is_small_matrix,
 }
 """Operations on whole arrays, each with what it takes: their code is a function of its
 own among the kernels (`codegen.whole`)."""

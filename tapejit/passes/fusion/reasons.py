@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import Node
-from tapejit.passes.fusion.candidates import WHOLE, is_fused_product
+from tapejit.ops.small_matrices import MOST_ROWS
+from tapejit.passes.fusion.candidates import (
+    WHOLE,
+    is_fused_product,
+    is_small_matrix,
+)
 from tapejit.types import TensorType, is_complex
 
 
@@ -41,6 +46,8 @@ def why_not_native(node: Node) -> str:
     if node.op.scalar is not None:
         names = ", ".join(dict.fromkeys(kind.dtype.name for kind in tensors))
         return f"no native code for {names}"
+    if WHOLE.get(node.op.name) is is_small_matrix:
+        return f"matrices of more than {MOST_ROWS} rows"
     if node.op.name in WHOLE or node.op.name in ("gather", "gather_add", "place"):
         return "no native code for these attributes"
     return "no native code for this operation"
