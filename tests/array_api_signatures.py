@@ -1,4 +1,4 @@
-"""The array API standard 2024.12 as a table: every name with its parameters.
+"""The array API standard 2025.12 as a table: every name with its parameters.
 
 `SIGNATURES` has one line per function, written as a call is defined; `CONSTANTS`,
 `DTYPES`, `METHODS` and `ATTRIBUTES` are the rest of the namespace and of the array
@@ -108,6 +108,7 @@ argsort(x, /, *, axis=-1, descending=False, stable=True)
 asarray(obj, /, *, dtype=None, device=None, copy=None)
 astype(x, dtype, /, *, copy=True, device=None)
 broadcast_arrays(*arrays)
+broadcast_shapes(*shapes)
 broadcast_to(x, /, shape)
 can_cast(from_, to, /)
 clip(x, /, min=None, max=None)
@@ -132,6 +133,7 @@ matmul(x1, x2, /)
 matrix_transpose(x, /)
 max(x, /, *, axis=None, keepdims=False)
 mean(x, /, *, axis=None, keepdims=False)
+isin(x1, x2, /, *, invert=False)
 meshgrid(*arrays, indexing='xy')
 min(x, /, *, axis=None, keepdims=False)
 moveaxis(x, source, destination, /)
@@ -172,7 +174,9 @@ linalg.cholesky(x, /, *, upper=False)
 linalg.cross(x1, x2, /, *, axis=-1)
 linalg.det(x, /)
 linalg.diagonal(x, /, *, offset=0)
+linalg.eig(x, /)
 linalg.eigh(x, /)
+linalg.eigvals(x, /)
 linalg.eigvalsh(x, /)
 linalg.inv(x, /)
 linalg.matmul(x1, x2, /)
@@ -275,6 +279,7 @@ FIELDS = {
     "unique_all": ("values", "indices", "inverse_indices", "counts"),
     "unique_counts": ("values", "counts"),
     "unique_inverse": ("values", "inverse_indices"),
+    "linalg.eig": ("eigenvalues", "eigenvectors"),
     "linalg.eigh": ("eigenvalues", "eigenvectors"),
     "linalg.qr": ("Q", "R"),
     "linalg.slogdet": ("sign", "logabsdet"),

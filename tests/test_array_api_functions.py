@@ -1,4 +1,4 @@
-"""The array API standard 2024.12: what its functions give, family by family.
+"""The array API standard 2025.12: what its functions give, family by family.
 
 Special values have a file of their own, `test_array_api_special_values.py`.
 

@@ -1,4 +1,4 @@
-"""The array API standard 2024.12: special values of its elementwise functions.
+"""The array API standard 2025.12: special values of its elementwise functions.
 
 They are the lines of a table, `function(operands) = result`, and hold in both float
 dtypes.

@@ -94,6 +94,26 @@ INVARIANT: dict[str, tuple[Function, Array]] = {
         drawn(4, 2),
     ),
     "complete r": (lambda x: tj.linalg.qr(x, mode="complete").R ** 2, drawn(4, 2)),
+    "eigenvalues of any matrix": (
+        lambda x: tj.abs(tj.linalg.eigvals(x)) ** 2,
+        drawn(2, 4, 4),
+    ),
+    "parts of eigenvalues": (
+        lambda x: tj.sort(tj.linalg.eigvals(x).imag) * tj.linalg.eigvals(x)[0].real,
+        drawn(3, 3),
+    ),
+    "complex eigenvalues": (
+        lambda x: tj.abs(tj.linalg.eig(x).eigenvalues - 1) ** 2,
+        drawn(3, 3, dtype=np.complex128),
+    ),
+    "eigenvectors of any matrix": (
+        lambda x: tj.abs(tj.linalg.eig(x).eigenvectors) ** 2,
+        drawn(3, 3),
+    ),
+    "complex eigenvectors of any matrix": (
+        lambda x: tj.abs(tj.linalg.eig(x).eigenvectors) ** 2,
+        drawn(3, 3, dtype=np.complex128),
+    ),
     "eigenvectors": (lambda x: tj.linalg.eigh(x).eigenvectors ** 2, positive(3, 3)),
     "complex eigenvectors": (
         lambda x: tj.abs(tj.linalg.eigh(x).eigenvectors) ** 2,
@@ -239,3 +259,31 @@ def test_numpys_eigh_reads_one_triangle() -> None:
         assert_near(got, np.linalg.eigvalsh(x, UPLO=side))
     with pytest.raises(tj.ArgumentError, match="UPLO"):
         np.linalg.eigh(tj.asarray(x), UPLO="X")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
+def test_eigenvalues_of_any_matrix_are_complex(dtype: str) -> None:
+    x = tj.asarray(np.array([[1.0, -2.0], [3.0, 1.0]]), dtype=dtype)
+    wide = "complex64" if dtype in ("float16", "float32") else "complex128"
+    for run in (tj.linalg.eig, tj.function(lambda x: tuple(tj.linalg.eig(x)))):
+        values, vectors = run(x)
+        assert values.dtype == vectors.dtype == wide
+        product = x.astype(wide) @ vectors
+        np.testing.assert_allclose(product, vectors * values, rtol=1e-3)
+        assert sorted(np.sign(values.numpy().imag)) == [-1.0, 1.0]
+    found = np.linalg.eigvals(x)
+    assert isinstance(found, tj.Tensor)
+    np.testing.assert_array_equal(found, tj.linalg.eigvals(x))
+
+
+def test_equal_eigenvalues_have_the_gradient_of_their_sum() -> None:
+    grads = tj.grad(lambda x: tj.sum(tj.linalg.eigvals(x)).real)
+    for run in (grads, tj.function(lambda x: grads(x))):
+        np.testing.assert_allclose(run(tj.eye(3)), np.eye(3), atol=1e-6)
+
+
+def test_eigenvalues_refuse_what_is_not_square_or_finite() -> None:
+    with pytest.raises(tj.ShapeError, match="square"):
+        tj.linalg.eig(tj.ones((2, 3)))
+    with pytest.raises(np.linalg.LinAlgError):
+        tj.linalg.eigvals(tj.full((2, 2), np.nan))

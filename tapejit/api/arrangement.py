@@ -535,7 +535,7 @@ def broadcast_shapes(*shapes: Any) -> Shape:
         ) from None
 
 
-def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     """The tensors repeated to the shape they broadcast to; each keeps its dtype.
 
     >>> import tapejit as tj
@@ -544,16 +544,18 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     """
     tensors = [as_operand(x, "broadcast_arrays") for x in arrays]
     if not tensors:
-        return []
+        return ()
     try:
         shape = broadcast_types(*(TensorType(x.dtype, x.shape) for x in tensors))
     except ShapeError as error:
         error.op = "broadcast_arrays"
         raise
-    return [broadcast_to(x, shape) for x in tensors]
+    return tuple(broadcast_to(x, shape) for x in tensors)
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[Tensor]:
+def meshgrid(
+    *arrays: Any, indexing: str = "xy", sparse: bool = False
+) -> tuple[Tensor, ...]:
     """Coordinates of a grid from the coordinates along its axes.
 
     `indexing="xy"` gives the first array the second axis, as for x and y of a plot;
@@ -580,7 +582,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[T
     for place, x in zip(places, tensors, strict=True):
         shape = tuple(x.size if at == place else 1 for at in range(len(tensors)))
         grid.append(reshape(x, shape))
-    return grid if sparse else broadcast_arrays(*grid)
+    return tuple(grid) if sparse else broadcast_arrays(*grid)
 
 
 def with_axes(x: Tensor, ndim: int) -> Tensor:

@@ -20,7 +20,19 @@ from tapejit.api.manipulation import concat, matrix_transpose
 from tapejit.api.naming import named
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, ShapeError
-from tapejit.types import default_float, is_complex, is_differentiable
+from tapejit.types import complex_dtype, default_float, is_complex, is_differentiable
+
+
+class EigResult(NamedTuple):
+    """What `eig` gives.
+
+    >>> import tapejit as tj
+    >>> tj.linalg.eig(tj.eye(2)).eigenvalues
+    <tj.Tensor c64[2] [1.+0.j 1.+0.j]>
+    """
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
 
 
 class EighResult(NamedTuple):
@@ -152,6 +164,38 @@ def svd(x: Any, /, full_matrices: bool = True) -> SVDResult:
 
 
 @named
+def eig(x: Any, /) -> EigResult:
+    """Eigenvalues, in no order, and eigenvectors of a square matrix, both complex.
+
+    Eigenvectors are columns of length 1. Gradients are those of functions that do not
+    depend on their phases, nor on how vectors of equal values were chosen. A matrix
+    without a full set of eigenvectors, such as [[1, 1], [0, 1]], has no gradient:
+    infinite or meaningless numbers come out. For Hermitian matrices take `eigh`.
+
+    >>> import tapejit as tj
+    >>> print(tj.linalg.eig(tj.asarray([[0.0, -2.0], [2.0, 0.0]])).eigenvalues)
+    [0.+2.j 0.-2.j]
+    """
+    return EigResult(*apply_many(ops.eig, _as_complex(x, "eig")))
+
+
+@named
+def eigvals(x: Any, /) -> Tensor:
+    """The eigenvalues of a square matrix, in no order; they are complex.
+
+    >>> import tapejit as tj
+    >>> print(tj.linalg.eigvals(tj.asarray([[0.0, -2.0], [2.0, 0.0]])))
+    [0.+2.j 0.-2.j]
+    """
+    return apply_many(ops.eig, _as_complex(x, "eigvals"))[0]
+
+
+def _as_complex(x: Any, name: str) -> Tensor:
+    matrix = as_matrix(x, name)
+    return cast(matrix, complex_dtype(matrix.dtype))
+
+
+@named
 def eigh(x: Any, /) -> EighResult:
     """Eigenvalues in ascending order and eigenvectors of a Hermitian matrix.
 
@@ -188,11 +232,14 @@ def svdvals(x: Any, /) -> Tensor:
 
 
 __all__ = [
+    "EigResult",
     "EighResult",
     "QRResult",
     "SVDResult",
     "cholesky",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "qr",
     "svd",

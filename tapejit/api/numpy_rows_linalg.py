@@ -148,6 +148,8 @@ ROWS: Final[dict[Any, tuple[Callable[..., Any], str]]] = {
     np.linalg.qr: (_qr, "a; mode"),
     np.linalg.svd: (_svd, "a; full_matrices compute_uv hermitian"),
     np.linalg.svdvals: (linalg.svdvals, "x"),
+    np.linalg.eig: (linalg.eig, "a"),
+    np.linalg.eigvals: (linalg.eigvals, "a"),
     np.linalg.eigh: (_eigh, "a; UPLO"),
     np.linalg.eigvalsh: (_eigvalsh, "a; UPLO"),
     # Norms

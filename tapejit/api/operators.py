@@ -71,6 +71,10 @@ def _operator(op: Op, run: Callable[[Op, Any, Any], Tensor]) -> tuple[Method, Me
     return forward, reflected
 
 
+# Of the array API standard; later ones took nothing away.
+VERSIONS = frozenset({"2021.12", "2022.12", "2023.12", "2024.12", "2025.12"})
+
+
 class Operators:
     """What tensors and variables can do in an expression."""
 
@@ -218,7 +222,7 @@ class Operators:
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The namespace of the array API standard: tapejit itself."""
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        if api_version is not None and api_version not in VERSIONS:
             raise ArgumentError(f"there is no array API version {api_version!r}")
         return sys.modules["tapejit"]
 

@@ -30,7 +30,7 @@ from tapejit.types import (
     weak_dtype,
 )
 
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 
 STANDARD_DTYPES = tuple(
     name for name in SHORT_NAMES if name[:2] != "bf" and name != "float16"
@@ -196,9 +196,9 @@ class NamespaceInfo:
             "indexing": np.dtype("int64"),
         }
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """All devices."""
-        return ["cpu"]
+        return ("cpu",)
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """The standard's dtypes, those of a kind if one is given."""

@@ -147,6 +147,9 @@ if TYPE_CHECKING:
         check,
         print_values,
     )
+    from tapejit.ops.eigenvalues import (
+        eig,
+    )
     from tapejit.ops.exponentials import (
         cbrt,
         exp2,
@@ -334,6 +337,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "svd",
     ),
     "custom_rules": ("custom_call",),
+    "eigenvalues": ("eig",),
     "effects": ("check", "print_values"),
     "transforms": ("fourier", "inverse_real_fourier", "real_fourier"),
     "masks": ("checked_categories", "true_positions"),
@@ -480,6 +484,7 @@ __all__ = [
     "digamma",
     "dim_value",
     "div",
+    "eig",
     "eigh",
     "entr",
     "eq_mask",

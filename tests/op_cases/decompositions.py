@@ -14,6 +14,7 @@ Start reading at `CASES`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,11 @@ def hermitian_cube(x: Array) -> Array:
     return h @ h @ h
 
 
+def adjoint_power(x: Array) -> Array:
+    """(x x x)ᴴ, as it is made of eigenvectors."""
+    return (x @ x @ x).conj().T
+
+
 def cube(x: Array) -> Array:
     return x @ x.conj().T @ x
 
@@ -198,6 +204,12 @@ def built_complement(x: Node) -> Node:
 def built_eigh(x: Node) -> Node:
     values, v = results(OPS["eigh"](x))
     return (v * like(as_rows(values * values * values), v)) @ adjoint(v)
+
+
+def built_eig(x: Node) -> Node:
+    values, v = results(OPS["eig"](x))
+    scaled = v * as_rows(values * values * values)
+    return OPS["solve"](adjoint(v), adjoint(scaled))
 
 
 def built_svd(x: Node) -> Node:
@@ -312,5 +324,8 @@ CASES = [
         build=built_complement,
     ),
     matrix_case("eigh", hermitian_cube, SQUARE, build=built_eigh),
+    replace(
+        matrix_case("eig", adjoint_power, SQUARE, build=built_eig), takes=("complex",)
+    ),
     matrix_case("svd", cube, ANY_SHAPE, build=built_svd),
 ]
