@@ -17,7 +17,8 @@ Speed    `@tj.function` makes a whole training step one native call. Take it awa
          set TAPEJIT_EAGER=1, to debug; `f.explain(x)` tells what runs.
 Training `tj.nn` (layers, losses), `tj.optimizers`, `tj.metrics`, `tj.data`, `tj.fit`,
          `tj.save`, `tj.load`.
-Besides  `tj.linalg`, `tj.fft`, `tj.special`, `tj.random`, `tj.debug`, `tj.config`.
+Besides  `tj.linalg`, `tj.fft`, `tj.special`, `tj.image`, `tj.random`, `tj.debug`,
+         `tj.config`.
 
 Tab after `tj.` shows the public names, `help(tj.sum)` explains one with an example, and
 `python -m tapejit` shows what tapejit finds on this machine.
@@ -347,6 +348,7 @@ __all__ = [
     "hypot",
     "iinfo",
     "imag",
+    "image",
     "inf",
     "inner",
     "insert",
@@ -520,6 +522,7 @@ if _TYPE_CHECKING:
     from tapejit import debug as debug
     from tapejit import testing as testing
     from tapejit.api import fft as fft
+    from tapejit.api import image as image
     from tapejit.api import linalg as linalg
     from tapejit.api import random as random
     from tapejit.api import special as special

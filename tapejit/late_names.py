@@ -16,6 +16,7 @@ MODULES: Final[dict[str, str]] = {
     "data": "tapejit.kits.data",
     "debug": "tapejit.debug",
     "fft": "tapejit.api.fft",
+    "image": "tapejit.api.image",
     "linalg": "tapejit.api.linalg",
     "metrics": "tapejit.kits.metrics",
     "nn": "tapejit.kits.nn",

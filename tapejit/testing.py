@@ -27,6 +27,10 @@ Arrays = list[np.ndarray[Any, Any]]
 __all__ = ["check_grads"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def check_grads(
     function: Function,
     args: Sequence[Any],

@@ -17,7 +17,7 @@ import numpy as np
 
 import tapejit as tj
 
-NAMESPACES = ("", "linalg", "fft", "nn", "special", "random")
+NAMESPACES = ("", "linalg", "fft", "image", "nn", "special", "random")
 
 rng = np.random.default_rng(21)
 V = rng.uniform(0.2, 0.8, 4).astype(np.float32)
@@ -309,6 +309,12 @@ each(
     call(SIGNED, M, N, SIGNED[:, :3]),
 )
 each("nn.dropout", call(M, 0.3), call(M, training=False))
+
+each(
+    "image.resize",
+    call(IMAGES, (5, 2)),
+    call(CUBE, (4, 6), "nearest"),
+)
 
 each(
     "special.digamma special.psi special.entr special.erf special.erfc special.erfcx "

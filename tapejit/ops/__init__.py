@@ -185,6 +185,7 @@ if TYPE_CHECKING:
         random_fold_in,
         random_split,
     )
+    from tapejit.ops.resampling import resample, resample_adjoint
     from tapejit.ops.sampling import (
         beta_transport,
         bits_to_beta,
@@ -360,6 +361,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "bits_to_poisson",
         "gamma_transport",
     ),
+    "resampling": ("resample", "resample_adjoint"),
     "segments": (
         "segment_max",
         "segment_min",
@@ -577,6 +579,8 @@ __all__ = [
     "remainder",
     "require",
     "reread",
+    "resample",
+    "resample_adjoint",
     "reshape",
     "round",
     "searchsorted",

@@ -105,6 +105,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "hinge_loss": "tj.nn.hinge(x, tj.sign(x))",
     "huber_loss": "tj.nn.huber(x, x + 1)",
     "HuberLoss": "tj.nn.huber(x, x + 1)",
+    "interpolate": "tj.image.resize(x[:, :, None], (4, 4))",
     "kl_div": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
     "kld": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
     "KLDivergence": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",

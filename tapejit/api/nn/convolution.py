@@ -159,8 +159,9 @@ def depthwise_conv2d(
     grouped = reshape(filters, (*window, 1, channels * multiplier))
     if channels == 0:
         raise ShapeError(f"there are no channels in {x._type}", op=name)
-    groups = int(channels)
-    return _conv(x, grouped, strides, padding, dilations, groups, data_format, name, 2)
+    return _conv(
+        x, grouped, strides, padding, dilations, channels, data_format, name, 2
+    )
 
 
 def conv2d_transpose(
@@ -191,7 +192,7 @@ def conv2d_transpose(
     x, filters, restore = _operands(x, filters, data_format, name, rank)
     strides = per_axis(strides, rank, "strides", name)
     dilations = per_axis(dilations, rank, "dilations", name)
-    groups = _group_count(groups, name)
+    groups = int(_group_count(groups, name))
     if x.shape[-1] != filters.shape[-1]:
         raise ShapeError(
             f"{x._type} has {x.shape[-1]} channels, and filters {filters._type} "
@@ -281,7 +282,9 @@ def _operands(
     return x, filters, restore
 
 
-def _group_count(groups: Any, name: str) -> int:
+def _group_count(groups: Any, name: str) -> Size:
+    if isinstance(groups, Dim):  # as many as there are channels
+        return groups
     try:
         count = operator.index(groups)
     except TypeError:

@@ -95,6 +95,8 @@ SPELLINGS: Final[dict[str, str]] = {
     "Sigmoid": "tj.nn.Activation('sigmoid')(x)",
     "Softmax": "tj.nn.Activation('softmax')(x)",
     "Tanh": "tj.nn.Activation('tanh')(x)",
+    "Upsample": "tj.image.resize(x[:, :, None], (4, 4))",
+    "UpSampling2D": "tj.image.resize(x[:, :, None], (4, 4), 'nearest')",
     "init": "tj.nn.initializers.he_normal()",
 }
 

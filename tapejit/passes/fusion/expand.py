@@ -24,6 +24,7 @@ from tapejit.ops.reduction import powers_below_largest
 from tapejit.ops.segments import scattered_sum
 from tapejit.passes.cse import cse
 from tapejit.passes.fusion.grouped import expand_conv
+from tapejit.passes.fusion.resampled import expand_adjoint, expand_resample
 from tapejit.passes.rewriting import rewritten
 from tapejit.passes.simplify import simplify
 from tapejit.types import is_complex
@@ -166,6 +167,8 @@ EXPANSIONS: Final[dict[str, Callable[[Node], Node]]] = {
     "conv": expand_conv,
     "logsumexp": expand_logsumexp,
     "place_add": expand_place_add,
+    "resample": expand_resample,
+    "resample_adjoint": expand_adjoint,
     "segment_sum": expand_segment_sum,
     "softmax": expand_softmax,
 }
