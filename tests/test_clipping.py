@@ -173,3 +173,25 @@ def test_arguments_without_meaning_are_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_is_clipped_keeps_its_shape(traced: bool) -> None:
+    x, rows = tj.ones(3), tj.ones((2, 1))
+    calls: list[Any] = [
+        lambda x: tj.clip_by_value(x, -rows, 1.0),
+        lambda x: tj.clip_by_value(x, -1.0, rows),
+        lambda x: tj.clip_by_value(tj.sum(x), tj.zeros(1), 1.0),
+        lambda x: tj.clip_by_norm(x, rows),
+        lambda x: tj.clip_by_average_norm(x, rows),
+        lambda x: tj.clip_by_global_norm([x], rows)[0],
+        lambda x: tj.clip_by_global_norm([x], 1.0, use_norm=rows)[0],
+    ]
+    for call in calls:
+        with pytest.raises(tj.ShapeError, match="clipping keeps the shape"):
+            (tj.function(call) if traced else call)(x)
+    limits = tj.asarray([[1.0], [2.0]])
+    found = tj.clip_by_norm(tj.ones((2, 4)) * 2, limits, axes=1)
+    np.testing.assert_allclose(found, [[0.5] * 4, [1.0] * 4])
+    found = tj.clip_by_value(tj.ones((2, 3)), tj.zeros(3), tj.asarray([0.5, 1.0, 2.0]))
+    np.testing.assert_array_equal(found, [[0.5, 1.0, 1.0]] * 2)

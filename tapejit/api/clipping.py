@@ -23,7 +23,7 @@ from tapejit.api.naming import named
 from tapejit.api.norms import safe_root, vector_norm
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
-from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.types import is_complex, promote_all
 
 __all__ = [
@@ -43,7 +43,8 @@ def clip_by_value(t: Any, /, clip_value_min: Any, clip_value_max: Any) -> Tensor
     >>> print(tj.clip_by_value(tj.asarray([-3.0, 0.5, 2.0]), -1.0, 1.0))
     [-1.   0.5  1. ]
     """
-    return elementwise.clip(t, clip_value_min, clip_value_max)
+    out = elementwise.clip(t, clip_value_min, clip_value_max)
+    return _kept_shape(out, t, clip_value_min, clip_value_max)
 
 
 @named
@@ -63,7 +64,8 @@ def clip_by_norm(t: Any, /, clip_norm: Any, axes: Any = None) -> Tensor:
     x = as_inexact(t, "clip_by_norm")
     wide = _widened(x)
     norm = vector_norm(wide, axis=axes, keepdims=True)
-    return cast(wide * _scale(norm, clip_norm), x.dtype)
+    out = cast(wide * _scale(norm, clip_norm), x.dtype)
+    return _kept_shape(out, x, clip_norm)
 
 
 @named
@@ -80,7 +82,8 @@ def clip_by_average_norm(t: Any, /, clip_norm: Any) -> Tensor:
         return x
     wide = _widened(x)
     average = elementwise.divide(vector_norm(wide), x.size)
-    return cast(wide * _scale(average, clip_norm), x.dtype)
+    out = cast(wide * _scale(average, clip_norm), x.dtype)
+    return _kept_shape(out, x, clip_norm)
 
 
 @named
@@ -117,7 +120,8 @@ def clip_by_global_norm(
     norm = _norm(tensors) if use_norm is None else as_operand(use_norm)
     scale = _scale(norm, clip_norm)
     scale = elementwise.where(elementwise.isfinite(norm), scale, math.nan)
-    return [_scaled(x, scale) for x in tensors], norm
+    limits = (clip_norm, use_norm)
+    return [_scaled(x, scale, limits) for x in tensors], norm
 
 
 def _scale(norm: Tensor, limit: Any) -> Tensor:
@@ -125,8 +129,30 @@ def _scale(norm: Tensor, limit: Any) -> Tensor:
     return elementwise.divide(limit, elementwise.maximum(norm, limit))
 
 
-def _scaled(x: Tensor | None, scale: Tensor) -> Tensor | None:
-    return None if x is None else cast(_widened(x) * scale, x.dtype)
+def _scaled(x: Tensor | None, scale: Tensor, limits: tuple[Any, ...]) -> Tensor | None:
+    if x is None:
+        return None
+    return _kept_shape(cast(_widened(x) * scale, x.dtype), x, *limits)
+
+
+def _kept_shape(out: Tensor, t: Any, *limits: Any) -> Tensor:
+    """What was clipped, if limits have not given it another shape."""
+    # Not of numbers: a float may be traced.
+    wide = [x for x in limits if isinstance(x, (list, tuple)) or _has_axes(x)]
+    if wide:
+        given = as_operand(t).shape
+        if out.shape != given:
+            shapes = [np.shape(limit) for limit in wide]
+            raise ShapeError(
+                f"the tensor has shape {given}, and what it is clipped to "
+                f"{' and '.join(map(str, shapes))}: clipping keeps the shape",
+                help="tj.clip broadcasts; or broadcast the tensor first",
+            )
+    return out
+
+
+def _has_axes(x: Any) -> bool:
+    return isinstance(x, (Tensor, Variable, np.ndarray)) and x.ndim > 0
 
 
 def _norm(tensors: list[Tensor | None]) -> Tensor:

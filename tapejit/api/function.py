@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
@@ -42,9 +42,10 @@ from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
 from tapejit.api.inspected import Inspected
+from tapejit.api.mutation import Arguments
 from tapejit.api.path import Path, WrongPath
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
-from tapejit.api.scope import SCOPE, Scope, returned
+from tapejit.api.scope import returned, scope
 from tapejit.api.signature import (
     FLOATS,
     Binder,
@@ -287,29 +288,30 @@ class Function(Inspected[P], Generic[P, R]):
         args, kwargs = call.arguments(leaves)
         body = self.body()
         del leaves
-        with self._scope(), hinted_breakpoints():
-            return run_traced(trace, arguments, lambda: body(*args, **kwargs)), takes
+        given = Arguments((args, kwargs))
 
-    @contextmanager
-    def _scope(self) -> Iterator[None]:
-        """Tapes opened outside are not used inside, nor the other way round."""
-        token = SCOPE.set(Scope())
-        try:
-            yield
-        finally:
-            SCOPE.reset(token)
+        def run_body() -> Any:
+            result = body(*args, **kwargs)
+            given.check_unchanged(self._function)
+            return result
+
+        with scope(), hinted_breakpoints():
+            return run_traced(trace, arguments, run_body), takes
 
     def run_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body as part of a trace that is under way, or as plain Python."""
         leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
         given = [as_operand(x) if _is_array(x) else x for x in leaves]
+        self._binder.check_hashable(given, args, kwargs)
         inner_args, inner_kwargs = tree.unflatten(structure, given)
+        inner = Arguments((inner_args, inner_kwargs))
         trace = TRACE.get()
         state = None if trace is None else trace.state
         written = {} if state is None else state.written()
         try:
-            with self._scope():
+            with scope():
                 result = self.body()(*inner_args, **inner_kwargs)
+                inner.check_unchanged(self._function)
                 found, spec = tree.flatten(result)
                 own = {id(x) for x in given}
                 return tree.unflatten(spec, [self._result(x, own) for x in found])

@@ -21,6 +21,7 @@ from tapejit.api.creation import asarray, zeros
 from tapejit.api.dispatch import TAPES, apply, as_operand, cast
 from tapejit.api.manipulation import broadcast_to, permute_dims
 from tapejit.api.recording import Recording
+from tapejit.api.scope import scope
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
 from tapejit.api.trace import run_graph, trace
@@ -356,9 +357,10 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
             TensorType(x.dtype, x.shape[1:] if flag else x.shape)
             for x, flag in zip(fronts, flags, strict=True)
         ]
-        graph, captured, results = trace(
-            function, types, lambda rows: tree.unflatten(spec, rows)
-        )
+        with scope():
+            graph, captured, results = trace(
+                function, types, lambda rows: tree.unflatten(spec, rows)
+            )
         (rows,) = plain_shape((size,))
         whole, has_axis = batch(
             graph, size=rows, batched=flags + [False] * len(captured)

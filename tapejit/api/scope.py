@@ -10,6 +10,8 @@ Start reading at `Scope`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -33,6 +35,16 @@ class Scope:
 
 
 SCOPE: ContextVar[Scope | None] = ContextVar("scope", default=None)
+
+
+@contextmanager
+def scope() -> Iterator[None]:
+    """A body runs: it uses no tapes opened outside, nor the other way round."""
+    token = SCOPE.set(Scope())
+    try:
+        yield
+    finally:
+        SCOPE.reset(token)
 
 
 def note_double(dtype: DType) -> None:

@@ -255,17 +255,25 @@ class Binder:
                 try:
                     hash(key[-1])
                 except TypeError:
-                    raise ArgumentTypeError(
-                        f"{names[at]} is a {type(x).__name__}, which cannot be "
-                        "hashed, so a trace for it could not be found again",
-                        help="pass tensors, numbers and hashable values; keep other "
-                        "objects in a closure or give their class __hash__ and __eq__",
-                    ) from None
+                    raise _unhashable(names[at], x) from None
         if call.structure is not None:
             key.append(call.structure)
         call.leaves = found
         call.key = tuple(key)
         return call
+
+    def check_hashable(
+        self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Refuse what a call from outside would refuse, of a call inside a trace."""
+        for x in leaves:
+            if type(x).__hash__ is None and not isinstance(x, (Tensor, Variable)):
+                bound = self.signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                whole = (bound.args, bound.kwargs)
+                given, structure = tree.flatten(whole, none_is_leaf=True)
+                at = next(at for at, y in enumerate(given) if y is x)
+                raise _unhashable(_LeafNames(self, structure)[at], x)
 
     def _modes(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -433,6 +441,15 @@ def _part(x: Any) -> Any:
     if isinstance(x, complex) or (isinstance(x, FLOATS) and (x != x or not x)):
         return (type(x), repr(x))  # nan equals nothing, 0.0 equals -0.0
     return (type(x), x)
+
+
+def _unhashable(name: str, x: Any) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{name} is a {type(x).__name__}, which cannot be hashed, so a trace for it "
+        "could not be found again",
+        help="pass tensors, numbers and hashable values; keep other objects in a "
+        "closure or give their class __hash__ and __eq__",
+    )
 
 
 class _LeafNames:

@@ -227,7 +227,7 @@ class GradientTape:
                 recording.watch(x)
 
     def watched_variables(self) -> tuple[Variable, ...]:
-        """The variables whose value was read, in the order of their creation.
+        """The variables that were read or watched, in the order of their creation.
 
         >>> import tapejit as tj
         >>> w = tj.Variable(1.0, name="w")
@@ -238,8 +238,9 @@ class GradientTape:
         """
         if self._recording is None:
             return ()
-        found = [variable for variable, _ in self._recording.reads.values()]
-        return tuple(sorted(found, key=lambda variable: variable._serial))
+        found = dict(self._recording.watched)
+        found.update((key, v) for key, (v, _) in self._recording.reads.items())
+        return tuple(sorted(found.values(), key=lambda variable: variable._serial))
 
     @property
     def nbytes(self) -> int:

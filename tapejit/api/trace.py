@@ -29,6 +29,7 @@ from tapejit.api.dispatch import (
     effect,
     leaked,
 )
+from tapejit.api.mutation import Arguments
 from tapejit.api.scope import returned
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.config import NUMERICS, config
@@ -186,7 +187,10 @@ def trace(
     token = TRACE.set(under_way)
     try:
         args, kwargs = rebuild(leaves)
-        results, structure = tree.flatten(function(*args, **kwargs))
+        given = Arguments((args, kwargs))
+        found = function(*args, **kwargs)
+        given.check_unchanged(function)
+        results, structure = tree.flatten(found)
         outputs = [under_way.node_of(result_tensor(x, under_way)) for x in results]
     finally:
         TRACE.reset(token)

@@ -270,7 +270,7 @@ def test_s06_results_of_calls_are_watched_like_any_other() -> None:
 # 7: watched_variables
 
 
-def test_s07_the_order_of_creation_and_only_what_was_read() -> None:
+def test_s07_the_order_of_creation_and_only_what_was_read_or_watched() -> None:
     def program(a: Any, b: Any, c: Any, d: Any) -> Any:
         tape = tj.GradientTape()
         note(tape.watched_variables())
@@ -280,7 +280,7 @@ def test_s07_the_order_of_creation_and_only_what_was_read() -> None:
             tape.watch(d)
         found = tape.watched_variables()
         note((type(found), [v.name for v in found]))
-        note([v is w for v, w in zip(found, (a, b, c), strict=True)])
+        note([v is w for v, w in zip(found, (a, b, c, d), strict=True)])
         g = tape.gradient(y, list(found))
         note([v.name for v in tape.watched_variables()])
         return g
@@ -288,12 +288,12 @@ def test_s07_the_order_of_creation_and_only_what_was_read() -> None:
     def setup() -> Any:
         return tuple(tj.Variable(float(i), name=n) for i, n in enumerate("abcd"))
 
-    names = ["a", "b", "c"]
+    read, names = ["a", "b", "c"], ["a", "b", "c", "d"]
     assert_modes(
         program,
         setup,
-        expected=[3.0, 0.0, 0.0],
-        notes=[(), names, (tuple, names), [True] * 3, names],
+        expected=[3.0, 0.0, 0.0, None],
+        notes=[(), read, (tuple, names), [True] * 4, names],
     )
 
 

@@ -307,11 +307,13 @@ def test_s07_a_variable_merely_printed_is_not_watched(show: Any) -> None:
     assert tape.watched_variables() == ()
 
 
-def test_s07_watched_by_hand_but_never_read_is_not_listed() -> None:
+def test_s07_watched_by_hand_and_never_read_is_listed() -> None:
     v = tj.Variable(1.0)
     with tj.GradientTape() as tape:
         tape.watch(v)
-    assert tape.watched_variables() == ()
+        assert tape.watched_variables() == (v,)
+        tape.reset()
+        assert tape.watched_variables() == ()
 
 
 # 8: values read before the tape, variables made in it
