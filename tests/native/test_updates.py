@@ -947,8 +947,11 @@ print("fine")
 
 @needs_fork
 def test_a_fork_waits_for_nobody_who_waits_for_it() -> None:
-    """One thread is in a step, another one wants its variable and the compiler."""
-    environment = {"TAPEJIT_NATIVE": "1", "TAPEJIT_CACHE": "0"}
+    """One thread is in a step, another one wants its variable and the compiler.
+
+    The step takes long enough on any processor, and too long without its instructions.
+    """
+    environment = {"TAPEJIT_NATIVE": "1", "TAPEJIT_CACHE": "0", "TAPEJIT_CPU": ""}
     done = run_interpreter("-c", WAITING, timeout=60, **environment)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
