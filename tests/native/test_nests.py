@@ -99,6 +99,12 @@ def blocks(
     return [loss, *tape.gradient(loss, [a, b, x])]
 
 
+def correlated(x: tj.Tensor) -> list[tj.Tensor]:
+    """Blocks of vectors with a loop that has nothing but sums of products in it."""
+    y = tj.tanh(x) / (1 + tj.max(x * x, axis=0))
+    return [y, y @ tj.matrix_transpose(y), tj.sum(y * y, axis=0)]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
     **{
         f"logistic-{n}-{d}": (logistic, drawn((d,), (n, d), (n,), dtype="f4"))
@@ -132,6 +138,10 @@ PROGRAMS: dict[str, tuple[Callable[..., list[tj.Tensor]], Arrays]] = {
             drawn((2, 2, k), (k, d), (d,), (2, 2, d), dtype=dtype),
         )
         for k, d, dtype in ((127, 200, "f4"), (127, 203, "f8"))
+    },
+    **{
+        f"correlated-{n}-{dtype}": (correlated, drawn((127, 2, n), dtype=dtype))
+        for n, dtype in ((200, "f4"), (64, "f8"))
     },
     **{
         f"siblings-{count}": (siblings, drawn((40, 9), *count * [(9, 5)]))

@@ -202,7 +202,9 @@ def block(plan: Plan, kernel: Kernel) -> None:
     for item in loop.body:
         if isinstance(item, Loop):
             rest, sums = without_sums(item.body, loop.axis)
-            nests: list[Step | Loop] = [Loop(loop.axis, rest, lanes=lanes)]
+            nests: list[Step | Loop] = []
+            if rest:
+                nests.append(Loop(loop.axis, rest, lanes=lanes))
             for axes, step in sums:
                 nest = Loop(loop.axis, [step], lanes=lanes)
                 for axis in reversed(axes):
