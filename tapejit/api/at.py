@@ -4,8 +4,9 @@ Tensors are immutable, so `x.at[key].set(v)` is what `x[key] = v` would leave in
 and `x.at[key].add(v)` what `numpy.add.at(x, key, v)` would: repeated positions are
 written in order, one after the other.
 
-Everything happens in the flattened tensor. The key becomes positions there, by
-indexing a tensor that holds the number of each place; sums are then one `gather_add`.
+Sums are one `gather_add`: of rows, if the key names whole rows. All else happens in the
+flattened tensor. The key becomes positions there, by indexing a tensor that holds the
+number of each place.
 `set` clears the places and adds the last value of each; while a key is traced nobody
 knows which is the last, and an op of its own finds out (see `ops.overwriting`). The
 other methods combine what is there with the values, in as many rounds as the most
@@ -31,8 +32,15 @@ from tapejit.api.dispatch import (
     python_scalar,
     weak_scalar,
 )
-from tapejit.api.indexing import count_true, flat_positions, getitem, number_of
-from tapejit.api.manipulation import broadcast_to, concat, reshape
+from tapejit.api.indexing import (
+    RowKey,
+    count_true,
+    flat_positions,
+    getitem,
+    number_of,
+    row_key,
+)
+from tapejit.api.manipulation import broadcast_to, concat, permute_dims, reshape
 from tapejit.api.naming import labelled
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.errors import DTypeError, ShapeError, TapejitError
@@ -210,9 +218,14 @@ class Selected:
         masked = self._masked(x, values, name)
         if masked is not None:
             return masked
-        positions, values = self._aligned(x, values, name)
         if name == "subtract":
             values = apply(ops.negative, values)
+        rows = self._rows(x, name)
+        if rows is not None:
+            values = permute_dims(self._spread(values, rows.shape, name), rows.order)
+            with labelled(f"at.{name}"):
+                return apply(ops.gather_add, x, values, *rows.indices, axes=rows.axes)
+        positions, values = self._aligned(x, values, name)
         out = apply(ops.gather_add, ravel(x), values, positions, axes=(0,))
         return reshape(out, x.shape)
 
@@ -273,19 +286,31 @@ class Selected:
         except TapejitError as error:
             error.op = f"at.{name}"
             raise
-        surplus = values.ndim - positions.ndim
+        values = self._spread(values, positions.shape, name)
+        return ravel(positions), ravel(values)
+
+    def _rows(self, x: Tensor, name: str) -> RowKey | None:
+        """The key as indices of rows, if that is what it is."""
+        try:
+            with labelled(f"at.{name}"):
+                return row_key(x, self._key)
+        except TapejitError as error:
+            error.op = f"at.{name}"
+            raise
+
+    def _spread(self, values: Tensor, shape: tuple[Any, ...], name: str) -> Tensor:
+        """The values in the shape of `x[key]`."""
+        surplus = values.ndim - len(shape)
         if surplus > 0 and values.shape[:surplus] == (1,) * surplus:
             values = reshape(values, values.shape[surplus:])
         try:
-            values = broadcast_to(values, positions.shape)
+            return broadcast_to(values, shape)
         except ShapeError:
             raise ShapeError(
-                f"values of {values._type} do not fit the selected shape "
-                f"{positions.shape}",
+                f"values of {values._type} do not fit the selected shape {shape}",
                 op=f"at.{name}",
                 help="values broadcast to the shape of x[key]",
             ) from None
-        return ravel(positions), ravel(values)
 
     def _as_values(self, x: Tensor, value: Any, name: str) -> Tensor:
         """The values in the dtype of `x`, as an assignment converts them."""

@@ -14,7 +14,7 @@ import builtins
 import operator
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from tapejit.errors import (
     UnsupportedError,
 )
 from tapejit.ops.basic_index import BasicIndex, plan_basic_index
+from tapejit.ops.indexing import axes_to_front
 from tapejit.ops.shapes import normalize_axis
 
 
@@ -389,6 +390,61 @@ def scatter_add(x: Any, indices: Any, updates: Any, /, axis: int = 0) -> Tensor:
     return apply(
         ops.gather_add, x, permute_dims(updates, (*moved, *rest)), index, axes=(at,)
     )
+
+
+class RowKey(NamedTuple):
+    """A key that selects whole rows: an index for each of some axes, all of the others.
+
+    shape    that of `x[key]`
+    order    the permutation of its axes that brings those of the indices to the front
+    """
+
+    axes: tuple[int, ...]
+    indices: tuple[Tensor, ...]
+    shape: tuple[Any, ...]
+    order: tuple[int, ...]
+
+
+def row_key(x: Tensor, key: Any) -> RowKey | None:
+    """A key of integers, arrays of them and whole axes; None for any other.
+
+    >>> import tapejit as tj
+    >>> row_key(tj.zeros((4, 5, 6)), (slice(None), [0, 2])).order
+    (1, 0, 2)
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    if not all(map(_selects_rows, parts)) or not all(type(n) is int for n in x.shape):
+        return None
+    expanded = _expanded(x, parts)
+    places = [at for at, entry in enumerate(expanded) if isinstance(entry, Tensor)]
+    if not places:
+        return None
+    entries = [entry for entry in expanded if entry is not Ellipsis]
+    axes = tuple(at for at, entry in enumerate(entries) if isinstance(entry, Tensor))
+    indices = tuple([entries[at] for at in axes])
+    try:
+        front = np.broadcast_shapes(*[index.shape for index in indices])
+    except (TypeError, ValueError):  # sizes that are not known, or do not fit
+        return None
+    rest = [size for at, size in enumerate(x.shape) if at not in axes]
+    is_together = places == list(range(places[0], places[-1] + 1))
+    at = axes[0] if is_together else 0
+    shape = (*rest[:at], *front, *rest[at:])
+    return RowKey(axes, indices, shape, axes_to_front(at, len(front), len(shape)))
+
+
+def _selects_rows(entry: Any) -> bool:
+    """Whether an entry is a whole axis, an integer, or an array of integers."""
+    if isinstance(entry, builtins.slice):
+        return entry == builtins.slice(None)
+    if entry is None or isinstance(entry, (bool, np.bool_)):
+        return False
+    if entry is Ellipsis or isinstance(entry, (int, np.integer)):
+        return True
+    if isinstance(entry, list):
+        return bool(entry) and all(type(x) is int for x in entry)
+    dtype = getattr(entry, "dtype", None)
+    return dtype is not None and dtype.kind in "iu"
 
 
 def flat_positions(x: Any, key: Any) -> Tensor:

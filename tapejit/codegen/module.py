@@ -44,7 +44,6 @@ from tapejit.passes.fusion.lower import lower
 from tapejit.passes.fusion.plan import plan
 from tapejit.passes.fusion.products import is_product
 from tapejit.passes.fusion.schedule import schedule
-from tapejit.passes.fusion.steps import Step
 from tapejit.passes.fusion.updates import first_update
 from tapejit.types import TensorType
 
@@ -380,24 +379,14 @@ def emit_library(
 ) -> Cursor:
     """An operation on whole arrays that is no product of matrices."""
     # Here, because most programs have none: 5 ms.
-    from tapejit.codegen.whole import EMITTERS, Whole
+    from tapejit.codegen.whole import EMITTERS
+    from tapejit.codegen.whole_array import operands_of
 
     (step,) = kernel.steps()
     assert step.node is not None
     at = Cursor(new_function(module, name), plan, kernel, layout)
-    operands = []
-    views = zip(step.node.inputs, step.attrs["views"], strict=True)
-    for node, (base, offset, strides) in views:
-        is_step = isinstance(base, Step)
-        start = at.pointer_to(plan.storage[base]) if is_step else at.buffer(base)
-        nbytes = offset * base.dtype.itemsize
-        place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
-        # An axis of size 1 is repeated where those of other operands are longer.
-        own = zip(node.shape, strides, strict=True)
-        steps = tuple(0 if size == 1 else stride for size, stride in own)
-        operands.append(Whole(place, base.dtype, steps))
     out = at.pointer_to(plan.storage[step])
-    EMITTERS[step.node.op.name](at, step.node, operands, out)
+    EMITTERS[step.node.op.name](at, step.node, operands_of(at), out)
     if plan.checks:
         fail_unless_array_is_finite(at, out, plan.storage[step].size, step.dtype)
     at.builder.ret_void()

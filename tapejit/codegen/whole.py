@@ -3,8 +3,8 @@
 An emitter gets a `Cursor` in an empty function, the Node, its operands as they lie in
 memory and a pointer to the result, which is stored row by row; `EMITTERS` has one for
 each operation that `candidates.WHOLE` lists. `whole_array` has the loops they are made
-of; `whole_index`, `whole_matrix`, `whole_place`, `whole_scan` and `whole_random` are
-the families.
+of; `whole_index`, `whole_matrix`, `whole_place`, `whole_rows`, `whole_scan` and
+`whole_random` are the families.
 
 Start reading at `EMITTERS`.
 """
@@ -19,6 +19,7 @@ from tapejit.codegen import (
     whole_matrix,
     whole_place,
     whole_random,
+    whole_rows,
     whole_scan,
 )
 from tapejit.codegen.cursor import Cursor
@@ -40,7 +41,7 @@ EMITTERS: Final[dict[str, Emitter]] = {
     "cumulative_prod": whole_scan.emit_cumulative_prod,
     "cumulative_sum": whole_scan.emit_cumulative_sum,
     "det": whole_matrix.emit_det,
-    "gather_add": whole_index.emit_gather_add,
+    "gather_add": whole_rows.emit_gather_add,
     "keyed_bits": whole_random.emit_random_bits,
     "linear_recurrence": whole_scan.emit_linear_recurrence,
     "logcumsumexp": whole_scan.emit_logcumsumexp,
@@ -52,4 +53,5 @@ EMITTERS: Final[dict[str, Emitter]] = {
     "random_split": whole_random.emit_random_split,
     "solve": whole_matrix.emit_solve,
     "solve_triangular": whole_matrix.emit_solve_triangular,
+    "subtract_rows": whole_rows.emit_subtract_rows,
 }

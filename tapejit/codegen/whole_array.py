@@ -19,6 +19,7 @@ import numpy as np
 from tapejit.codegen import lanes
 from tapejit.codegen.cursor import I8, Cursor, number, steps
 from tapejit.ir.node import OPS
+from tapejit.passes.fusion.steps import Step
 from tapejit.types import DType
 
 VECTOR: Final = 64  # bytes
@@ -75,6 +76,24 @@ def merged(sizes: Sizes, *strides: Strides) -> tuple[list[int], list[list[int]]]
         for before, stride in zip(found, here, strict=True):
             before.append(stride)
     return kept, found
+
+
+def operands_of(at: Cursor) -> list[Whole]:
+    """The operands of the operation that a kernel is, as they lie in memory."""
+    (step,) = at.kernel.steps()
+    assert step.node is not None
+    operands = []
+    views = zip(step.node.inputs, step.attrs["views"], strict=True)
+    for node, (base, offset, strides) in views:
+        is_step = isinstance(base, Step)
+        start = at.pointer_to(at.plan.storage[base]) if is_step else at.buffer(base)
+        nbytes = offset * base.dtype.itemsize
+        place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
+        # An axis of size 1 is repeated where those of other operands are longer.
+        own = zip(node.shape, strides, strict=True)
+        steps = tuple(0 if size == 1 else stride for size, stride in own)
+        operands.append(Whole(place, base.dtype, steps))
+    return operands
 
 
 # Positions

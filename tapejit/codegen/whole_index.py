@@ -1,16 +1,10 @@
-"""Adding and putting at positions, and finding them, as loops over whole arrays.
+"""Finding the first extremum, as loops over whole arrays.
 
-`gather_add` copies its operand and adds the updates one after another, in the order of
-the indices, as the record does: repeated positions have the same bits. Half floats are
-added up in a table of floats and rounded once. A position is checked before anything
-is added there; one that is outside leaves a mark and is passed over.
-
-Start reading at `emit_gather_add`.
+Start reading at `Extremum`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -21,107 +15,18 @@ from tapejit.codegen.cursor import I32, INT64, Cursor, number, steps
 from tapejit.codegen.whole_array import (
     Whole,
     by_vectors,
-    combined,
     each,
-    emit_copy,
     merged,
     moved,
     read,
-    widest,
     write,
 )
 from tapejit.ir.node import OPS, Node
 from tapejit.passes.fusion.index import strides_of
-from tapejit.passes.fusion.kernels import accumulator
 from tapejit.types import DType
 
 BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
 LANES: Final = 32  # of a search: several vectors, which do not wait for each other
-
-
-def emit_gather_add(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
-) -> None:
-    """A copy of the first operand, with updates added where the indices say."""
-    x, updates, *indices = operands
-    axes, shape = node.attrs["axes"], node.shape
-    own = strides_of(shape)
-    result = Whole(out, node.dtype, own)
-    wide = accumulator(node.dtype)
-    table = result
-    if wide != node.dtype:
-        memory = at.private_memory(math.prod(map(int, shape)), wide)
-        table = Whole(memory, wide, own)
-    emit_copy(at, shape, x, table)
-    others = [axis for axis in range(len(shape)) if axis not in axes]
-    rank = node.inputs[1].ndim - len(others)
-    front, rest = node.inputs[1].shape[:rank], node.inputs[1].shape[rank:]
-    index_strides = [(0,) * (rank - len(i.strides)) + i.strides for i in indices]
-    sizes, strides = merged(front, updates.strides[:rank], *index_strides)
-
-    def row(places: list[Any]) -> None:
-        position, is_inside = number(0), ir.Constant(ir.IntType(1), 1)
-        for axis, index, place in zip(axes, indices, places[1:], strict=True):
-            here, is_good = position_along(at, index, place, int(shape[axis]))
-            position = moved(at, position, here, own[axis])
-            is_inside = at.builder.and_(is_inside, is_good)
-        with at.builder.if_else(is_inside) as (then, otherwise):
-            with then:
-                add_row(at, rest, updates, places[0], rank, table, position, others)
-            with otherwise:
-                at.fail()
-
-    each(at, sizes, strides, row)
-    if wide != node.dtype:
-        emit_copy(at, shape, table, result)
-
-
-def position_along(at: Cursor, index: Whole, place: Any, size: int) -> tuple[Any, Any]:
-    """An index, from the end if it is negative, and whether it is one of an axis."""
-    given = at.load_at(index.pointer, place, index.dtype, 1)
-    wide = at.lane_number(at.converted(given, index.dtype, INT64), 0)
-    if index.dtype.kind != "u":
-        is_negative = at.builder.icmp_signed("<", wide, number(0))
-        from_end = at.builder.add(wide, number(size))
-        wide = at.builder.select(is_negative, from_end, wide)
-    # Taken without a sign, what is still negative is too large; so are large uint64.
-    return wide, at.builder.icmp_unsigned("<", wide, number(size))
-
-
-def add_row(
-    at: Cursor,
-    shape: Sequence[Any],
-    updates: Whole,
-    place: Any,
-    rank: int,
-    table: Whole,
-    position: Any,
-    others: Sequence[int],
-) -> None:
-    """Add what belongs to one position, along the axes that are not indexed."""
-    into = [table.strides[axis] for axis in others]
-    sizes, strides = merged(shape, updates.strides[rank:], into)
-    if not sizes:
-        sizes, strides = [1], [[1], [1]]
-    from_stride, to_stride = (own[-1] for own in strides)
-    width = widest(table.dtype) if to_stride == 1 else 1
-
-    def inner(places: list[Any]) -> None:
-        source, target = places
-
-        def part(index: Any, lanes: int) -> None:
-            here = moved(at, source, index, from_stride)
-            there = moved(at, target, index, to_stride)
-            added = at.converted(
-                read(at, updates, here, from_stride, lanes), updates.dtype, table.dtype
-            )
-            before = read(at, table, there, to_stride, lanes)
-            total = combined(at, "add", before, added, table.dtype)
-            write(at, table, there, to_stride, total)
-
-        by_vectors(at, sizes[-1], width, part)
-
-    each(at, sizes[:-1], [own[:-1] for own in strides], inner, [place, position])
 
 
 # The first extremum

@@ -36,9 +36,10 @@ from tapejit.codegen.whole_array import (
     widest,
     write,
 )
-from tapejit.ir.node import LITERAL, Node
+from tapejit.ir.node import Node
 from tapejit.ops.placing import met, ranges_of
 from tapejit.passes.fusion.index import strides_of
+from tapejit.passes.fusion.row_updates import is_zeros
 from tapejit.types import DType, is_float
 
 TASK_ELEMENTS: Final = 1 << 15  # that are worth a task: some microseconds
@@ -158,13 +159,6 @@ def share_parts(at: Cursor, shape: Sequence[int], parts: Sequence[Part]) -> None
     if all(part.kind == parts[0].kind for part in parts):
         wanted = math.prod(shape) // TASK_ELEMENTS
         at.kernel.tasks = max(1, min(MOST_TASKS, wanted, len(parts)))
-
-
-def is_zeros(node: Node) -> bool:
-    """Whether a Node is one zero, of either sign, in all places."""
-    while node.op.name == "broadcast_to":
-        (node,) = node.inputs
-    return node.op is LITERAL and not node.shape and not node.attrs["value"]
 
 
 def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:

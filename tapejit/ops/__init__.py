@@ -186,6 +186,9 @@ if TYPE_CHECKING:
         random_split,
     )
     from tapejit.ops.resampling import resample, resample_adjoint
+    from tapejit.ops.row_updates import (
+        subtract_rows,
+    )
     from tapejit.ops.sampling import (
         beta_transport,
         bits_to_beta,
@@ -354,6 +357,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "random_fold_in",
         "random_split",
     ),
+    "row_updates": ("subtract_rows",),
     "sampling": (
         "beta_transport",
         "bits_to_beta",
@@ -607,6 +611,7 @@ __all__ = [
     "square",
     "stop_gradient",
     "sub",
+    "subtract_rows",
     "sum",
     "svd",
     "take_along",

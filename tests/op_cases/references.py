@@ -293,6 +293,22 @@ def gather_add(
     return Truth(out, int(counts.max(initial=1)), scale)
 
 
+def subtract_rows(
+    x: Array, rate: Array, updates: Array, *indices: Array, axes: tuple[int, ...]
+) -> Truth:
+    shape, source = gathered_places(x, indices, axes)
+    wide = widened(x).dtype
+    out, factor = x.astype(wide), rate.astype(wide)
+    scale, counts = np.abs(out), np.ones(x.shape, int)
+    for at in np.ndindex(*shape):
+        to = source(at)
+        change = factor * updates[at].astype(wide)
+        out[to] -= change
+        scale[to] += abs(change)
+        counts[to] += 1
+    return Truth(out, int(counts.max(initial=1)), scale)
+
+
 # Reductions
 
 

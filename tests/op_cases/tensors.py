@@ -313,6 +313,28 @@ INDEXING = [
     ),
 ]
 
+INDEXING.append(
+    OpCase(
+        "subtract_rows",
+        (Operand(), Operand(), Operand(), index(3)),
+        (
+            Variant(((5, 3), (), (4, 3), (4,)), along(0)),
+            Variant(((2, 3), (), (9, 3), (9,)), along(0), note="crowded"),
+            Variant(((4, 3, 5), (), (2, 3, 5), (2, 1), (3,)), along(0, 1)),
+            Variant(((40,), (), (4,), (4,)), along(0), note="far apart"),
+            Variant(((3, 5), (), (2, 2, 3), (2, 2)), along(1)),
+            Variant(((4,), (), (0,), (0,)), along(0)),
+        ),
+        ref.subtract_rows,
+        SUM,
+        takes=("float",),
+        first="----",
+        refused=(Variant(((5, 3), (), (4, 2), (4,)), along(0)),),
+        unreachable=(Variant(((5, 3), (1,), (4, 3), (4,)), along(0)),),
+        is_eager=False,
+    )
+)
+
 # Reductions
 
 

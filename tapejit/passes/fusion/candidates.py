@@ -44,6 +44,14 @@ def is_small_matrix(node: Node) -> bool:
     )
 
 
+def are_rows(axes: Sequence[int], dtype: DType) -> bool:
+    """Whether positions along axes are those of rows of floats, side by side.
+
+    Halves are added up as floats and rounded once, at the end, so they are not meant.
+    """
+    return tuple(axes) == tuple(range(len(axes))) and dtype.itemsize >= 4
+
+
 WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "argmax": always,
     "argmin": always,
@@ -68,6 +76,7 @@ WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "random_split": always,
     "solve": is_small_matrix,
     "solve_triangular": is_small_matrix,
+    "subtract_rows": lambda node: are_rows(node.attrs["axes"], node.dtype),
 }
 """Operations on whole arrays, each with what it takes: their code is a function of its
 own among the kernels (`codegen.whole`)."""

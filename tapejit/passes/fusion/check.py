@@ -59,6 +59,7 @@ from tapejit.passes.fusion.kernels import (
 )
 from tapejit.passes.fusion.schedule import Loop
 from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.passes.fusion.updates import is_scatter
 
 MOST_SAMPLES: Final = 1 << 14  # iterations that are looked at one by one
 
@@ -290,6 +291,10 @@ def is_over(read: Access, write: Access, memory: Storage) -> bool:
         return read.kernel.stage < write.kernel.stage
     assert isinstance(read.source, Buffer)
     shape = read.source.shape
+    if is_scatter(write.step):  # it reads of its first operand the rows that it writes
+        (table, offset, strides), *others = write.step.attrs["views"]
+        is_first = table is read.source and all(x is not table for x, *_ in others)
+        return is_first and not offset and strides == strides_of(shape)
     is_flat = any(dim == FLAT for dim, _ in read.where)
     strides = (1,) if is_flat else strides_of(shape)
     each = zip(read.where, strides, strict=True)

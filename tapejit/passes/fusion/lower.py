@@ -25,6 +25,7 @@ from tapejit.passes.fusion.candidates import (
     MOVEMENTS,
     PIECEWISE,
     REDUCTIONS,
+    is_inside,
     is_small_product,
     is_whole,
     one_hot,
@@ -33,7 +34,8 @@ from tapejit.passes.fusion.expand import expanded
 from tapejit.passes.fusion.index import Affine, Axis, Index, Range, strides_of
 from tapejit.passes.fusion.reading import INT64, Reading, aligned, axes_in, index_of
 from tapejit.passes.fusion.row_sums import with_known_products
-from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.passes.fusion.row_updates import with_row_updates
+from tapejit.passes.fusion.steps import SCATTERS, Buffer, Step
 from tapejit.passes.fusion.windows import Frame, framed_padding, frames_of
 from tapejit.types import is_differentiable
 
@@ -57,7 +59,7 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """The Steps of a Graph all of whose Nodes are native."""
-    graph = with_known_products(expanded(graph))
+    graph = with_row_updates(with_known_products(expanded(graph)))
     lowering = Lowering(graph)
     for node in graph.nodes:
         lowering.add(node)
@@ -86,7 +88,8 @@ class Lowering(Reading):
         if name in PIECEWISE or name == "iota":
             return  # computed where they are asked for
         if name == "gather":
-            self.check_positions(node)
+            x, *indices = node.inputs
+            self.check_positions(x, indices, node.attrs["axes"])
             return
         if name in REDUCTIONS:
             if node.attrs["axes"] or node.inputs[0].dtype != node.dtype:
@@ -314,7 +317,15 @@ class Lowering(Reading):
 
     def library(self, node: Node) -> Step:
         """An operation on whole arrays, wherever they lie."""
+        if node.op.name in SCATTERS:
+            x, *indices = node.inputs[0], *node.inputs[SCATTERS[node.op.name] :]
+            self.check_positions(x, indices, node.attrs["axes"])
         views = [self.view(x) for x in node.inputs]
+        if node.op.name == "subtract_rows":  # whose rows lie side by side
+            for at in (0, 2):
+                x = node.inputs[at]
+                if views[at][2] != strides_of(x.shape):
+                    views[at] = (self.copy_of(x), 0, strides_of(x.shape))
         if node.op.name == "conv" and 1 not in views[1][2][-2:]:
             filters = node.inputs[1]  # whose features or channels lie side by side
             views[1] = (self.copy_of(filters), 0, strides_of(filters.shape))
@@ -391,11 +402,12 @@ class Lowering(Reading):
 
         return self.over("add_at", node, dims, inputs)
 
-    def check_positions(self, node: Node) -> None:
+    def check_positions(
+        self, x: Node, indices: Sequence[Node], axes: Sequence[int]
+    ) -> None:
         """Look at the indices even if nobody asks for what they select."""
-        x, *indices = node.inputs
-        for positions, axis in zip(indices, node.attrs["axes"], strict=True):
-            if positions.op is not LITERAL:
+        for positions, axis in zip(indices, axes, strict=True):
+            if positions.op is not LITERAL or not is_inside(x, [positions], [axis]):
                 dims = self.dims_of(positions.shape)
                 self.position(positions, index_of(dims), x, axis)
 

@@ -30,13 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from tapejit.ir.node import Node, Op
 from tapejit.passes.fusion.index import Affine, Axis, Index, Range
 from tapejit.types import DType
 
 _numbers = count()
+# Operations that add at positions, with the first operand that is an index.
+SCATTERS: Final = {"gather_add": 2, "subtract_rows": 3}
 
 
 class Buffer:

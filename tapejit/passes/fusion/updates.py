@@ -26,7 +26,7 @@ from tapejit.passes.fusion.index import Affine, Axis, strides_of
 from tapejit.passes.fusion.kernels import Kernel
 from tapejit.passes.fusion.products import is_product
 from tapejit.passes.fusion.schedule import sources_of
-from tapejit.passes.fusion.steps import Buffer, Step
+from tapejit.passes.fusion.steps import SCATTERS, Buffer, Step
 
 LATE_WORK: Final = 2e9  # instructions of one lane without asking for signals: 50 ms
 
@@ -125,8 +125,17 @@ def first_update(kernels: Sequence[Kernel], updates: Updates) -> Kernel | None:
 
 def can_fail(kernel: Kernel) -> bool:
     """Whether something in a kernel may leave the mark of a failure."""
-    is_whole = kernel.library is not None and not is_product(kernel.library)
+    step = kernel.library
+    is_whole = step is not None and not is_product(step) and not is_scatter(step)
     return is_whole or any(x.kind in ("verify", "position") for x in kernel.steps())
+
+
+def is_scatter(step: Step) -> bool:
+    """Whether a Step adds at positions, which others have checked.
+
+    It reads a row of its first operand only to write it, and nothing else of it.
+    """
+    return step.kind == "library" and step.op is not None and step.op.name in SCATTERS
 
 
 def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
@@ -140,6 +149,12 @@ def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
         whole.update(viewed(step))
     for step in kernel.steps():
         out = step.output
+        if out is not None and is_scatter(step):
+            given, offset, strides = step.attrs["views"][0]
+            is_alone = viewed(step).count(given) == 1
+            is_plain = not offset and strides == strides_of(given.shape)
+            if is_input(given) and is_alone and is_plain and is_alike(given, out):
+                yield out, given
         if out is None or step.closed or step.kind == "library":
             continue
         place = own_strides(step)

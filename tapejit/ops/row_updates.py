@@ -1,0 +1,76 @@
+"""Steps along the gradient of a table of which few rows were read.
+
+`subtract_rows` is `x - rate * gather_add(zeros, updates, *indices)` as one operation.
+Where the rate is finite and not negative, a row that no index names keeps its bits, so
+native code touches no other rows. It is made of graphs that have been differentiated.
+
+Start reading at `subtract_rows_eval`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapejit.dims import Size
+from tapejit.errors import ShapeError
+from tapejit.ir.node import Node, Op, register
+from tapejit.ops.elementwise import check_kind, lift
+from tapejit.ops.indexing import (
+    gather_add_batch,
+    gather_add_eval,
+    gather_add_type,
+)
+from tapejit.ops.movement import repeat_rows, zeros
+from tapejit.ops.shapes import Axes, same_dtype, tensor
+from tapejit.types import TensorType, Type
+
+__all__ = ["subtract_rows"]
+
+
+def subtract_rows_type(
+    x: Type, rate: Type, updates: Type, *indices: Type, axes: Axes
+) -> TensorType:
+    x, rate = tensor(x), tensor(rate)
+    check_kind(same_dtype(x, rate), ("float",))
+    if rate.shape:
+        raise ShapeError(f"the rate must be a scalar, got {rate}")
+    return gather_add_type(x, updates, *indices, axes=axes)
+
+
+def subtract_rows_eval(
+    x: Any, rate: Any, updates: Any, *indices: Any, axes: Axes
+) -> Any:
+    """Updates of a row are added up from 0, in their order, then subtracted once."""
+    nothing = np.broadcast_to(np.zeros((), x.dtype), x.shape)
+    return x - rate * gather_add_eval(nothing, updates, *indices, axes=axes)
+
+
+def subtract_rows_batch(
+    size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, axes: Axes
+) -> Node:
+    """Written out: rates of their own are no scalar."""
+    x, rate, updates, *indices = inputs
+    shape = x.shape[1:] if batched[0] else x.shape
+    total = gather_add_batch(
+        size,
+        (zeros(x.dtype, shape), updates, *indices),
+        (False, *batched[2:]),
+        axes=axes,
+    )
+    factor = lift(rate, len(shape)) if batched[1] else rate
+    return repeat_rows(x, size, batched[0]) - factor * total
+
+
+subtract_rows = register(
+    Op(
+        "subtract_rows",
+        type_rule=subtract_rows_type,
+        eval=subtract_rows_eval,
+        can_fail=True,
+        batch=subtract_rows_batch,
+        differentiable=False,
+    )
+)

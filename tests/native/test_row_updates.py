@@ -1,0 +1,189 @@
+"""Updates of a few rows of a table, in place: the bits of eager code, and no more work.
+
+Also additions at positions by several tasks, which have the bits of one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapejit as tj
+from tapejit.errors import OutOfRangeError
+
+F4 = np.float32
+
+
+pytestmark = pytest.mark.usefixtures("with_native_code")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def descend(w: tj.Variable, *index: Any, y: Any, rate: Any) -> Any:
+    with tj.GradientTape() as tape:
+        loss = tj.sum((w[index] - y) ** 2)
+    w.assign_sub(rate * tape.gradient(loss, w))
+    return loss
+
+
+def assert_same_bits(got: Any, expected: Any) -> None:
+    """Equal to the last bit; one NaN is as good as another."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    same = got.view(np.uint8) == expected.view(np.uint8)
+    is_same = same.reshape(*got.shape, -1).all(-1) | (
+        np.isnan(got) & np.isnan(expected)
+    )
+    assert is_same.all()
+
+
+def ops_of(function: Any) -> list[str]:
+    return [name for kernel in function.kernels() for name in kernel.ops]
+
+
+# rows, further axes, how many indices
+TABLES = {
+    "few of many": (5000, (48,), 300),
+    "most of few": (30, (20,), 900),
+    "long rows": (64, (512,), 70),
+    "numbers": (1000, (), 40),
+    "matrices": (700, (3, 40), 200),
+    "many": (20_000, (64,), 3000),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_step_touches_the_rows_that_were_read(
+    name: str, rng: np.random.Generator
+) -> None:
+    count, shape, size = TABLES[name]
+    start = rng.normal(size=(count, *shape)).astype(F4)
+    start[rng.random(start.shape) < 0.2] = -0.0
+    index = rng.integers(-count, count, size)
+    index[: size // 3] = index[0]
+    y = rng.normal(size=(size, *shape)).astype(F4)
+    y[-1] = start[index[-1]]  # a gradient of zeros
+
+    got, expected = tj.Variable(start), tj.Variable(start)
+
+    @tj.function
+    def traced(index: Any, y: Any) -> Any:
+        return descend(got, index, y=y, rate=0.01)
+
+    for _ in range(3):
+        traced(tj.asarray(index), tj.asarray(y))
+        descend(expected, tj.asarray(index), y=tj.asarray(y), rate=0.01)
+        assert_same_bits(got.numpy(), expected.numpy())
+    assert "subtract_rows" in ops_of(traced)
+    assert "in place" in str(traced.explain())
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.0, -0.5, np.inf, np.nan])
+def test_rates_that_change_rows_nobody_read(rate: float) -> None:
+    """-0.0 - (-1 * 0.0) is 0.0, and infinity times 0 is NaN: eager code says so."""
+    start = np.where(np.arange(400) % 3, -0.0, 1.5).astype(F4).reshape(50, 8)
+    index = tj.asarray([3, 3, 49, 7])
+    y, factor = tj.ones((4, 8)), tj.asarray(F4(rate))
+    got, expected = tj.Variable(start), tj.Variable(start)
+    traced = tj.function(lambda rate: descend(got, index, y=y, rate=rate))
+    for _ in range(3):
+        traced(factor)
+        descend(expected, index, y=y, rate=factor)
+        assert_same_bits(got.numpy(), expected.numpy())
+
+
+def test_a_value_that_somebody_holds_does_not_change(rng: np.random.Generator) -> None:
+    start = rng.normal(size=(3000, 32)).astype(F4)
+    index, y = tj.asarray(rng.integers(0, 3000, 2000)), tj.ones((2000, 32))
+    got, expected = tj.Variable(start), tj.Variable(start)
+    traced = tj.function(lambda index, y: descend(got, index, y=y, rate=0.1))
+    for _ in range(3):
+        traced(index, y)
+    held = got.value()
+    before = held.numpy().copy()
+    traced(index, y)
+    np.testing.assert_array_equal(held, before)
+    for _ in range(4):
+        descend(expected, index, y=y, rate=0.1)
+    assert_same_bits(got.numpy(), expected.numpy())
+
+
+def test_two_indices_and_optimizers(rng: np.random.Generator) -> None:
+    start = rng.normal(size=(20, 30, 16)).astype(F4)
+    rows, columns = rng.integers(0, 20, 50), rng.integers(-30, 30, 50)
+    y = tj.asarray(rng.normal(size=(50, 16)).astype(F4))
+    made = {}
+    for name, decorate in (("native", tj.function), ("eager", lambda f: f)):
+        w, sgd = tj.Variable(start), tj.optimizers.SGD(0.1)
+
+        def step(w: Any = w, sgd: Any = sgd) -> None:
+            with tj.GradientTape() as tape:
+                loss = tj.sum((w[rows, columns] - y) ** 2)
+            sgd.apply_gradients([(tape.gradient(loss, w), w)])
+
+        run = decorate(step)
+        for _ in range(2):
+            run()
+        made[name] = w.numpy()
+        if name == "native":
+            assert "subtract_rows" in ops_of(run)
+    assert_same_bits(made["native"], made["eager"])
+
+
+def test_an_index_that_is_outside_changes_nothing(rng: np.random.Generator) -> None:
+    start = rng.normal(size=(500, 16)).astype(F4)
+    w, y = tj.Variable(start), tj.ones((100, 16))
+    traced = tj.function(lambda index: descend(w, index, y=y, rate=0.1))
+    good = np.arange(100)
+    for _ in range(3):
+        traced(tj.asarray(good))
+    before = w.numpy().copy()
+    bad = good.copy()
+    bad[50] = 500
+    with pytest.raises(OutOfRangeError, match="500"):
+        traced(tj.asarray(bad))
+    assert_same_bits(w.numpy(), before)
+
+
+# Additions at positions
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_additions_in_place(name: str, rng: np.random.Generator) -> None:
+    count, shape, size = TABLES[name]
+    start = rng.normal(size=(count, *shape)).astype(F4)
+    start[rng.random(start.shape) < 0.2] = -0.0
+    index = tj.asarray(rng.integers(-count, count, size) // 2)
+    y = tj.asarray(rng.normal(size=(size, *shape)).astype(F4))
+    got, expected = tj.Variable(start), start
+
+    @tj.function
+    def add(index: Any, y: Any) -> None:
+        got.assign(got.at[index].add(y))
+
+    for _ in range(2):
+        add(index, y)
+        expected = tj.scatter_add(expected, index, y)
+    assert_same_bits(got.numpy(), expected)
+    assert "in place" in str(add.explain())
+
+
+def test_additions_have_the_bits_of_one_thread(rng: np.random.Generator) -> None:
+    for count, width, size in ((1000, 64, 4000), (16, 1024, 300)):
+        index = tj.asarray(rng.integers(0, count, size))
+        y = tj.asarray(rng.normal(size=(size, width)).astype(F4))
+        x = tj.asarray(rng.normal(size=(count, width)).astype(F4))
+        add = tj.function(tj.scatter_add)
+        found = []
+        for threads in (1, 2, 4):
+            with tj.set_num_threads(threads):
+                found.append(add(x, index, y).numpy())
+        (kernel,) = [k for k in add.kernels() if "gather_add" in k.ops]
+        assert kernel.tasks > 1
+        expected = tj.scatter_add(x, index, y)
+        for got in found:
+            assert_same_bits(got, expected)
