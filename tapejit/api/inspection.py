@@ -55,7 +55,7 @@ class Probe(Function[..., Any]):
         """What a call with these arguments runs; no Path if it runs eagerly."""
         cache = self._cache
         if self._specs is not None:
-            args, kwargs = tuple(self._specs.conform(self._binder, args, kwargs)), {}
+            args, kwargs = self._specs.conform(self._binder, args, kwargs)
         with tracing():
             default_float = config.current().default_float
             call = self._bound(cache, default_float, args, kwargs)
