@@ -25,7 +25,7 @@ MOVEMENTS: Final = frozenset(
 )
 
 
-MOST_JOINED: Final = 8
+MOST_JOINED: Final = 9  # as many as a filter of 3 × 3 has elements
 
 
 def always(node: Node) -> bool:
