@@ -276,8 +276,8 @@ def test_many_small_groups_are_native_with_their_adjoints(name: str) -> None:
     assert_exact(graph, arrays, name)
 
 
-def test_a_depthwise_step_is_one_kernel() -> None:
-    """With what is around it, and nothing is copied into another order."""
+def test_a_depthwise_step_goes_once_over_the_images() -> None:
+    """With what is around it: nothing of that size is copied into another order."""
     rng = np.random.default_rng(98)
     x, f, c = (
         drawn(rng, shape, "f4")
@@ -297,7 +297,7 @@ def test_a_depthwise_step_is_one_kernel() -> None:
     for one, other in zip(got, slopes(x, f, c), strict=True):
         np.testing.assert_array_equal(one, other)
     assert found.on_numpy == []
-    assert len(found.kernels) == 1
+    assert sum(kernel.reads >= x.nbytes for kernel in found.kernels) == 1
 
 
 # What is fused
