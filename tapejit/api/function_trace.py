@@ -26,7 +26,7 @@ from weakref import ref
 
 import numpy as np
 
-from tapejit import ir, tree
+from tapejit import ir, ops, tree
 from tapejit.api.dispatch import SCALAR, TAPES, TRACE, described_node, leaked
 from tapejit.api.tensor import Made, Tensor, TracedTensor
 from tapejit.api.trace import Trace, result_tensor
@@ -62,6 +62,7 @@ from tapejit.types import TensorType, TupleType
 
 # A constant that only the trace refers to is part of the Graph up to this size.
 LITERAL_BYTES: Final = 1 << 16
+FEWEST_COUNTED: Final = 64  # numbers; fewer are found in the literal they are
 
 
 class Slot:
@@ -183,8 +184,10 @@ class FunctionTrace(Trace):
             return literal(x._value, x.dtype)
         found = self.derived.get(id(x)) or self.captures.get(id(x))
         if found is None:
-            found = (x, _constant(x))
-            self.captures[id(x)] = found  # holds x, so that its id stays its own
+            counting = _counting(x)
+            found = (x, counting or _constant(x))
+            # Either holds x, so that its id stays its own.
+            (self.captures if counting is None else self.derived)[id(x)] = found
         return found[1]
 
     def derive(
@@ -568,6 +571,24 @@ def run_traced(
     if config.current().check:
         ir.check_graph(traced.graph)
     return traced
+
+
+def _counting(x: Tensor) -> Node | None:
+    """The Node of a tensor that is 0, 1, 2 ... along its only axis; None for others.
+
+    Who picks an element of each row by such numbers is known to hit each row once.
+    """
+    long = [size for size in x.shape if size != 1]
+    if x.dtype.kind not in "iu" or len(long) != 1 or long[0] < FEWEST_COUNTED:
+        return None
+    (size,) = long
+    numbers = np.asarray(x._value).reshape(-1)
+    if numbers[-1] != size - 1 or not np.array_equal(numbers, np.arange(size)):
+        return None
+    node = ops.iota(size=size)
+    if x.dtype != node.dtype:
+        node = ops.cast(node, dtype=x.dtype)
+    return node if x.shape == (size,) else ops.reshape(node, shape=x.shape)
 
 
 def _still_captured(trace: FunctionTrace) -> list[tuple[Tensor, Node]]:

@@ -5,6 +5,7 @@ Start reading at `is_native`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -141,18 +142,24 @@ def is_whole(node: Node) -> bool:
     return takes is not None and takes(node)
 
 
-def one_hot(node: Node) -> tuple[int, int] | None:
-    """Of a scatter that hits each row once: the axis of rows and the one of targets.
+def one_hot(node: Node) -> int | None:
+    """Of a scatter that hits each row once, the rank of its updates; None of others.
 
-    The updates are one per row, [rows, 1], as in the gradient of a selected score.
+    Rows go along the last axis, and the indices of the axes before it count them, as in
+    the gradient of a selected score. Updates are one per row: `[rows]` or `[rows, 1]`.
     """
     x, updates, *indices = node.inputs
-    if len(indices) != 2 or x.ndim != 2 or node.attrs["axes"] != (0, 1):
+    *counting, targets = indices
+    rows = x.shape[:-1]
+    if not rows or node.attrs["axes"] != tuple(range(x.ndim)):
         return None
-    rows = x.shape[0]
-    if updates.shape != (rows, 1) or indices[1].shape not in ((rows, 1), (1, 1)):
+    if updates.shape not in (rows, (*rows, 1)) or targets.ndim > updates.ndim:
         return None
-    return (0, 1) if counting_axis(indices[0], rows) == 0 else None
+    for axis, index in enumerate(counting):
+        along = counting_axis(index, rows[axis])
+        if along is None or along - index.ndim != axis - updates.ndim:
+            return None
+    return updates.ndim
 
 
 def counting_axis(node: Node, size: int) -> int | None:
@@ -160,7 +167,7 @@ def counting_axis(node: Node, size: int) -> int | None:
     long = [at for at, length in enumerate(node.shape) if length != 1]
     if len(long) != 1 or node.shape[long[0]] != size:
         return None
-    while node.op.name == "reshape":
+    while node.op.name == "reshape" or is_whole_cast(node):
         (node,) = node.inputs
     if node.op.name == "iota":
         return long[0]
@@ -168,6 +175,14 @@ def counting_axis(node: Node, size: int) -> int | None:
         return None
     value = np.asarray(node.attrs["value"]).reshape(-1)
     return long[0] if np.array_equal(value, np.arange(size)) else None
+
+
+def is_whole_cast(node: Node) -> bool:
+    """Whether integers get another dtype that can hold as many as there are."""
+    if node.op.name != "cast" or node.dtype.kind not in "iu":
+        return False
+    is_known = node.inputs[0].dtype.kind in "iu"
+    return is_known and math.prod(node.shape) <= np.iinfo(node.dtype).max
 
 
 def is_inside(x: Node, indices: Sequence[Node], axes: Sequence[int]) -> bool:

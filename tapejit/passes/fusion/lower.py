@@ -25,6 +25,7 @@ from tapejit.passes.fusion.candidates import (
     MOVEMENTS,
     PIECEWISE,
     REDUCTIONS,
+    counting_axis,
     is_inside,
     is_small_product,
     is_whole,
@@ -384,20 +385,22 @@ class Lowering(Reading):
 
     def selected_row(self, node: Node) -> Step:
         """A scatter that hits each row once: a comparison with the row's target."""
-        x, updates, _, targets = node.inputs
+        x, updates, *_, targets = node.inputs
         dims = self.dims_of(node.shape)
-        row, column = index_of(dims)
+        *rows, column = index_of(dims)
+        front = (*rows, Affine())[: updates.ndim]
 
         def inputs() -> list[Step]:
-            position = self.position(targets, aligned((row, Affine()), targets), x, 1)
+            last = x.ndim - 1
+            position = self.position(targets, aligned(front, targets), x, last)
             here = self.append(
                 Step("index", INT64, axes=axes_in(column), index=(column,))
             )
             return [
                 here,
                 position,
-                self.at(x, (row, column)),
-                self.at(updates, (row, Affine())),
+                self.at(x, (*rows, column)),
+                self.at(updates, front),
             ]
 
         return self.over("add_at", node, dims, inputs)
@@ -407,6 +410,8 @@ class Lowering(Reading):
     ) -> None:
         """Look at the indices even if nobody asks for what they select."""
         for positions, axis in zip(indices, axes, strict=True):
+            if counting_axis(positions, int(x.shape[axis])) is not None:
+                continue
             if positions.op is not LITERAL or not is_inside(x, [positions], [axis]):
                 dims = self.dims_of(positions.shape)
                 self.position(positions, index_of(dims), x, axis)
