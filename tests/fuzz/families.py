@@ -38,6 +38,7 @@ UNARY = (
     "{x} * 0.5", "2 - {x}", "{x} + np.float64(0.7)", "{x} % 3", "{x} // 2", "-{x}",
     "tj.log({x})", "tj.sqrt({x})", "tj.log1p({x})", "{x} ** 0.5", "~{x}", "{x} << 1",
     "tj.real({x})", "tj.imag({x})", "tj.angle({x})", "{x} >> 1", "tj.asin({x} / 8)",
+    "tj.xlogy(tj.abs({x}), tj.abs({x}))", "tj.special.xlog1py({x}, {x} * {x} - 1)",
 )  # fmt: skip
 
 BINARY = (
