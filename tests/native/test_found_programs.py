@@ -44,8 +44,15 @@ def slopes_of_a_part(x: Any) -> Any:
     return tj.sum(x[:, 1:] * 0.5) + tj.sum(x[2:] * 3)
 
 
+def changed_parts(x: Any) -> Any:
+    """What is changed is no argument: a kernel has made it."""
+    y = x * 2
+    return y.at[-2, ::2].set(2.0), y.at[np.array([1, 1, 0])].add(y[:3])
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[Array]]] = {
     "slopes-of-a-part": (gradient(slopes_of_a_part), [normal(100, 16, dtype="f8")]),
+    "changed-parts": (changed_parts, [normal(5, 7)]),
 }
 
 
