@@ -21,6 +21,7 @@ from tapejit.agreement import EXACT, ROUNDED, assert_agrees
 from tapejit.codegen import ir, lanes, vecmath
 from tapejit.codegen.host import Library, elementwise, host_machine
 from tapejit.codegen.lane_algebra import kind_of
+from tapejit.config import config
 from tapejit.ir.node import OPS, Op
 from tapejit.types import (
     DType,
@@ -334,18 +335,23 @@ CALL = re.compile(r"^\s+(?:call\w*|blr?)\s+.*$", re.MULTILINE)
 
 
 def test_no_lane_calls_a_library(full: bool) -> None:
-    """Stored code names no symbol of a compiler's or C library."""
+    """Stored code names no symbol of a compiler's or C library.
+
+    Not even `fma`, which is a call where the processor asked for has no such
+    instruction: so it is for the one that is there.
+    """
     step = 1 if full else 5
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    machine = host_machine()
     rows = [row for row in SUPPORTED if row.function is None]
-    own = [row.loops().module for row in rows[::step]]
-    casts = [
-        Loops(OPS["cast"], [given], wanted, {"dtype": wanted}, WIDTHS).module
-        for given in REAL_DTYPES
-        for wanted in REAL_DTYPES[::step]
-    ]
+    with config.override(cpu=""):
+        machine = host_machine()
+        own = [row.loops().module for row in rows[::step]]
+        casts = [
+            Loops(OPS["cast"], [given], wanted, {"dtype": wanted}, WIDTHS).module
+            for given in REAL_DTYPES
+            for wanted in REAL_DTYPES[::step]
+        ]
     for module in own + casts:
         text = machine.emit_assembly(binding.parse_assembly(str(module)))
         assert CALL.findall(text) == [], str(module)
