@@ -618,9 +618,10 @@ def _warn_once_if_widened(values: Sequence[Any], dtype: DType) -> None:
     global _widening_warned
     if _widening_warned or dtype != np.float64:
         return
-    wide = any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values)
-    narrow = any(type(v) in HANDLES and v.dtype == np.float32 for v in values)
-    if wide and narrow:
+    arrays = [x for x in values if isinstance(x, np.ndarray) or hasattr(x, "is_array")]
+    variables = [x for x in values if type(x) in HANDLES and not hasattr(x, "is_array")]
+    wide = any(x.dtype == np.float64 for x in arrays)
+    if wide and any(x.dtype == np.float32 for x in variables):
         _widening_warned = True
         warnings.warn(
             "a float64 NumPy array met a float32 Variable and the result is float64; "

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
@@ -37,6 +37,7 @@ import numpy as np
 from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of, tracing
+from tapejit.api.captured_arrays import captured_arrays
 from tapejit.api.commits import in_order
 from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.api.eager_mode import hinted_breakpoints
@@ -295,7 +296,8 @@ class Function(Inspected[P], Generic[P, R]):
             given.check_unchanged(self._function)
             return result
 
-        with scope(), hinted_breakpoints():
+        arrays = captured_arrays(self._function, self._instance)
+        with scope(), hinted_breakpoints(), arrays:
             return run_traced(trace, arguments, run_body), takes
 
     def run_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -308,8 +310,11 @@ class Function(Inspected[P], Generic[P, R]):
         trace = TRACE.get()
         state = None if trace is None else trace.state
         written = {} if state is None else state.written()
+        arrays: AbstractContextManager[None] = nullcontext()
+        if trace is not None:
+            arrays = captured_arrays(self._function, self._instance)
         try:
-            with scope():
+            with scope(), arrays:
                 result = self.body()(*inner_args, **inner_kwargs)
                 inner.check_unchanged(self._function)
                 found, spec = tree.flatten(result)

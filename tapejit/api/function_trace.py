@@ -130,6 +130,7 @@ class FunctionTrace(Trace):
     asked    the positions of float arguments whose value was asked for
     needs    what needed a value that cannot be guarded, and where
     facts    what is known of symbolic sizes
+    arrays   the NumPy arrays that were indexed, with the tensors that stand for them
     unread   id -> what assignments returned and nobody has used yet
     taken    the values that were assigned, and by which method
     """
@@ -150,6 +151,7 @@ class FunctionTrace(Trace):
         self.asked: set[int] = set()
         self.needs: tuple[str, Origin | None] | None = None
         self.facts = SizeFacts(self)
+        self.arrays: dict[Any, tuple[Any, Tensor]] = {}
         self.unread: dict[int, tuple[TracedTensor, Slot]] = {}
         self.taken: list[tuple[Node, str]] = []
         self.serves_once = False
@@ -431,6 +433,7 @@ class FunctionTrace(Trace):
         for table in (
             *(self.slots, self.values, self.derived, self.answers),
             self.unread,
+            self.arrays,
         ):
             table.clear()
         self.guards.clear()

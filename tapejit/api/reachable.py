@@ -80,7 +80,7 @@ def reached_variables(roots: Iterable[Any]) -> Reached | None:
             left.append(x._constraint)
         else:
             left += _behind(x)
-        if isinstance(x, FunctionType) and not _is_of_library(x):
+        if isinstance(x, FunctionType) and not is_of_library(x):
             tells_apart = tells_apart or _tells_apart(x.__code__)
     return Reached(frozenset(found), tells_apart)
 
@@ -96,7 +96,7 @@ def _behind(x: Any) -> Iterable[Any]:
     if isinstance(x, ModuleType):
         return () if _is_library(x.__name__) else vars(x).values()
     if isinstance(x, type):
-        return () if _is_of_library(x) else (*vars(x).values(), *x.__mro__)
+        return () if is_of_library(x) else (*vars(x).values(), *x.__mro__)
     if isinstance(x, ReferenceType):
         return (x(),)
     if isinstance(x, np.ndarray):
@@ -108,13 +108,13 @@ def _behind(x: Any) -> Iterable[Any]:
 def _behind_function(function: FunctionType) -> list[Any]:
     found: list[Any] = [function.__dict__, function.__defaults__]
     found += [function.__kwdefaults__, *(function.__closure__ or ())]
-    if not _is_of_library(function):
-        names = _global_names(function.__code__)
+    if not is_of_library(function):
+        names = global_names(function.__code__)
         found += [function.__globals__.get(name) for name in names]
     return found
 
 
-def _global_names(code: CodeType) -> list[str]:
+def global_names(code: CodeType) -> list[str]:
     """The globals that code names, with those of the functions inside it."""
     names = [
         step.argval
@@ -122,7 +122,7 @@ def _global_names(code: CodeType) -> list[str]:
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     ]
     for part in _inner_code(code):
-        names += _global_names(part)
+        names += global_names(part)
     return names
 
 
@@ -142,7 +142,7 @@ def _inner_code(code: CodeType) -> list[CodeType]:
     return [part for part in code.co_consts if isinstance(part, CodeType)]
 
 
-def _is_of_library(x: Any) -> bool:
+def is_of_library(x: Any) -> bool:
     return _is_library(getattr(x, "__module__", None) or "")
 
 

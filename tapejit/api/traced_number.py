@@ -21,7 +21,7 @@ from tapejit import ops, tree
 from tapejit.api.dispatch import HANDLES, TRACED_NUMBERS, apply, cast
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.dims import Dim
-from tapejit.ir.node import Op
+from tapejit.ir.node import Node, Op
 from tapejit.types import DType
 
 Method = Callable[..., Any]
@@ -33,13 +33,17 @@ class TracedFloat:
     """A weak float whose value is an input of the function being traced.
 
     `tensor` is its float64, `value` what it is in this call, a Python float or a
-    NumPy scalar, `positions` the arguments it comes from and the symbolic sizes.
+    NumPy scalar, `positions` the arguments it comes from, the symbolic sizes, and the
+    elements of arrays, whose `value` is NaN.
     """
 
     __slots__ = ("positions", "tensor", "value")
 
     def __init__(
-        self, tensor: TracedTensor, value: float, positions: frozenset[int | Dim]
+        self,
+        tensor: TracedTensor,
+        value: float,
+        positions: frozenset[int | Dim | Node],
     ) -> None:
         self.tensor = tensor
         self.value = value
@@ -55,6 +59,8 @@ class TracedFloat:
         for source in self.positions:
             if isinstance(source, Dim):
                 self.tensor._trace.facts.fix(source)
+            elif isinstance(source, Node):  # an element of an array: no guard for it
+                return type(self.value)(float(self.tensor))
             else:
                 self.tensor._trace.asked.add(source)
         return self.value
@@ -141,7 +147,7 @@ _PYTHON: Final[dict[str, Callable[[float, float], float]]] = {
 }
 
 
-def _parts(x: Any) -> tuple[Tensor, Any, frozenset[int | Dim]]:
+def _parts(x: Any) -> tuple[Tensor, Any, frozenset[int | Dim | Node]]:
     if type(x) is not TracedFloat and type(x) in TRACED_NUMBERS:
         x = x.weak_float()
     if isinstance(x, TracedFloat):
