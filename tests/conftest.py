@@ -85,6 +85,14 @@ def _products_of_numpy_have_one_thread() -> None:
     blas.set_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _functions_may_be_made_in_loops() -> Iterator[None]:
+    """A test with many examples makes its functions anew for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tapejit.api.made_in_loops.MANY", 10**9)
+        yield
+
+
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether everything is to be run."""

@@ -11,6 +11,8 @@ import json
 import os
 import random
 import stat
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -427,3 +429,51 @@ def test_no_prefix_of_a_file_is_a_file(tmp_path: Path) -> None:
         (tmp_path / "f").write_bytes(good[:length])
         with pytest.raises(CheckpointError):
             read_arrays(tmp_path / "f")
+
+
+def test_a_save_removes_what_killed_ones_have_left(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    killed = """
+import os, sys
+from tapejit.kits import tensor_file
+file = tensor_file._replacing(sys.argv[1]).__enter__()
+file.write(b"half of it")
+file.flush()
+os.kill(os.getpid(), 9)
+"""
+    command = [sys.executable, "-c", killed, str(path)]
+    subprocess.run(command, check=False)
+    (left,) = tmp_path.iterdir()
+    assert left.name.endswith(".tmp")
+    others = [tmp_path / name for name in ("a.tmp", ".model.tmp", ".other.0123.tmp")]
+    others.append(tmp_path / f".other{left.name.removeprefix('.model')}")
+    for other in others:
+        other.write_bytes(b"of somebody else")
+    write_arrays(path, {"x": np.arange(3.0)}, {})
+    assert {*tmp_path.iterdir()} == {path, *others}
+
+
+def test_a_save_leaves_those_alone_that_are_under_way(tmp_path: Path) -> None:
+    """In this process and in another one."""
+    path = tmp_path / "model.safetensors"
+    slow = """
+import sys
+from tapejit.kits import tensor_file
+with tensor_file._replacing(sys.argv[1]) as file:
+    print("writing", flush=True)
+    sys.stdin.read()
+    file.write(b"whole")
+"""
+    command = [sys.executable, "-c", slow, str(path)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with tensor_file._replacing(path) as file:
+            write_arrays(path, {"x": np.arange(3.0)}, {})
+            assert len([*tmp_path.iterdir()]) == 3
+            file.write(b"mine")
+        assert path.read_bytes() == b"mine"
+        other.communicate()
+    assert path.read_bytes() == b"whole"
+    assert [*tmp_path.iterdir()] == [path]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -500,3 +501,47 @@ def test_affinity_gives_the_number_at_the_start() -> None:
 def test_the_environment_gives_the_pool() -> None:
     code = "from tapejit.runtime.threads import current_driver as d; print(d().pool)"
     assert in_fresh_process(code, TAPEJIT_POOL="serial") == "serial"
+
+
+def test_blocks_of_several_threads_may_overlap() -> None:
+    """Whichever ends first, afterwards it is as before."""
+    before, blas_before = threads.get_num_threads(), blas.threads()
+    for first_out in (0, 1):
+        blocks = [threads.set_num_threads(1), threads.set_num_threads(3)]
+        for block in blocks:
+            block.__enter__()
+        assert threads.get_num_threads() == 3
+        blocks.pop(first_out).__exit__(None, None, None)
+        assert threads.get_num_threads() == (3, 1)[first_out], (
+            "of the block that goes on"
+        )
+        blocks.pop().__exit__(None, None, None)
+        assert (threads.get_num_threads(), blas.threads()) == (before, blas_before)
+
+
+def test_blocks_of_many_threads_leave_what_was_before() -> None:
+    before = threads.get_num_threads()
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            with threads.set_num_threads(1 + number):
+                assert 1 <= threads.get_num_threads() <= 4
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert threads.get_num_threads() == before
+
+
+def test_a_number_that_is_set_in_a_block_goes_with_it() -> None:
+    with threads.set_num_threads(1):
+        threads.set_num_threads(3)
+        with threads.set_num_threads(2):
+            threads.set_num_threads(4)
+            assert threads.get_num_threads() == 4
+        assert threads.get_num_threads() == 3
+        for count in range(2, 9):
+            threads.set_num_threads(count)
+        assert len(threads._set) < 10, "what nothing leads back to is forgotten"
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(threads.set_num_threads, 5).result()
+    assert threads.get_num_threads() == 5, "of another thread, for good"

@@ -32,6 +32,7 @@ from tapejit.origin import Origin, describe, short_location, warn_user
 
 if TYPE_CHECKING:
     from tapejit.api.function import Function
+    from tapejit.api.made_in_loops import Made
 
 MAX_ENTRIES: Final = 128  # signatures kept per function
 MAX_SHORT: Final = 1024  # shorter keys: with loose sizes an Entry has many
@@ -92,11 +93,17 @@ class Cache:
     general   floats that are inputs, as (structure, leaf)
     fixed     floats whose value the body asks for, which therefore stay in the key
     native    the native entry of the path taken last, if it has one
+    made      functions of the same code, counted from the first trace on
     loose     sizes that are left out of keys, as structure -> (leaf, axis)
     """
 
     def __init__(self) -> None:
+        self.made: Made | None = None
         self.clear()
+
+    def __del__(self) -> None:
+        if self.made is not None:
+            self.made.calls = self.calls
 
     def clear(self) -> None:
         """Forget everything."""

@@ -43,8 +43,10 @@ from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.api.eager_mode import hinted_breakpoints
 from tapejit.api.function_trace import FunctionTrace, Traced, run_traced
 from tapejit.api.inspected import Inspected
+from tapejit.api.made_in_loops import note_made
 from tapejit.api.mutation import Arguments
 from tapejit.api.path import Path, WrongPath
+from tapejit.api.pickling import is_pickled_by_cloudpickle, named_in_module
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.scope import returned, scope
 from tapejit.api.signature import (
@@ -373,6 +375,8 @@ class Function(Inspected[P], Generic[P, R]):
         self, cache: Cache, entry: Entry, call: Call, place: Origin | None
     ) -> None:
         """Count a trace; too many in a row deserve a warning that says why."""
+        if cache.traces == 1 and self._instance is None:
+            note_made(self._function, cache)
         cache.traced_at = [at for at in cache.traced_at if at > cache.calls - 10]
         cache.traced_at.append(cache.calls)
         if len(cache.traced_at) <= 5 or cache.has_warned:
@@ -498,12 +502,39 @@ class Function(Inspected[P], Generic[P, R]):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self._instance is not None:
             return getattr, (self._instance, self.__name__)
-        if "<locals>" in self.__qualname__ or "<lambda>" in self.__qualname__:
-            raise ArgumentTypeError(
-                f"{self.__qualname__} is local and cannot be pickled by name",
-                help="define it at the top of a module, or use cloudpickle",
-            )
-        return self.__qualname__
+        found = named_in_module(self)
+        by_value = (_remade, (self._function, self._options()))
+        name: str = self.__qualname__
+        if is_pickled_by_cloudpickle():
+            # A script's own functions are not found by name in another process.
+            is_found = found is self and self.__module__ != "__main__"
+            return name if is_found else by_value
+        if found is self:
+            return name
+        if found is self._function:  # fast = tj.function(plain)
+            return by_value
+        raise ArgumentTypeError(
+            f"{name} is local and cannot be pickled by name"
+            if found is None
+            else f"{self.__module__}.{name} is not this function, which cannot be "
+            "pickled by name",
+            help="define it at the top of a module, or use cloudpickle",
+        )
+
+    def _options(self) -> dict[str, Any]:
+        """What `tj.function` was told."""
+        return {
+            "static": self._static,
+            "dynamic": self._dynamic,
+            "input_signature": None if self._specs is None else self._specs.specs,
+            "reduce_retracing": self._specs is None and self._relaxation is not None,
+            "compile": self.compile,
+        }
+
+
+def _remade(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A function from a pickle that holds the Python function."""
+    return Function(function, **options)
 
 
 def _is_array(x: Any) -> bool:

@@ -21,6 +21,7 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Final
@@ -29,6 +30,11 @@ import numpy as np
 
 from tapejit.errors import CheckpointError
 from tapejit.types import DType, dtype_named
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Array = np.ndarray[Any, Any]
 Path = str | os.PathLike[str]
@@ -52,6 +58,8 @@ FORMAT_NAMES: Final[dict[str, str]] = {
 DTYPE_NAMES: Final = {short: name for name, short in FORMAT_NAMES.items()}
 MAX_HEADER: Final = 100_000_000  # bytes, the limit of the format
 MAX_RANK: Final = 64  # NumPy's
+_RANDOM: Final = re.compile(r"[0-9a-f]{12}\.tmp")
+_without_locks: Final[set[int]] = set()  # devices: nothing is known to be left there
 PAIRS: Final = "complex128"  # the metadata's list of arrays written as pairs
 
 
@@ -65,7 +73,7 @@ def write_arrays(
 
     The bytes go into a file beside it, reach the disk, and only then get the name, so
     a program that is killed leaves the former file as it was, and at worst a hidden
-    file that ends in `.tmp` beside it.
+    file that ends in `.tmp` beside it, which the next one to save there removes.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "two.safetensors")
@@ -143,8 +151,28 @@ class _replacing(contextlib.AbstractContextManager[BinaryIO]):
         self.temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.tmp")
 
     def __enter__(self) -> BinaryIO:
-        self.file = open(self.temporary, "xb")
-        return self.file
+        for left in self._others():
+            _remove_if_left(left)
+        while True:
+            self.file = open(self.temporary, "xb")
+            # Somebody may have taken it for left before it was locked.
+            if _locked(self.file) and _is_at(self.file, self.temporary):
+                return self.file
+            self.file.close()
+
+    def _others(self) -> list[str]:
+        """Files that are being written in place of `path`, or were when killed."""
+        start = f".{os.path.basename(self.path)}."
+        try:
+            names = os.listdir(self.folder)
+        except OSError:  # opening the file will say so
+            return []
+        return [
+            os.path.join(self.folder, name)
+            for name in names
+            if name.startswith(start)
+            and _RANDOM.fullmatch(name.removeprefix(start)) is not None
+        ]
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
@@ -159,6 +187,40 @@ class _replacing(contextlib.AbstractContextManager[BinaryIO]):
                 os.unlink(self.temporary)
         if kind is None:
             _sync_folder(self.folder)
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Lock a file as long as it is open; False if another has locked it."""
+    if fcntl is None:  # there, a file that is open cannot be removed
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
+            raise
+        _without_locks.add(os.fstat(file.fileno()).st_dev)
+    return True
+
+
+def _is_at(file: BinaryIO, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_left(path: str) -> None:
+    """Remove a file that nobody is writing: whoever was has been killed."""
+    with contextlib.suppress(OSError):  # gone by now, or somebody else's
+        if fcntl is None:
+            os.unlink(path)
+            return
+        with open(path, "r+b") as file:
+            is_left = _locked(file)
+            if is_left and os.fstat(file.fileno()).st_dev not in _without_locks:
+                os.unlink(path)
 
 
 def _sync_folder(folder: str) -> None:

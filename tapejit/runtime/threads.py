@@ -31,22 +31,53 @@ _count: int | None = None  # None: nobody has asked yet
 _driver: Driver | None = None
 
 
+class Numbers:
+    """How many threads kernels have, and BLAS, as somebody has set it.
+
+    `thread` set it; `is_block` says that it holds until a block ends.
+    """
+
+    __slots__ = ("blas", "is_block", "kernels", "thread")
+
+    def __init__(self, kernels: int, blas: int | None) -> None:
+        self.kernels = kernels
+        self.blas = blas
+        self.thread = threading.get_ident()
+        self.is_block = False
+
+
+_numbers_lock = threading.RLock()
+_set: list[Numbers] = []  # what was set and still counts; the last one holds
+
+
 class ThreadsSet:
-    """What `set_num_threads` gives: leaving it as a block restores what was before."""
+    """What `set_num_threads` gives: as a block it holds until the block ends.
 
-    __slots__ = ("_before", "_blas_before")
+    Blocks of several threads may overlap: the one that began last counts, and what was
+    before the first comes back after the last.
+    """
 
-    def __init__(self, before: int, blas_before: int | None) -> None:
-        self._before = before
-        self._blas_before = blas_before
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
 
     def __enter__(self) -> None:
-        return None
+        own = self._numbers
+        with _numbers_lock:
+            own.is_block = True
+            if own not in _set:  # others were set since
+                _set.append(own)
+                _use(own)
 
     def __exit__(self, *raised: object) -> None:
-        _apply(self._before)
-        if self._blas_before is not None:
-            blas.set_threads(self._blas_before)
+        own = self._numbers
+        with _numbers_lock:
+            at = _set.index(own)
+            # What the same thread has set inside goes with it.
+            _set[at:] = [x for x in _set[at:] if x.is_block or x.thread != own.thread]
+            _set[:] = [x for x in _set if x is not own]
+            _use(_set[-1])
 
 
 def set_num_threads(count: SupportsIndex) -> ThreadsSet:
@@ -67,10 +98,18 @@ def set_num_threads(count: SupportsIndex) -> ThreadsSet:
     True
     """
     wanted = _checked(count)
-    done = ThreadsSet(get_num_threads(), blas.threads())
-    _apply(wanted)
-    blas.set_threads(wanted)
-    return done
+    with _numbers_lock:
+        now = Numbers(get_num_threads(), blas.threads())
+        if not _set:
+            _set.append(now)
+        _set[-1].blas = now.blas  # which may have been set elsewhere
+        _set.append(Numbers(wanted, wanted))
+        last = _set[-3:]
+        is_again = len({x.thread for x in last}) == 1 and len(_set) > 3
+        if is_again and not any(x.is_block for x in last):
+            del _set[-3]  # nothing leads back to it
+        _use(_set[-1])
+        return ThreadsSet(_set[-1])
 
 
 def get_num_threads() -> int:
@@ -140,6 +179,12 @@ def _checked(count: SupportsIndex) -> int:
     return wanted
 
 
+def _use(numbers: Numbers) -> None:
+    _apply(numbers.kernels)
+    if numbers.blas is not None:
+        blas.set_threads(numbers.blas)
+
+
 def _apply(count: int) -> None:
     global _count
     _count = count
@@ -149,8 +194,9 @@ def _apply(count: int) -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock
+    global _lock, _numbers_lock
     _lock = threading.Lock()  # another thread of the parent may have held it
+    _numbers_lock = threading.RLock()
     if _driver is not None:
         _driver.renew()
 
