@@ -57,7 +57,15 @@ FUNCTIONS: Final[dict[str, str]] = {
         "copysign divmod fmod frexp heaviside ldexp modf nan_to_num nextafter signbit"
     ),
     "tapejit.api.folding": "foldl",
+    "tapejit.api.nan_statistics": (
+        "nancumprod nancumsum nanmedian nanprod nanstd nanvar"
+    ),
     "tapejit.api.no_nan": "divide_no_nan multiply_no_nan",
+    "tapejit.api.numpy_names": (
+        "absolute amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh array "
+        "bitwise_not concatenate conjugate cumprod cumsum degrees dot fix invert "
+        "left_shift mod power radians right_shift transpose true_divide"
+    ),
     "tapejit.api.padded": "reverse_sequence sequence_mask",
     "tapejit.api.positions": "ravel_multi_index unravel_index",
     "tapejit.api.recompute": "recompute_grad",

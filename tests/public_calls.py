@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tapejit as tj
+from tapejit.api.numpy_names import ALIASES
 
 NAMESPACES = ("", "linalg", "fft", "image", "nn", "special", "random")
 
@@ -108,6 +109,8 @@ each("quantile", call(M, 0.3), call(M, V, axis=1))
 each("percentile", call(M, 30.0), call(M, V, axis=0))
 each("cumulative_sum cumulative_prod", call(M, axis=1), call(V, include_initial=True))
 each("logcumsumexp", call(M, axis=0), call(V))
+each("cumsum cumprod nancumsum nancumprod", call(M), call(GAPS, 1))
+each("nanprod nanvar nanstd nanmedian", call(GAPS), call(GAPS, 0), call(M, 1))
 each("diff", call(M), call(V, n=2), call(M, prepend=M[:, :1]))
 each("ediff1d", call(M), call(V, to_end=W))
 each("trapezoid", call(M), call(M, x=V))
@@ -122,6 +125,8 @@ each("expand_dims", call(M, axis=1))
 each("squeeze", call(M[None], axis=0), call(M[None]))
 each("permute_dims", call(CUBE, (2, 0, 1)))
 each("matrix_transpose", call(CUBE))
+each("transpose", call(CUBE), call(CUBE, (1, 0, 2)))
+each("dot", call(M, N.T), call(V, W), call(CUBE, CUBE.mT))
 each("moveaxis", call(CUBE, 0, -1))
 each("swapaxes", call(CUBE, 0, 2))
 each("flip", call(CUBE), call(CUBE, axis=1))
@@ -378,5 +383,7 @@ def public_functions() -> Iterator[tuple[str, Any]]:
         for name in builtins.sorted(set(getattr(module, "__all__", dir(module)))):
             found = getattr(module, name)
             is_function = callable(found) and not isinstance(found, type)
+            if not space and name in ALIASES:
+                continue  # another name of a function that is there
             if is_function and not name.startswith("_"):
                 yield (f"{space}.{name}" if space else name), found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api.foreign_names import SPELLINGS, hint
+from tapejit.api import numpy_names
+from tapejit.api.foreign_names import ATTRIBUTES, RANDOM, SPELLINGS, hint
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -14,7 +17,10 @@ def test_the_name_is_not_tapejits_own(name: str) -> None:
     assert name not in tj.__all__, "tapejit has this name: drop it from SPELLINGS"
 
 
-@pytest.mark.parametrize(("name", "spelling"), SPELLINGS.items(), ids=SPELLINGS)
+LINES = [*SPELLINGS.items(), *RANDOM.items(), *ATTRIBUTES.items()]
+
+
+@pytest.mark.parametrize(("name", "spelling"), LINES)
 def test_the_suggestion_runs(name: str, spelling: str) -> None:
     x = tj.asarray([[1.0, 2.0], [3.0, 4.0]])
     v = tj.Variable([1.0, 2.0])
@@ -60,6 +66,104 @@ def test_the_table_covers_each_library() -> None:
     tensorflow = {"reduce_sum", "reduce_max", "convert_to_tensor", "cast", "gather"}
     torch = {"tensor", "cat", "unsqueeze", "mm", "bmm", "no_grad", "detach", "clamp"}
     jax = {"jacfwd", "jacrev", "tree_map", "device_put"}
-    numpy = {"array", "concatenate", "transpose", "absolute", "power", "true_divide"}
+    numpy = {"unique", "around", "rint", "fabs", "asanyarray"}
     assert tensorflow | torch | jax | numpy <= set(SPELLINGS)
     assert len(SPELLINGS) >= 60
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_names_of_random_numbers(name: str) -> None:
+    assert name not in tj.random.__all__
+    with pytest.raises(AttributeError, match=r"tapejit\.random has no .*; write tj\."):
+        getattr(tj.random, name)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_names_of_tensors(name: str) -> None:
+    for thing in (tj.ones(2), tj.Variable(1.0)):
+        with pytest.raises(AttributeError, match=rf"{name}'; write "):
+            getattr(thing, name)
+        assert not hasattr(thing, name)
+    with pytest.raises(AttributeError, match=r"frobnicate'$"):
+        _ = tj.ones(2).frobnicate
+
+
+def test_tensors_of_a_trace_give_hints_too() -> None:
+    with pytest.raises(AttributeError, match="stop_gradient"):
+        tj.function(lambda x: x.detach())(tj.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: tj.sum(x, dim=0), "axis"),
+        (lambda x: x.sum(dim=0), "axis"),
+        (lambda x: tj.mean(x, keepdim=True), "keepdims"),
+        (lambda x: tj.std(x, dim=0), "axis"),
+        (lambda x: tj.median(x, dim=0), "axis"),
+        (lambda x: x.argmax(dim=0), "axis"),
+        (lambda x: tj.concat([x], dim=0), "axis"),
+        (lambda x: tj.stack([x], dim=0), "axis"),
+        (lambda x: tj.nn.softmax(x, dim=0), "axis"),
+        (lambda x: tj.sum(input=x), "by position"),
+        (lambda x: tj.optimizers.Adam(lr=0.1), "learning_rate"),
+        (lambda x: tj.optimizers.SGD(lr=0.1), "learning_rate"),
+        (lambda x: tj.optimizers.AdamW(0.1, betas=(0.9, 0.99)), "beta_1"),
+        (lambda x: tj.optimizers.Adam(params=[x]), "apply_gradients"),
+    ],
+)
+def test_keywords_of_other_libraries(call: Any, said: str) -> None:
+    for run in (call, tj.function(call)):
+        with pytest.raises(TypeError, match="unexpected keyword") as caught:
+            run(tj.ones((2, 3)))
+        assert said in str(caught.value)
+
+
+def test_unknown_keywords_stay_pythons_errors() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frobnicate'"):
+        tj.sum(tj.ones(2), frobnicate=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frobnicate'"):
+        tj.optimizers.Adam(frobnicate=1)
+
+
+def test_names_of_layers_and_their_parts() -> None:
+    for name in ("Linear", "LSTM", "GRU", "Conv2DTranspose"):
+        with pytest.raises(AttributeError, match="; write tj"):
+            getattr(tj.nn, name)
+    with pytest.raises(AttributeError, match=r"kernel'; use \.weight"):
+        _ = tj.nn.Dense(3).kernel
+
+
+# NumPy's spellings are names of tapejit
+
+
+@pytest.mark.parametrize(("name", "ours"), numpy_names.ALIASES.items())
+def test_numpys_name_is_the_same_function(name: str, ours: str) -> None:
+    assert getattr(tj, name) is getattr(tj, ours)
+    assert callable(getattr(np, name)), "NumPy has this name"
+
+
+def test_every_name_is_an_alias_or_a_function_of_its_own() -> None:
+    own = {"cumprod", "cumsum", "dot", "transpose"}
+    assert set(numpy_names.__all__) == set(numpy_names.ALIASES) | own
+
+
+def test_functions_with_numpys_own_rules() -> None:
+    x = np.arange(24.0).reshape(2, 3, 4)
+    t = tj.asarray(x)
+    for name, args in [
+        ("transpose", ()),
+        ("transpose", ((1, 0, 2),)),
+        ("cumsum", ()),
+        ("cumsum", (1,)),
+        ("cumprod", ()),
+        ("cumprod", (-1,)),
+    ]:
+        expected = getattr(np, name)(x, *args)
+        ours, theirs = getattr(tj, name), getattr(np, name)
+        for found in (ours(t, *args), theirs(t, *args), tj.function(ours)(t, *args)):
+            np.testing.assert_allclose(found, expected)
+    pairs = [(x[0, 0], x[1, 1]), (x[0], x[0].T), (x, x[0, 0]), (2.0, x), (x, x.mT)]
+    for a, b in pairs:
+        np.testing.assert_allclose(tj.dot(a, b), np.dot(a, b))
+    tj.testing.check_grads(tj.dot, [x, x.mT.copy()])

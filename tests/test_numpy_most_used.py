@@ -114,8 +114,8 @@ np.unravel_index(i, (2, 2))        np.linspace(v, w, 3)
 
 REFUSED = frozenset(
     """
-    np.apply_along_axis np.block np.corrcoef np.cov np.fmax np.linspace np.nanstd
-    np.piecewise np.polyfit np.polyval np.unravel_index
+    np.apply_along_axis np.block np.corrcoef np.cov np.fmax np.linspace
+    np.piecewise np.polyfit np.polyval
     """.split()  # noqa: SIM905  # names read better than a column of strings
 )
 

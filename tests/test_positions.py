@@ -35,6 +35,10 @@ BY_NAME = {
     ("nanmean", "keepdims"): "after NumPy's out",
     ("nanmin", "keepdims"): "after NumPy's out",
     ("nansum", "keepdims"): "after NumPy's out",
+    **{
+        (name, "keepdims"): "after NumPy's out"
+        for name in ("amax", "amin", "nanmedian", "nanprod", "nanstd", "nanvar")
+    },
     ("percentile", "keepdims"): "after NumPy's out",
     ("percentile", "method"): "after NumPy's out",
     ("prod", "keepdims"): "after NumPy's out",

@@ -13,11 +13,11 @@ Start reading at `SPELLINGS`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 SPELLINGS: Final[dict[str, str]] = {
     # Making tensors and variables
-    "array": "tj.asarray(a)",
     "as_tensor": "tj.asarray(a)",
     "asanyarray": "tj.asarray(a)",
     "ascontiguousarray": "tj.asarray(a)",
@@ -33,6 +33,9 @@ SPELLINGS: Final[dict[str, str]] = {
     "placeholder": "tj.TensorSpec([None, 3])",
     "range": "tj.arange(3)",
     "tensor": "tj.asarray(a)",
+    "randint": "tj.random.integers(0, 10, (2, 3))",
+    "rand": "tj.random.uniform((2, 3))",
+    "randn": "tj.random.normal((2, 3))",
     # Dtypes
     "bool_": "tj.bool",
     "cast": "x.astype(tj.float32)",
@@ -45,8 +48,6 @@ SPELLINGS: Final[dict[str, str]] = {
     "long": "tj.int64",
     # Reductions
     "add_n": "sum([x, y])",
-    "amax": "tj.max(x, axis=0)",
-    "amin": "tj.min(x, axis=0)",
     "reduce_all": "tj.all(x, axis=0)",
     "reduce_any": "tj.any(x, axis=0)",
     "reduce_logsumexp": "tj.logsumexp(x, axis=0)",
@@ -65,45 +66,24 @@ SPELLINGS: Final[dict[str, str]] = {
     # Scans and sorting
     "foldr": "tj.foldl(lambda total, row: total + row, tj.flip(x, axis=0))",
     "bucketize": "tj.searchsorted(x[0], y)",
-    "cumprod": "tj.cumulative_prod(x, axis=0)",
-    "cumsum": "tj.cumulative_sum(x, axis=0)",
     "topk": "tj.top_k(x, 1)",
     "unique": "tj.unique_values(x)",
     # Arithmetic and functions of elements
-    "absolute": "tj.abs(x)",
-    "arccos": "tj.acos(x)",
-    "arccosh": "tj.acosh(x)",
-    "arcsin": "tj.asin(x)",
-    "arcsinh": "tj.asinh(x)",
-    "arctan": "tj.atan(x)",
-    "arctan2": "tj.atan2(x, y)",
-    "arctanh": "tj.atanh(x)",
     "around": "tj.round(x)",
-    "bitwise_not": "tj.bitwise_invert(x > 0)",
     "clamp": "tj.clip(x, 0, 1)",
-    "conjugate": "tj.conj(x)",
-    "degrees": "tj.rad2deg(x)",
     "div": "tj.divide(x, y)",
     "expit": "tj.sigmoid(x)",
     "div_no_nan": "tj.divide_no_nan(x, y)",
     "fabs": "tj.abs(x)",
-    "fix": "tj.trunc(x)",
     "floordiv": "tj.floor_divide(x, y)",
     "floormod": "tj.remainder(x, y)",
-    "invert": "tj.bitwise_invert(x > 0)",
-    "left_shift": "tj.bitwise_left_shift(1, 2)",
     "logistic": "tj.sigmoid(x)",
-    "mod": "tj.remainder(x, y)",
     "mul": "tj.multiply(x, y)",
     "neg": "tj.negative(x)",
-    "power": "tj.pow(x, y)",
-    "radians": "tj.deg2rad(x)",
-    "right_shift": "tj.bitwise_right_shift(4, 2)",
     "rint": "tj.round(x)",
     "sgn": "tj.sign(x)",
     "squared_difference": "tj.square(x - y)",
     "sub": "tj.subtract(x, y)",
-    "true_divide": "tj.divide(x, y)",
     "truediv": "tj.divide(x, y)",
     # Special functions and draws
     "betainc": "tj.special.betainc(2.0, 3.0, x / 5)",
@@ -133,7 +113,6 @@ SPELLINGS: Final[dict[str, str]] = {
     "batch_gather": "tj.take(x, [[0], [1]], batch_dims=1)",
     "boolean_mask": "x[x > 0]",
     "cat": "tj.concat([x, y], axis=0)",
-    "concatenate": "tj.concat([x, y], axis=0)",
     "flatten": "x.flatten()",
     "gather": "tj.take(x, [0, 1], axis=0)",
     "index_add": "tj.scatter_add(x, [0], y[:1])",
@@ -152,12 +131,10 @@ SPELLINGS: Final[dict[str, str]] = {
     "tensor_scatter_nd_min": "x.at[[0]].min(y[:1])",
     "tensor_scatter_nd_sub": "x.at[[0]].subtract(y[:1])",
     "tensor_scatter_nd_update": "x.at[[0]].set(y[:1])",
-    "transpose": "x.T or tj.permute_dims(x, (1, 0))",
     "unsqueeze": "tj.expand_dims(x, axis=0)",
     "view": "tj.reshape(x, (-1,))",
     # Products
     "bmm": "x @ y",
-    "dot": "x @ y",
     "linear": "x @ y + v",
     "mm": "x @ y",
     "mv": "x @ y[0]",
@@ -180,6 +157,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "clip_grad_norm_": "tj.clip_by_global_norm([x, y], 1.0)",
     "clip_grad_value_": "tj.clip_by_value(x, -1, 1)",
     "optim": "tj.optimizers.Adam()",
+    "manual_seed": "tj.random.set_seed(0)",
     # Derivatives and structures
     "autograd": "with tj.GradientTape() as tape: f(x)",
     "backward": "tape.gradient(y, v)",
@@ -187,6 +165,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "gradients": "tape.gradient(y, v)",
     "jacfwd": "tj.jacobian(f)",
     "jacrev": "tj.jacobian(f)",
+    "jit": "tj.function(f)",
     "Module": "class Model: weights = tj.Variable(0.0)",
     "nest": "tj.tree.map(f, [x, y])",
     "no_grad": "with tape.stop_recording(): f(x)",
@@ -196,6 +175,79 @@ SPELLINGS: Final[dict[str, str]] = {
     "tree_map": "tj.tree.map(f, [x, y])",
     "tree_util": "tj.tree.map(f, [x, y])",
 }
+
+
+# Of tj.random; the same names as above in the lines.
+RANDOM: Final[dict[str, str]] = {
+    "default_rng": "tj.random.Generator(0)",
+    "key_data": "tj.random.key(0)",
+    "manual_seed": "tj.random.set_seed(0)",
+    "PRNGKey": "tj.random.key(0)",
+    "rand": "tj.random.uniform((2, 3))",
+    "randint": "tj.random.integers(0, 10, (2, 3))",
+    "randn": "tj.random.normal((2, 3))",
+    "random": "tj.random.uniform((2, 3))",
+    "random_integers": "tj.random.integers(0, 10, (2, 3))",
+    "random_sample": "tj.random.uniform((2, 3))",
+    "randperm": "tj.random.permutation(5)",
+    "RandomState": "tj.random.Generator(0)",
+    "seed": "tj.random.set_seed(0)",
+    "standard_normal": "tj.random.normal((2, 3))",
+    "stateless_normal": "tj.random.normal((2, 3), key=tj.random.key(0))",
+    "stateless_uniform": "tj.random.uniform((2, 3), key=tj.random.key(0))",
+}
+
+# Of tensors and variables.
+ATTRIBUTES: Final[dict[str, str]] = {
+    "backward": "tape.gradient(y, v)",
+    "block_until_ready": "x  # values are there",
+    "bool": "x.astype(tj.bool)",
+    "clamp": "tj.clip(x, 0, 1)",
+    "clone": "x.copy()",
+    "contiguous": "x  # rows may lie anyhow",
+    "cpu": "x  # there is one device, the CPU",
+    "cuda": "x  # there is one device, the CPU",
+    "detach": "tj.stop_gradient(x)",
+    "dim": "x.ndim",
+    "double": "x.astype(tj.float64)",
+    "expand": "tj.broadcast_to(x, (3, 2, 2))",
+    "float": "x.astype(tj.float32)",
+    "gather": "tj.take(x, [0, 1], axis=0)",
+    "get_shape": "x.shape",
+    "grad": "tape.gradient(y, v)",
+    "half": "x.astype(tj.float16)",
+    "index_select": "tj.take(x, [0, 1], axis=0)",
+    "int": "x.astype(tj.int32)",
+    "long": "x.astype(tj.int64)",
+    "masked_fill": "tj.where(x > 0, 0.0, x)",
+    "matmul": "x @ y",
+    "mm": "x @ y",
+    "mul": "x * y",
+    "norm": "tj.linalg.norm(x)",
+    "numel": "x.size",
+    "permute": "tj.permute_dims(x, (1, 0))",
+    "pow": "x**2",
+    "requires_grad": "tape.watch(x)",
+    "requires_grad_": "tape.watch(x)",
+    "set_shape": "tj.reshape(x, (2, 2))",
+    "softmax": "tj.nn.softmax(x)",
+    "sub": "x - y",
+    "t": "x.T",
+    "topk": "tj.top_k(x, 1)",
+    "type": "x.astype(tj.float32)",
+    "unsqueeze": "tj.expand_dims(x, axis=0)",
+    "view": "tj.reshape(x, (-1,))",
+    "zero_": "v.assign(tj.zeros_like(v))",
+}
+
+
+def attribute_error(
+    owner: str, name: str, spellings: Mapping[str, str]
+) -> AttributeError:
+    """The error of a name that is not there, with the spelling if it is known."""
+    spelling = spellings.get(name)
+    tail = f"; write {spelling}" if spelling else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{tail}", name=name)
 
 
 def hint(name: str) -> str | None:

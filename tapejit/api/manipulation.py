@@ -22,6 +22,7 @@ from tapejit.api.dispatch import (
     operands,
     weak_scalar,
 )
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.lists import flat
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
@@ -136,6 +137,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     return apply(ops.broadcast_to, x, shape=sizes)
 
 
+@with_hints
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """With new axes of size one.
 
@@ -151,6 +153,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return reshape(x, tuple(1 if at in new else next(old) for at in range(rank)))
 
 
+@with_hints
 def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
     """Without axes of size one; those named, or all of them.
 
@@ -171,6 +174,7 @@ def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
     return reshape(x, tuple(n for at, n in enumerate(x.shape) if at not in axes))
 
 
+@with_hints
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """One after the other along an axis; `axis=None` flattens first.
 
@@ -188,6 +192,7 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     return apply(ops.concat, *tensors, axis=normalize_axis(axis, tensors[0].ndim))
 
 
+@with_hints
 def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     """Side by side along a new axis.
 
@@ -247,7 +252,7 @@ def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
     """With a constant around it, as `numpy.pad` in mode "constant".
 
     `pad_width` is an int for every side, a pair (before, after) for every axis, or
-    one pair per axis.
+    one pair per axis. So are `constant_values`; corners belong to the later axis.
 
     >>> import tapejit as tj
     >>> print(tj.pad(tj.asarray([1.0, 2.0]), (1, 2)))
@@ -255,6 +260,10 @@ def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
     """
     x = as_operand(x, "pad")
     widths = _pad_widths(pad_width, x.ndim)
+    if isinstance(constant_values, (list, tuple, np.ndarray)) and np.ndim(
+        constant_values
+    ):
+        return _pad_sides(x, widths, np.asarray(constant_values))
     if isinstance(constant_values, (bool, int, float, complex)):
         value = weak_scalar(constant_values, x.dtype)
     else:
@@ -262,6 +271,24 @@ def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
     if value.ndim:
         raise ShapeError("takes one constant for all sides", op="pad")
     return apply(ops.pad, x, value, widths=widths)
+
+
+def _pad_sides(x: Tensor, widths: Any, constants: Any) -> Tensor:
+    """Padded axis by axis, with a constant for each side."""
+    try:
+        sides = np.broadcast_to(constants, (x.ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(
+            f"takes a constant for each side, got {constants.tolist()}",
+            op="pad",
+            help="write one number, a pair (before, after), or one pair per axis",
+        ) from None
+    for axis, (pair, values) in enumerate(zip(widths, sides, strict=True)):
+        for side, value in enumerate(values):
+            width = [(0, 0)] * x.ndim
+            width[axis] = (pair[0], 0) if side == 0 else (0, pair[1])
+            x = apply(ops.pad, x, weak_scalar(value, x.dtype), widths=tuple(width))
+    return x
 
 
 def _pad_widths(given: Any, ndim: int) -> tuple[tuple[int, int], ...]:

@@ -15,6 +15,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from tapejit.api.dispatch import TRACE
+from tapejit.api.foreign_keywords import raise_hint
 from tapejit.errors import TapejitError
 
 Arguments = ParamSpec("Arguments")
@@ -41,6 +42,9 @@ def named(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
                 return function(*args, **kwargs)
         except TapejitError as error:
             error.op = function.__name__
+            raise
+        except TypeError:
+            raise_hint(function, kwargs)
             raise
 
     return call

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.api import contraction, elementwise, linalg
-from tapejit.api.dispatch import operands
+from tapejit.api import contraction, elementwise, linalg, numpy_names
 from tapejit.api.factorisations import adjoint, as_matrix
 from tapejit.api.linear import matmul
 from tapejit.api.manipulation import matrix_transpose
@@ -32,15 +31,6 @@ def _refused(name: str, argument: str) -> UnsupportedError:
         op=name,
         help=f"if no gradient is needed through it, write {name}(x.numpy(), ...)",
     )
-
-
-def _dot(a: Any, b: Any) -> Tensor:
-    x, y = operands((a, b), "dot")
-    if not x.ndim or not y.ndim:
-        return elementwise.multiply(x, y)
-    if x.ndim > 1 and y.ndim > 2:
-        return contraction.tensordot(x, y, axes=(-1, -2))
-    return matmul(x, y)
 
 
 def _cross(
@@ -116,7 +106,7 @@ def _eigvalsh(a: Any, *, UPLO: str = "L") -> Tensor:
 
 ROWS: Final[dict[Any, tuple[Callable[..., Any], str]]] = {
     # Products; np.matmul, np.vecdot, np.matvec and np.vecmat are ufuncs
-    np.dot: (_dot, "a b; out"),
+    np.dot: (numpy_names.dot, "a b; out"),
     np.inner: (contraction.inner, "a b"),
     np.outer: (contraction.outer, "a b; out"),
     np.vdot: (contraction.vdot, "a b"),

@@ -22,6 +22,8 @@ from tapejit.api import (
     float_bits,
     indexing,
     manipulation,
+    nan_statistics,
+    numpy_names,
     numpy_rows_linalg,
     numpy_rows_selection,
     reductions,
@@ -115,12 +117,6 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Tensor:
             "np.nonzero(condition.numpy())",
         )
     return elementwise.where(condition, x, y)
-
-
-def _transpose(a: Any, axes: Any = None) -> Tensor:
-    x = as_operand(a, "transpose")
-    order = range(x.ndim)[::-1] if axes is None else axes
-    return manipulation.permute_dims(x, tuple(order))
 
 
 def _ravel(a: Any) -> Tensor:
@@ -232,6 +228,15 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.nanmean: Row(statistics.numpy_nanmean, TYPED_REDUCTION),
     np.nanmax: Row(statistics.nanmax, REDUCTION),
     np.nanmin: Row(statistics.nanmin, REDUCTION),
+    np.nanprod: Row(nan_statistics.nanprod, TYPED_REDUCTION),
+    np.nanvar: Row(statistics.numpy_spread(nan_statistics.nanvar), SPREAD),
+    np.nanstd: Row(statistics.numpy_spread(nan_statistics.nanstd), SPREAD),
+    np.nanmedian: Row(
+        statistics.numpy_overwriting(nan_statistics.nanmedian),
+        "a; axis out overwrite_input keepdims",
+    ),
+    np.nancumsum: Row(nan_statistics.nancumsum, "a; axis dtype out"),
+    np.nancumprod: Row(nan_statistics.nancumprod, "a; axis dtype out"),
     np.median: Row(
         statistics.numpy_overwriting(statistics.median),
         "a; axis out overwrite_input keepdims",
@@ -271,6 +276,7 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.clip: Row(_clip, "a a_min a_max; out min max"),
     np.round: Row(_round, "a; decimals out"),
     np.around: Row(_round, "a; decimals out"),
+    np.fix: Row(elementwise.trunc, "x; out"),
     np.real: Row(elementwise.real, "val"),
     np.imag: Row(elementwise.imag, "val"),
     np.angle: Row(_angle, "z deg"),
@@ -290,7 +296,7 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.array_equal: Row(closeness.array_equal, "a1 a2; equal_nan"),
     # Shapes
     np.reshape: Row(manipulation.reshape, "a shape; order"),
-    np.transpose: Row(_transpose, "a axes"),
+    np.transpose: Row(numpy_names.transpose, "a; axes"),
     np.matrix_transpose: Row(manipulation.matrix_transpose, "x"),
     np.expand_dims: Row(manipulation.expand_dims, "a; axis"),
     np.squeeze: Row(manipulation.squeeze, "a axis"),

@@ -24,6 +24,7 @@ from tapejit.api import (
     variable,
 )
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.recording import mark_left
 from tapejit.api.scope import note_double
 from tapejit.api.tensor import Operators as OperatorBase
@@ -264,6 +265,13 @@ class Operators:
 
     def __delitem__(self, key: Any) -> None:
         raise ArgumentTypeError("a tensor cannot be changed in place")
+
+    if not TYPE_CHECKING:  # attributes that do not exist are errors
+
+        def __getattr__(self, name: str) -> Any:
+            from tapejit.api.foreign_names import ATTRIBUTES, attribute_error
+
+            raise attribute_error(f"a {type(self).__name__}", name, ATTRIBUTES)
 
     # Python values
 
@@ -539,8 +547,17 @@ class Operators:
         return representation.html(self)
 
 
+# Methods that other libraries call with `dim=`.
+HINTED = frozenset(
+    {"all", "any", "argmax", "argmin", "argsort", "cumprod", "cumsum", "max", "mean"}
+    | {"min", "prod", "squeeze", "std", "sum", "var"}
+)
+
+
 def _fill(base: type, methods: type) -> None:
     for name, value in vars(methods).items():
+        if name in HINTED:
+            value = with_hints(value)
         if name not in ("_", "__slots__", "__dict__", "__weakref__", "__module__"):
             setattr(base, name, value)
 

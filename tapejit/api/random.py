@@ -448,6 +448,12 @@ def shuffle(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
     return draw_shuffle(source_of(key, "shuffle"), x, axis)
 
 
+def __getattr__(name: str) -> Any:
+    from tapejit.api.foreign_names import RANDOM, attribute_error
+
+    raise attribute_error("tapejit.random", name, RANDOM)
+
+
 __all__ = [
     "Generator",
     "bernoulli",

@@ -14,6 +14,7 @@ from typing import Any
 from tapejit import ops
 from tapejit.api.dispatch import apply, as_operand, binary, cast
 from tapejit.api.elementwise import as_bool
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.tensor import Tensor
 from tapejit.errors import TapejitError
 from tapejit.ir.node import Op
@@ -41,6 +42,7 @@ def _accumulate(op: Op, x: Tensor, axis: Axis, dtype: Any, keepdims: bool) -> Te
     return cast(_reduce(op, cast(x, target), axis, keepdims), target)
 
 
+@with_hints
 def sum(
     x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
 ) -> Tensor:
@@ -53,6 +55,7 @@ def sum(
     return _accumulate(ops.sum, as_operand(x, "sum"), axis, dtype, keepdims)
 
 
+@with_hints
 def prod(
     x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
 ) -> Tensor:
@@ -65,6 +68,7 @@ def prod(
     return _accumulate(ops.prod, as_operand(x, "prod"), axis, dtype, keepdims)
 
 
+@with_hints
 def mean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; integers average to the default float.
 
@@ -82,6 +86,7 @@ def mean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return binary(ops.div, total, count * 1.0)  # a float also if it is symbolic
 
 
+@with_hints
 def max(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element; ties share its gradient equally.
 
@@ -92,6 +97,7 @@ def max(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return _reduce(ops.max, as_operand(x, "max"), axis, keepdims)
 
 
+@with_hints
 def min(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element; ties share its gradient equally.
 
@@ -102,6 +108,7 @@ def min(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return _reduce(ops.min, as_operand(x, "min"), axis, keepdims)
 
 
+@with_hints
 def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The position of the (first) largest element.
 
@@ -112,6 +119,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Ten
     return _position(ops.argmax, as_operand(x, "argmax"), axis, keepdims)
 
 
+@with_hints
 def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The position of the (first) smallest element.
 
@@ -136,6 +144,7 @@ def _position(op: Op, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     return apply(op, x, axis=at, keepdims=bool(keepdims))
 
 
+@with_hints
 def all(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether every element is true.
 
@@ -146,6 +155,7 @@ def all(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return _reduce(ops.all, as_bool(as_operand(x, "all")), axis, keepdims)
 
 
+@with_hints
 def any(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether some element is true.
 
@@ -156,6 +166,7 @@ def any(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return _reduce(ops.any, as_bool(as_operand(x, "any")), axis, keepdims)
 
 
+@with_hints
 def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), without overflow.
 

@@ -148,8 +148,7 @@ class Variable(Scatters, Operators):
             from the first write on no handler runs.
             """
             if name != "_tensor":
-                kind = type(self).__name__
-                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+                return super().__getattr__(name)  # raises, with a hint
             with self._lock:
                 try:
                     found = object.__getattribute__(self, "_tensor")

@@ -31,6 +31,7 @@ from tapejit.api.elementwise import (
     subtract,
     tanh,
 )
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.nn.precision import (
     as_constant,
     axes_of,
@@ -257,6 +258,7 @@ def glu(x: Any, /, axis: int = -1) -> Tensor:
     return cast(values * sigmoid(gates), dtype)
 
 
+@with_hints
 def softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     """Shares that are positive and sum to 1: e^x over its sum along `axis`.
 
@@ -273,6 +275,7 @@ def softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     return cast(apply(ops.softmax, x, axes=axes), dtype)
 
 
+@with_hints
 def log_softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     """The logarithm of `softmax`, exact also where a share rounds to 0 or 1.
 

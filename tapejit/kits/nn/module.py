@@ -39,6 +39,7 @@ SPELLINGS: Final[dict[str, str]] = {
     "fit": "write the step and run it with tj.fit",
     "forward": "name the method __call__",
     "get_weights": "use .state_dict()",
+    "kernel": "use .weight",
     "named_parameters": "use .named_variables()",
     "parameters": "use .trainable_variables",
     "predict": "call it",

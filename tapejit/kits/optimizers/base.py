@@ -29,6 +29,7 @@ from tapejit.api import elementwise
 from tapejit.api.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from tapejit.api.creation import asarray
 from tapejit.api.dispatch import apply, as_operand, cast
+from tapejit.api.foreign_keywords import OPTIMIZER_KEYWORDS, with_hints
 from tapejit.api.manipulation import stack
 from tapejit.api.tape import GradientTape
 from tapejit.api.tensor import Tensor
@@ -86,6 +87,13 @@ class Optimizer:
     """
 
     slot_names: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Have the names of other libraries explained, such as `lr`."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            hinted = with_hints(cls.__init__, OPTIMIZER_KEYWORDS, cls.__name__)
+            cls.__init__ = hinted  # type: ignore[method-assign]
 
     def __init__(
         self,
