@@ -19,9 +19,8 @@ from collections.abc import Iterator
 import pytest
 
 import tapejit as tj
-from tapejit import ops
+from tapejit import blas, ops
 from tapejit.config import config
-from tapejit.runtime import blas
 
 ops.load_all()
 

@@ -6,11 +6,13 @@ import ctypes
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 from elsewhere import run_interpreter
 
-from tapejit.runtime import blas
-from tapejit.runtime.blas import SPELLINGS, Spelling
+import tapejit as tj
+from tapejit import blas
+from tapejit.blas import SPELLINGS, Spelling
 
 GET, SET = ctypes.CFUNCTYPE(ctypes.c_int), ctypes.CFUNCTYPE(None, ctypes.c_int)
 
@@ -65,7 +67,7 @@ def test_finding_it_loads_nothing() -> None:
         "    lines = open('/proc/self/maps')\n"
         "    return {line.split()[-1] for line in lines if '.so' in line}\n"
         "import ctypes\n"
-        "from tapejit.runtime import blas\n"
+        "from tapejit import blas\n"
         "before = mapped()\n"
         "assert blas.find() is not None\n"
         "assert mapped() == before\n"
@@ -119,5 +121,65 @@ def test_threads_are_set_for_numpy_too() -> None:
         assert blas.threads() == 1
         assert blas.set_threads(2)
         assert blas.threads() == 2
+    finally:
+        blas.set_threads(before)
+
+
+def test_scipys_blas_is_told_too() -> None:
+    import scipy.linalg  # noqa: F401  # brings a BLAS of its own
+
+    found, own = blas.find_scipys(), blas.find()
+    if found is None or own is None:
+        pytest.skip("this SciPy's BLAS cannot be told")
+    before = own.threads
+    try:
+        assert blas.set_threads(2)
+        assert (own.threads, found.threads) == (2, 2)
+        with blas.one_thread():
+            assert (own.threads, found.threads) == (1, 1)
+            with blas.one_thread():
+                pass
+            assert (own.threads, found.threads) == (1, 1)  # the outer one still holds
+            blas.set_threads(3)
+            assert (own.threads, found.threads) == (1, 1)
+        assert (own.threads, found.threads) == (3, 3)
+    finally:
+        blas.set_threads(before)
+
+
+def test_scipys_blas_is_told_when_it_comes_later() -> None:
+    code = (
+        "import tapejit as tj\n"
+        "from tapejit import blas\n"
+        "tj.set_num_threads(1)\n"
+        "assert blas.find_scipys() is None\n"
+        "import scipy.linalg\n"
+        "found = blas.find_scipys()\n"
+        "print(found is None or found.threads)\n"
+    )
+    assert run_interpreter(code).stdout.strip() in ("1", "True")
+
+
+def test_small_factorisations_start_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = blas.find()
+    if own is None:
+        pytest.skip("NumPy's BLAS cannot be told")
+    seen: list[int] = []
+    solve = np.linalg.solve
+
+    def watched(a: Any, b: Any) -> Any:
+        seen.append(own.threads)
+        return solve(a, b)
+
+    monkeypatch.setattr(np.linalg, "solve", watched)
+    before = own.threads
+    try:
+        blas.set_threads(2)
+        for size in (30, 600):
+            tj.linalg.inv(np.eye(size))
+        assert seen == [1, 2]
+        with pytest.raises(tj.LinAlgError):
+            tj.linalg.inv(np.zeros((30, 30)))
+        assert own.threads == 2
     finally:
         blas.set_threads(before)

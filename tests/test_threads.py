@@ -21,11 +21,12 @@ import pytest
 from elsewhere import needs_fork
 
 import tapejit as tj
+from tapejit import blas
 from tapejit.codegen import driver, ir
 from tapejit.codegen.host import Library
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
-from tapejit.runtime import blas, pool, threads
+from tapejit.runtime import pool, threads
 from tapejit.runtime.kept import CompiledHere, address_of
 from tapejit.runtime.pool import Driver, open_driver
 

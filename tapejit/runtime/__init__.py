@@ -10,8 +10,7 @@ through `executable_for`, so two functions with the same Graph have one Executab
   `kept_memory` lends memory to large results
 - `store`, with `store_key`, `store_file`, `store_folder`: native code on disk; `kept`
   code of our own that every process needs
-- `threads`, `pool`: how many threads, and where they come from; `signals` Ctrl-C;
-  `blas` the threads of NumPy's BLAS
+- `threads`, `pool`: how many threads, and where they come from; `signals` Ctrl-C
 - `inside`, `information`: what there is to tell, of an Executable and of the machine
 
 llvmlite and the code generator are imported by functions, when code has to be made.

@@ -18,10 +18,9 @@ import threading
 from collections.abc import Mapping
 from typing import SupportsIndex
 
-from tapejit import workers
+from tapejit import blas, workers
 from tapejit.config import config
 from tapejit.errors import ArgumentError, ArgumentTypeError
-from tapejit.runtime import blas
 from tapejit.runtime.pool import MOST_THREADS, Driver, open_driver
 
 __all__ = ["get_num_threads", "set_num_threads"]
