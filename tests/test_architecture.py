@@ -43,6 +43,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             "agreement",
             "binding",
+            "blas",
             "collector",
             "config",
             "dims",

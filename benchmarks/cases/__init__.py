@@ -48,9 +48,11 @@ SETS: dict[str, tuple[str, ...]] = {
         "gemm",
         "gemm_serial",
     ),
+    "library": ("sorting", "spectral", "small_matrices"),
 }
 """Names that stand for several files; "native" is what compiled functions promise,
-"dense" what they promise where products of matrices are most of the work."""
+"dense" what they promise where products of matrices are most of the work, "library" has
+what NumPy and SciPy perform, or performed."""
 
 
 @cache
