@@ -412,3 +412,56 @@ def test_a_module_has_a_name() -> None:
     assert [name for name, _ in model.named_variables()] == ["weight"]
     copy = pickle.loads(pickle.dumps(tj.nn.Dense(2, name="out")))
     assert copy.name == "out"
+
+
+def dropping() -> tj.nn.Sequential:
+    return tj.nn.Sequential([tj.nn.Dense(3, input_size=2), tj.nn.Dropout(0.5)])
+
+
+def test_generators_are_no_weights() -> None:
+    model, plain = dropping(), tj.nn.Sequential([tj.nn.Dense(3, input_size=2)])
+    state = model.state_dict()
+    assert "layers.1.generator" in state
+    assert plain.load_state_dict(state) == ([], []), "there is none here"
+    weights = plain.state_dict()
+    before = model.state_dict()["layers.1.generator"]
+    assert model.load_state_dict(weights) == ([], []), "there is none in the state"
+    np.testing.assert_array_equal(model.state_dict()["layers.1.generator"], before)
+    other = dropping()
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(other.state_dict()["layers.1.generator"], before)
+    wrong = {**weights, "layers.1.generator": np.zeros(6, np.float32)}
+    with pytest.raises(ValueError, match=r"unexpected  layers\.1\.generator"):
+        plain.load_state_dict(wrong)
+
+
+def test_a_model_is_loaded_from_a_whole_checkpoint(tmp_path: Any) -> None:
+    model, optimizer = dropping(), tj.optimizers.Adam(0.1)
+    optimizer.apply_gradients([(tj.ones_like(v), v) for v in model.trainable_variables])
+    path = tmp_path / "run.safetensors"
+    tj.save(path, model=model, optimizer=optimizer, step=3, name="a run")
+    state, other = tj.load(path), dropping()
+    assert other.load_state_dict(state) == ([], [])
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], array)
+
+
+def test_missing_weights_are_named_whatever_else_is_there() -> None:
+    model = dropping()
+    state = {f"model.{name}": x for name, x in model.state_dict().items()}
+    full = {**state, "optimizer.iterations": np.int64(3)}
+    del full["model.layers.0.bias"]
+    full["model.extra"] = np.ones(2)
+    with pytest.raises(ValueError) as caught:
+        dropping().load_state_dict(full)
+    text = str(caught.value)
+    assert "missing     layers.0.bias: f32[3]" in text
+    assert "unexpected  extra: f64[2]" in text
+    assert "optimizer" not in text
+    loaded = dropping().load_state_dict(full, strict=False)
+    assert loaded == (["layers.0.bias"], ["extra"])
+    several = {**state, **{f"average.{n}": x for n, x in model.state_dict().items()}}
+    with pytest.raises(ValueError, match="several parts that fit: average, model"):
+        dropping().load_state_dict(several)
+    with pytest.raises(ValueError, match=r"missing     layers\.0\.weight"):
+        dropping().load_state_dict({"optimizer.iterations": 3})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import reprlib
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from tapejit.api.creation import asarray
 from tapejit.api.generator import Generator
+from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError
 from tapejit.kits.nn.summary import Row, Summary
@@ -192,7 +193,9 @@ class Module:
 
         Names, shapes and dtypes must agree; if anything does not, the error names all
         of it and nothing is changed. With `strict=False` names may be on one side
-        only; they are returned.
+        only; they are returned. Random generators are no weights: they take their
+        state if it is there. Of a whole checkpoint, `tj.load(path)` of a file with a
+        model, an optimizer and more, the model's part is taken.
 
         >>> import tapejit as tj
         >>> one, two = (tj.nn.Dense(3, input_size=2) for _ in range(2))
@@ -201,9 +204,15 @@ class Module:
         True
         """
         own = _named_state(self)
-        given = {str(name): asarray(value) for name, value in dict(state).items()}
-        missing = [name for name in own if name not in given]
-        unexpected = [name for name in given if name not in own]
+        weights = [name for name, x in own.items() if isinstance(x, Variable)]
+        part = _part_with({str(name): x for name, x in state.items()}, weights)
+        given = {name: asarray(value) for name, value in part.items()}
+        missing = [name for name in weights if name not in given]
+        unexpected = [
+            name
+            for name, value in given.items()
+            if name not in own and not _is_generator_state(name, value)
+        ]
         lines: list[str] = []
         if strict:
             lines += [f"missing     {name}: {_type_of(own[name])}" for name in missing]
@@ -357,6 +366,48 @@ def _named_state(module: Module) -> dict[str, Variable | Generator]:
             )
         named[path] = thing
     return named
+
+
+def _part_with(state: dict[str, Any], weights: Sequence[str]) -> dict[str, Any]:
+    """The part of a checkpoint that has these weights: all of it, or `model.` of it.
+
+    That is so if no name fits as it is and some do behind a prefix; if several
+    prefixes have equally many, nobody knows which is meant.
+    """
+    if not weights or any(name in state for name in weights):
+        return state
+    prefixes = {
+        name.removesuffix(f".{weight}")
+        for weight in weights
+        for name in state
+        if name.endswith(f".{weight}")
+    }
+    fitting = {
+        prefix: sum(f"{prefix}.{weight}" in state for weight in weights)
+        for prefix in sorted(prefixes)
+    }
+    most = max(fitting.values(), default=0)
+    best = [prefix for prefix, count in fitting.items() if count == most]
+    if len(best) > 1:
+        raise ArgumentError(
+            f"the state has several parts that fit: {', '.join(best)}",
+            op="load_state_dict",
+            help="give the one that is meant, its names without that prefix",
+        )
+    if not best:
+        return state
+    start = f"{best[0]}."
+    return {
+        name.removeprefix(start): value
+        for name, value in state.items()
+        if name.startswith(start)
+    }
+
+
+def _is_generator_state(name: str, value: Tensor) -> bool:
+    """Whether this is what a random generator saves, which is no weight."""
+    kind = _type_of(Generator(0))
+    return name.rpartition(".")[2] == "generator" and value._type == kind
 
 
 def _variable_of(thing: Variable | Generator) -> Variable:
