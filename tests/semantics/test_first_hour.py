@@ -485,7 +485,7 @@ ELSEWHERE = {
     "reduce_sum": "tj.sum",
     "convert_to_tensor": "tj.asarray",
     "cast": ".astype(",
-    "concatenate": "tj.concat",
+    "cat": "tj.concat",
     "tensor": "tj.asarray",
 }
 
