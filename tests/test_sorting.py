@@ -11,6 +11,7 @@ import pytest
 from op_cases.case import ORDERED, dtypes_of
 
 import tapejit as tj
+from tapejit.ir import OPS
 from tapejit.passes.pipeline import optimise
 from tapejit.types import DType, is_float
 
@@ -461,6 +462,10 @@ def test_long_lines_have_the_stable_order(
     np.testing.assert_array_equal(
         got.view(sorted_bits.dtype)[is_number], sorted_bits[is_number]
     )
+    attrs = {"axis": 1, "descending": descending}
+    for window in ((499, 500), (249, 251), (3, 3), (2, 9)):
+        got = OPS["argsort"].eval(x, window=window, **attrs)
+        np.testing.assert_array_equal(got, order[:, slice(*window)])
     for count in (0, 1, 37, 250, 500):
         mode = "largest" if descending else "smallest"
         values, positions = tj.top_k(x, count, mode=mode)

@@ -108,6 +108,8 @@ def order_of_integers(keys: Any, window: Window) -> Any:
     """The positions of each row's keys in sorted order, or those of a window of it."""
     size = keys.shape[-1]
     start, stop = window or (0, size)
+    if start == size - 1 and stop == size:  # the last of the largest
+        return size - 1 - np.argmax(keys[:, ::-1], axis=-1)[:, None]
     if start == 0 and size > SHORT and FEW_OF_MANY * stop <= size:
         return first_positions(keys, stop)
     if size > (SHORT if keys.dtype == INT32 else SHORT_WIDE):
