@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -203,6 +204,8 @@ def test_the_arrays_are_put_back(fails: bool) -> None:
     assert type(X) is np.ndarray
     assert isinstance(seen[0], np.ndarray)
     assert np.shares_memory(seen[0], own)
+    assert repr(seen[0]) == repr(own)
+    assert type(pickle.loads(pickle.dumps(seen[0]))) is np.ndarray
 
 
 def test_the_value_is_that_of_the_moment() -> None:

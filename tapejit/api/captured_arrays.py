@@ -60,6 +60,15 @@ class CapturedArray(np.ndarray[Any, Any]):
             tensor, axis = tensor.reshape((-1,)), 0
         return _traced_array(take(tensor, _plain(indices), axis=axis))
 
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+CapturedArray.__name__ = "ndarray"  # in messages: to the user it is one
+
 
 def _has_traced(key: Any) -> bool:
     """Whether a tensor that is being traced is part of an index; sizes are numbers."""
