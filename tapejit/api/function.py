@@ -46,7 +46,7 @@ from tapejit.api.inspected import Inspected
 from tapejit.api.made_in_loops import note_made
 from tapejit.api.mutation import Arguments
 from tapejit.api.path import Path, WrongPath
-from tapejit.api.pickling import is_pickled_by_cloudpickle, named_in_module
+from tapejit.api.pickling import pickled
 from tapejit.api.relaxation import InputSignature, Relaxation, symbolic_types
 from tapejit.api.scope import returned, scope
 from tapejit.api.signature import (
@@ -502,24 +502,7 @@ class Function(Inspected[P], Generic[P, R]):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self._instance is not None:
             return getattr, (self._instance, self.__name__)
-        found = named_in_module(self)
-        by_value = (_remade, (self._function, self._options()))
-        name: str = self.__qualname__
-        if is_pickled_by_cloudpickle():
-            # A script's own functions are not found by name in another process.
-            is_found = found is self and self.__module__ != "__main__"
-            return name if is_found else by_value
-        if found is self:
-            return name
-        if found is self._function:  # fast = tj.function(plain)
-            return by_value
-        raise ArgumentTypeError(
-            f"{name} is local and cannot be pickled by name"
-            if found is None
-            else f"{self.__module__}.{name} is not this function, which cannot be "
-            "pickled by name",
-            help="define it at the top of a module, or use cloudpickle",
-        )
+        return pickled(self, (_remade, (self._function, self._options())))
 
     def _options(self) -> dict[str, Any]:
         """What `tj.function` was told."""
