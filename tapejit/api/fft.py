@@ -188,7 +188,7 @@ def ihfft(
 
     >>> import tapejit as tj
     >>> print(tj.fft.ihfft(tj.asarray([4.0, 0.0, 0.0, 0.0])))
-    [1.+0.j 1.+0.j 1.+0.j]
+    [1.-0.j 1.-0.j 1.-0.j]
     """
     _check_norm(norm)
     sizes = None if n is None else [n]
