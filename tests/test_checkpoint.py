@@ -259,7 +259,9 @@ def file_with(path: Path, **state: Any) -> Path:
 
 def test_everything_that_does_not_fit_is_named_and_nothing_changes(path: Path) -> None:
     ones = tj.ones(2)
-    file_with(path, same=ones, shape=ones, dtype=ones, extra=ones, kind=ones, word="x")
+    file_with(
+        path, same=ones, shape=ones, dtype=ones, kind=ones, word="x", more=[ones] * 2
+    )
     into = {
         "same": tj.Variable([5.0, 5.0]),
         "shape": tj.Variable([5.0]),
@@ -267,8 +269,9 @@ def test_everything_that_does_not_fit_is_named_and_nothing_changes(path: Path) -
         "absent": tj.Variable(5.0),
         "kind": 3,
         "word": tj.Variable(5.0),
+        "more": [tj.Variable([5.0, 5.0])],
     }
-    before = {k: v if k == "kind" else v.numpy().tolist() for k, v in into.items()}
+    before = state_of(into)
     with pytest.raises(tj.CheckpointError) as caught:
         tj.load(path, into=into)
     lines = [line.strip() for line in caught.value.message.splitlines()]
@@ -276,13 +279,30 @@ def test_everything_that_does_not_fit_is_named_and_nothing_changes(path: Path) -
     assert sorted(lines[1:]) == [
         "absent is missing in the file",
         "dtype is float32 in the file, float64 here",
-        "extra is in the file only",
         "kind is an array in the file, a plain value here",
+        "more.1 is in the file only",
         "shape has shape (2,) in the file, (1,) here",
         "word is a plain value in the file, an array here",
     ]
-    after = {k: v if k == "kind" else v.numpy().tolist() for k, v in into.items()}
-    assert after == before
+    assert state_of(into) == before
+
+
+def state_of(into: dict[str, Any]) -> dict[str, Any]:
+    return tj.tree.map(lambda x: x if isinstance(x, int) else x.numpy().tolist(), into)
+
+
+def test_a_model_is_taken_from_the_checkpoint_of_a_whole_run(path: Path) -> None:
+    model, optimizer = tj.nn.Dense(2, input_size=3), tj.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    tj.save(path, model=model, optimizer=optimizer, generator=tj.random.Generator(3))
+    other = tj.nn.Dense(2, input_size=3)
+    tj.load(path, into={"model": other})
+    assert other.weight.numpy().tolist() == model.weight.numpy().tolist()
+    with pytest.raises(tj.CheckpointError, match="modell.weight is missing"):
+        tj.load(path, into={"modell": other})
+    smaller = tj.nn.Dense(2, use_bias=False, input_size=3)
+    with pytest.raises(tj.CheckpointError, match=r"model\.bias is in the file only"):
+        tj.load(path, into={"model": smaller})
 
 
 def test_names_on_one_side_only_can_be_allowed(path: Path) -> None:

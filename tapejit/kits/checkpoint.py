@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -82,9 +82,11 @@ def load(path: Path, into: Any = None, *, strict: bool = True) -> Any:
     Without `into`, the result is a dict from name to array or plain value. With it,
     what it holds gets the values of the file: variables, modules, optimizers and
     generators are changed, and a structure like `into` is returned, with the arrays
-    and plain values of the file in it. If anything is missing in the file, is there
-    without a place, or has another shape or dtype, a CheckpointError names all of it
-    and nothing is changed. With `strict=False` names may be on one side only.
+    and plain values of the file in it. Parts of the file that a dict `into` does not
+    name stay where they are: `into={"model": model}` takes the model of a whole run.
+    If anything of what it names is missing in the file, is there without a place, or
+    has another shape or dtype, a CheckpointError names all of it and nothing is
+    changed. With `strict=False` names may be on one side only.
 
     >>> import os, tempfile
     >>> import tapejit as tj
@@ -253,7 +255,8 @@ class Contents:
 
     def load_into(self, into: Any, source: str, strict: bool = True) -> Any:
         """Change what `into` holds; a structure like it with the loaded values."""
-        reader = Reader(self)
+        asked = {str(key) for key in into} if isinstance(into, Mapping) else None
+        reader = Reader(self, asked)
         leaves, spec = tree.flatten(into, is_leaf=_is_part, none_is_leaf=True)
         names = _names(spec, "", into)
         changes = [
@@ -407,10 +410,14 @@ def _nothing() -> None:
 
 
 class Reader:
-    """Hands out the contents of a file and notes what does not fit."""
+    """Hands out the contents of a file and notes what does not fit.
 
-    def __init__(self, contents: Contents) -> None:
+    `asked` are the parts that are wanted, None for all; the rest of a file is left.
+    """
+
+    def __init__(self, contents: Contents, asked: Collection[str] | None) -> None:
         self.contents = contents
+        self.asked = asked
         self.taken: set[str] = set()
         self.missing: list[str] = []
         self.wrong: list[str] = []
@@ -515,7 +522,9 @@ class Reader:
         left = [
             f"{name} is in the file only"
             for name in names
-            if name not in self.taken and name not in self.inner
+            if name not in self.taken
+            and name not in self.inner
+            and (self.asked is None or name.partition(".")[0] in self.asked)
         ]
         problems = [*self.missing, *left, *self.wrong] if strict else self.wrong
         if not problems:

@@ -154,7 +154,9 @@ class Unhashable:
         return self is other
 
 
-@pytest.mark.parametrize("given", [{1, 2}, bytearray(b"ab"), Unhashable()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [{1, 2}, bytearray(b"ab"), Unhashable()], ids=["set", "bytes", "object"]
+)
 @pytest.mark.parametrize("mode", ["outside", "inside", "eagerly", "mapped"])
 def test_s47_what_cannot_be_hashed_is_refused_everywhere(mode: str, given: Any) -> None:
     f = tj.function(lambda x, by=None: x * 2)
