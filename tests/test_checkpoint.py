@@ -298,7 +298,7 @@ def test_a_model_is_taken_from_the_checkpoint_of_a_whole_run(path: Path) -> None
     other = tj.nn.Dense(2, input_size=3)
     tj.load(path, into={"model": other})
     assert other.weight.numpy().tolist() == model.weight.numpy().tolist()
-    with pytest.raises(tj.CheckpointError, match="modell.weight is missing"):
+    with pytest.raises(tj.CheckpointError, match=r"modell\.weight is missing"):
         tj.load(path, into={"modell": other})
     smaller = tj.nn.Dense(2, use_bias=False, input_size=3)
     with pytest.raises(tj.CheckpointError, match=r"model\.bias is in the file only"):
