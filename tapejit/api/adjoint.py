@@ -34,6 +34,7 @@ from tapejit.ops.custom_rules import CONNECTED, Expected, failed
 from tapejit.passes.batch import batch, broadcast_front
 from tapejit.passes.jvp import jvp
 from tapejit.passes.placements import join_placements
+from tapejit.passes.scatters import join_scatters
 from tapejit.passes.vjp import filled, vjp, zeros
 from tapejit.types import TensorType, is_differentiable
 
@@ -161,7 +162,8 @@ def _build(request: Request, seeds: Sequence[Node], inputs: Sequence[Node]) -> P
             outputs.append(total)
     kept = recorded_inputs(outputs, recording, inputs)
     # Here, not only before code is made: the loops of tapes are not compiled.
-    graph = join_placements(Graph("gradient", (*kept, *inputs), outputs))
+    graph = join_scatters(Graph("gradient", (*kept, *inputs), outputs))
+    graph = join_placements(graph)
     if config.current().check:
         ir.check_graph(graph)
     return Plan(kept, graph, tuple(places))

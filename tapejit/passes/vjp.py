@@ -30,6 +30,7 @@ from tapejit.ir.node import (
     param,
 )
 from tapejit.ir.structural import call, item, results
+from tapejit.passes.scatters import join_scatters
 from tapejit.types import TensorType, TupleType, Type, is_complex, is_differentiable
 
 Cotangent = Node | Zero | None
@@ -232,6 +233,8 @@ def _pull_back_call(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
         return found
     seeds = [start for start in starts if isinstance(start, Node)]
     given = [g[at] for at in seeded if isinstance(g[at], Node)]
+    known = dict.fromkeys((*body.inputs, *body.outputs, *seeds))
+    ends = list(join_scatters(Graph("ends", tuple(known), ends)).outputs)
     parts = iter(call_beside(node, f"{body.name}.vjp", seeds, given, ends))
     return tuple(next(parts) if isinstance(p, Node) else p for p in found)
 

@@ -5,6 +5,7 @@ Also additions at positions by several tasks, which have the bits of one.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,85 @@ def test_an_index_that_is_outside_changes_nothing(rng: np.random.Generator) -> N
     with pytest.raises(OutOfRangeError, match="500"):
         traced(tj.asarray(bad))
     assert_same_bits(w.numpy(), before)
+
+
+# Several reads of one table
+
+
+def words_step(w: tj.Variable, c: tj.Variable) -> Any:
+    """A step on words, words near them and others, from one table or two."""
+    tables = list({id(x): x for x in (w, c)}.values())
+
+    def step(i: Any, o: Any, n: Any) -> Any:
+        with tj.GradientTape() as tape:
+            e, p, q = tj.take(w, i, axis=0), tj.take(c, o, axis=0), c[n]
+            near = tj.sum(e * p, axis=-1)
+            far = tj.sum(e[:, None, :] * q, axis=-1)
+            loss = tj.mean(tj.nn.softplus(-near)) + tj.mean(tj.nn.softplus(far))
+        for x, g in zip(tables, tape.gradient(loss, tables), strict=True):
+            x.assign_sub(0.5 * g)
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_several_reads_of_a_table_are_one_update(
+    count: int, rng: np.random.Generator
+) -> None:
+    start = rng.normal(size=(2, 20_000, 64)).astype(F4)
+    i, o = (tj.asarray(rng.integers(0, 200, 256)) for _ in range(2))
+    n = tj.asarray(rng.integers(-20_000, 20_000, (256, 5)).astype("i4"))
+    found = []
+    for threads in (1, 2, 0):  # 0: eager
+        tables = [tj.Variable(start[at]) for at in range(count)]
+        step = words_step(tables[0], tables[-1])
+        run = tj.function(step) if threads else step
+        with tj.set_num_threads(threads or 1):
+            for _ in range(3):
+                run(i, o, n)
+        if threads:
+            names = ops_of(run)
+            assert names.count("subtract_rows") == count
+            assert "gather_add" not in names
+            text = str(run.explain())
+            (room,) = re.findall(r"(\d+) bytes to work in", text)
+            assert int(room) < start[0].nbytes // 2
+            assert text.count("read and written in place") == count
+        found.append([x.numpy() for x in tables])
+    one, two, eager = found
+    for x, y, z in zip(one, two, eager, strict=True):
+        assert_same_bits(x, y)
+        np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_several_reads_are_added_in_one_order(rng: np.random.Generator) -> None:
+    """A loop of look-ups, most of them of the same few rows: the bits of eager code."""
+    start = rng.normal(size=(3000, 48)).astype(F4)
+    index = tj.asarray(rng.integers(-5, 5, (12, 40)))
+    y = tj.asarray(rng.normal(size=(12, 40, 48)).astype(F4))
+
+    def step(w: tj.Variable, index: Any, y: Any) -> None:
+        with tj.GradientTape() as tape:
+            loss = 0.0
+            for t in range(12):
+                loss = loss + tj.sum((w[index[t]] - y[t]) ** 2)
+            loss = loss + tj.sum(w[index[0, 0]] ** 2)
+        w.assign_sub(0.01 * tape.gradient(loss, w))
+
+    got, expected = tj.Variable(start), tj.Variable(start)
+    traced = tj.function(lambda index, y: step(got, index, y))
+    for _ in range(3):
+        traced(index, y)
+        step(expected, index, y)
+        assert_same_bits(got.numpy(), expected.numpy())
+    assert ops_of(traced).count("subtract_rows") == 1
+    before = got.numpy().copy()
+    bad = index.numpy().copy()
+    bad[7, 3] = 3000
+    with pytest.raises(OutOfRangeError, match=r"3000.*at \[3\]"):
+        traced(tj.asarray(bad), y)
+    assert_same_bits(got.numpy(), before)
 
 
 # Additions at positions
