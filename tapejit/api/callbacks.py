@@ -3,7 +3,7 @@
 A `PythonRule` is the value of the opaque leaf in a recorded call of a function with a
 gradient of its own (see `ops/custom_rules.py`). Subclasses say how cotangents are
 pulled back, on Tensors; the rest is here: arrays, rows of a batch, and forward mode,
-which differentiates the pull by its cotangent, since it is linear in it.
+which differentiates the pull by its cotangent, if it is linear in it.
 
 Running such a derivative is an `Attempt`: when a rule gives its gradients to other
 arguments than the Graph expects, the Graph is built anew and run again, and what the
@@ -22,12 +22,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.api.creation import ones, zeros
+from tapejit.api.creation import zeros
 from tapejit.api.elementwise import conj, multiply, real
+from tapejit.api.linearity import CotangentObserver
 from tapejit.api.manipulation import reshape, stack
 from tapejit.api.reductions import sum as sum_of
 from tapejit.api.tensor import Tensor
-from tapejit.errors import NotDifferentiableError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ops.custom_rules import (
@@ -38,6 +38,7 @@ from tapejit.ops.custom_rules import (
     Flags,
     Reconnected,
 )
+from tapejit.origin import Origin
 from tapejit.types import TensorType, is_complex, is_differentiable
 
 Gradients = list[Tensor | None]
@@ -47,6 +48,7 @@ class PythonRule(Callback):
     """How a function with a gradient of its own is differentiated.
 
     name        the function's, for messages
+    line        where its gradient is written, for messages
     arguments   the types of what gets a gradient
     results     the types of what the function returned
     is_repeatable  whether it may be asked again, so that its gradients are not held
@@ -55,6 +57,7 @@ class PythonRule(Callback):
 
     is_repeatable = False
     takes_zeros = True
+    line: Origin | None = None
 
     def __init__(
         self,
@@ -113,7 +116,8 @@ class PythonRule(Callback):
     def push(self, tangents: Sequence[Any]) -> Gradients:
         """One tangent for each floating-point result, None for the others.
 
-        <u, push(t)> = <pull(u), t>, so it is the gradient of the latter by u.
+        <u, push(t)> = <pull(u), t>, so it is the gradient of the latter by u, which is
+        the same at every u: at 0 as well.
         """
         from tapejit.api.tape import GradientTape
 
@@ -121,26 +125,18 @@ class PythonRule(Callback):
         wanted = [x for x in seeds if is_differentiable(x.dtype)]
         with GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(wanted)
-            pulled = zip(self.pull(seeds), tangents, strict=True)
+            observer = CotangentObserver(wanted)
+            with observer.listening():
+                gradients = self.pull(seeds)
+            observer.check(self.name, self.line, gradients)
+            pulled = zip(gradients, tangents, strict=True)
             terms = [_inner(g, t) for g, t in pulled if g is not None]
         found = tape.gradient(terms, wanted)
-        if all(part is None for part in found):
-            self._check_ignores_cotangents()
         parts = iter(found)
         return [
             _filled(next(parts), kind) if is_differentiable(kind.dtype) else None
             for kind in self.results
         ]
-
-    def _check_ignores_cotangents(self) -> None:
-        """A pull that no tape can see would make all tangents zero: say so."""
-        given = self.pull([ones(kind.shape, dtype=kind.dtype) for kind in self.results])
-        if any(type(g) is Tensor and np.any(np.asarray(g._value)) for g in given):
-            raise NotDifferentiableError(
-                f"the gradient of {self.name} leaves tapejit, or does not depend on "
-                "the cotangent, so forward mode cannot use it",
-                help="compute it with tapejit's functions, without .numpy()",
-            )
 
 
 def _filled(found: Tensor | None, kind: TensorType) -> Tensor:

@@ -30,7 +30,7 @@ import numpy as np
 
 from tapejit import tree
 from tapejit.api.callbacks import Gradients, PythonRule
-from tapejit.api.custom_trace import Observer, offer_traced
+from tapejit.api.custom_trace import offer_traced
 from tapejit.api.dispatch import (
     SCALAR,
     TAPES,
@@ -40,6 +40,8 @@ from tapejit.api.dispatch import (
     is_weak,
     weak_scalar,
 )
+from tapejit.api.linearity import line_of
+from tapejit.api.listener import Observer
 from tapejit.api.tensor import Tensor, TracedTensor, next_id
 from tapejit.api.variable import Variable
 from tapejit.errors import (
@@ -72,8 +74,9 @@ def custom_gradient(function: Callable[P, tuple[R, Any]]) -> Callable[P, R]:
     returns `(gradients of arguments, gradients of variables)`. Tensors that the
     function uses without getting them as arguments keep their ordinary gradient.
 
-    A second derivative is that of what `grad_fn` computes, and forward mode uses
-    `grad_fn` too. Methods can be decorated; an error in `grad_fn` leaves the tape as
+    A second derivative is that of what `grad_fn` computes, and forward mode uses the
+    transpose of `grad_fn`: an error if it is not linear in the cotangent, as one that
+    clips is not. Methods can be decorated; an error in `grad_fn` leaves the tape as
     it was.
 
     >>> import tapejit as tj
@@ -284,6 +287,7 @@ class UserRule(PythonRule):
     ) -> None:
         super().__init__(name, arguments, results)
         self.grad_fn = grad_fn
+        self.line = line_of(grad_fn)
         self.variables = list(variables)
         self.places = given.places
         self.arrays = given.arrays

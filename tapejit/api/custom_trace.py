@@ -14,17 +14,18 @@ Start reading at `offer_traced`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 from tapejit.api.callbacks import PythonRule
 from tapejit.api.creation import zeros
 from tapejit.api.dispatch import TAPES, TRACE
+from tapejit.api.linearity import check_nodes
+from tapejit.api.listener import Observer
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.trace import Trace
-from tapejit.errors import UnsupportedError
+from tapejit.errors import NotDifferentiableError, UnsupportedError
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import LITERAL, Node, Op, param
 from tapejit.ir.structural import call, item
@@ -104,7 +105,7 @@ def _graphs(rule: PythonRule, arguments: Sequence[Node], trace: Trace) -> Graphs
         if not node.tensor_type.is_static and node not in residuals:
             residuals.append(node)
     backward = Graph(name, (*residuals, *seeds), outputs)
-    forward = _transposed(backward, len(residuals))
+    forward = _forward(rule, backward, len(residuals))
     connected = tuple(g is not None for g in gradients)
     return backward, forward, residuals, connected
 
@@ -161,6 +162,23 @@ def _residuals(
     return list(before)
 
 
+def _forward(rule: PythonRule, backward: Graph, residuals: int) -> Graph:
+    """The rule for tangents, one that raises if the gradient is not linear."""
+    seeds = backward.inputs[residuals:]
+    try:
+        check_nodes(rule.name, rule.line, backward.nodes, seeds, backward.outputs)
+    except NotDifferentiableError as error:
+        tangents = [param(f"t_{at}", x.type) for at, x in enumerate(backward.outputs)]
+        inputs = (*backward.inputs[:residuals], *tangents)
+        wanted = [x.tensor_type for x in seeds if is_differentiable(x.dtype)]
+        return failing(_forward_name(backward), inputs, wanted, note_error(error))
+    return _transposed(backward, residuals)
+
+
+def _forward_name(backward: Graph) -> str:
+    return backward.name.replace("backward", "forward")
+
+
 def _transposed(backward: Graph, residuals: int) -> Graph:
     """From the tangents of connected arguments to those of the results."""
     seeds = backward.inputs[residuals:]
@@ -170,39 +188,14 @@ def _transposed(backward: Graph, residuals: int) -> Graph:
     found = vjp(order, targets=backward.outputs, seeds=tangents, sources=wanted)
     ends = [materialize(g, x.type) for g, x in zip(found, wanted, strict=True)]
     inputs = (*backward.inputs[:residuals], *tangents)
-    name = backward.name.replace("backward", "forward")
-    if not seeds_left(ends, seeds):
+    name = _forward_name(backward)
+    if set(seeds).isdisjoint(topological_order(ends)):
         return Graph(name, inputs, ends)
-    # A gradient is linear in its seed, but the formula is not: taken at 0, as `push`
-    # does outside of a trace.
+    # The adjoint of a call takes all that the call took. What it makes of the seeds
+    # is not used, since the gradient is linear: zeros will do, as in `push`.
     body = Graph(name, (*inputs, *seeds), ends)
     nothing = [materialize(None, x.type) for x in seeds]
     return Graph(name, inputs, results_of(call(*inputs, *nothing, graph=body)))
-
-
-def seeds_left(ends: Sequence[Node], seeds: Sequence[Node]) -> bool:
-    """Whether some of the results depend on a seed."""
-    return not set(seeds).isdisjoint(topological_order(ends))
-
-
-class Observer:
-    """Stands among the tapes and hears of operations, but records nothing.
-
-    It belongs to no thread, so that it does not make a run one that is observed.
-    """
-
-    nodes: Mapping[int, Node] = MappingProxyType({})
-    thread = -1
-    trace: Any
-
-    def record(
-        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
-    ) -> None:
-        """An operation was performed."""
-
-    def tracks(self, x: Tensor) -> bool:
-        """No gradient is taken here."""
-        return False
 
 
 class Maker(Observer):
@@ -241,4 +234,4 @@ def _observed(trace: Trace) -> Iterator[set[Node]]:
         TAPES.reset(token)
 
 
-__all__ = ["Observer", "failing", "offer_traced"]
+__all__ = ["failing", "offer_traced"]

@@ -11,6 +11,7 @@ Start reading at `Listener`.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -47,3 +48,23 @@ class Listener(Protocol):
 
     def tracks(self, x: Tensor) -> bool:
         """Whether a derivative can flow into a tensor."""
+
+
+class Observer:
+    """Stands among the tapes and hears of operations, but records nothing.
+
+    It belongs to no thread, so that it does not make a run one that is observed.
+    """
+
+    nodes: Mapping[int, Any] = MappingProxyType({})
+    thread = -1
+    trace: Any
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """An operation was performed."""
+
+    def tracks(self, x: Tensor) -> bool:
+        """No gradient is taken here."""
+        return False

@@ -22,9 +22,9 @@ from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.bound_variables import Binding, Passed
 from tapejit.api.commits import Overtaken, all_at_once, held, in_order, replace_all
-from tapejit.api.custom_trace import Observer
 from tapejit.api.dispatch import TAPES, described_node, muted
 from tapejit.api.function_trace import Traced
+from tapejit.api.listener import Observer
 from tapejit.api.native_call import Form, form_of, native_entry
 from tapejit.api.reachable import Reached
 from tapejit.api.recording import Recording

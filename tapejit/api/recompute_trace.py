@@ -22,9 +22,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from tapejit import tree
-from tapejit.api.custom_trace import Observer, failing
+from tapejit.api.custom_trace import failing
 from tapejit.api.dispatch import TAPES, apply, as_operand
 from tapejit.api.function_trace import FunctionTrace
+from tapejit.api.listener import Observer
 from tapejit.api.path import assigns_tracked
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.variable import Variable, warn_tracked

@@ -480,5 +480,6 @@ def mark_left(tensor: Tensor, how: str = "went through NumPy") -> None:
         return
     for tape in TAPES.get():
         node = tape.nodes.get(tensor._id)
-        if node is not None and isinstance(tape, Recording):
-            tape.left.setdefault(node, (how, user_origin(2)))
+        left = getattr(tape, "left", None)
+        if node is not None and left is not None:
+            left.setdefault(node, (how, user_origin(2)))
