@@ -5,7 +5,8 @@ function is traced, arrays that its code names are therefore replaced by views o
 `CapturedArray`s, which do the same, except that an index of the trace makes them an
 input of the Graph, and the result a `TracedArray`: to Python an array, whose arithmetic
 has NumPy's dtypes, as eagerly. Meeting a tensor it is one. Whatever else is asked of it
-needs its value, as it would of a tensor.
+needs its value, as it would of a tensor. One without axes is a NumPy scalar, which an
+argument may be, too.
 
 Replaced are the variables of closures, globals, and attributes of the instance or of
 objects named by the code, in the function and in the functions that it names.
@@ -24,7 +25,14 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapejit import tree
-from tapejit.api.dispatch import HANDLES, TRACE, cast, convert
+from tapejit.api.dispatch import (
+    HANDLES,
+    TRACE,
+    TRACED_NUMBERS,
+    cast,
+    convert,
+    weak_scalar,
+)
 from tapejit.api.indexing import getitem, take
 from tapejit.api.reachable import global_names, is_of_library
 from tapejit.api.tensor import Tensor, TracedTensor
@@ -59,6 +67,13 @@ class CapturedArray(np.ndarray[Any, Any]):
         if axis is None:
             tensor, axis = tensor.reshape((-1,)), 0
         return _traced_array(take(tensor, _plain(indices), axis=axis))
+
+    def __array_wrap__(
+        self, array: Any, context: Any = None, return_scalar: bool = False
+    ) -> Any:
+        if return_scalar:  # NumPy would give an array without axes, which is not weak
+            return np.asarray(array)[()]
+        return super().__array_wrap__(array, context, return_scalar)
 
     def __repr__(self) -> str:
         return repr(self.view(np.ndarray))
@@ -117,7 +132,10 @@ def _traced_array(x: Tensor) -> Any:
 
 
 class TracedArray(NDArrayOperatorsMixin):
-    """An ndarray whose elements are those of a tensor that is being traced."""
+    """An ndarray whose elements are those of a tensor that is being traced.
+
+    Without axes it is a NumPy scalar.
+    """
 
     __slots__ = ("tensor",)
     is_array = True  # not a variable
@@ -176,8 +194,27 @@ class TracedArray(NDArrayOperatorsMixin):
     def __float__(self) -> float:
         return float(self.tensor)
 
+    def __complex__(self) -> complex:
+        return complex(self._needed())
+
     def __index__(self) -> int:
         return self.tensor.__index__()
+
+    def __round__(self, digits: int | None = None) -> Any:
+        number: Any = self._needed()[()]
+        return round(number, digits)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __hash__(self) -> int:
+        if self.ndim:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        is_whole = self.dtype.kind in "biu"
+        return hash(int(self) if is_whole else self._needed()[()])
 
     def __getattr__(self, name: str) -> Any:
         alike = name in MOVES or (name in REDUCES and self.dtype.kind == "f")
@@ -208,7 +245,7 @@ class TracedArray(NDArrayOperatorsMixin):
             return getattr(ufunc, method)(*values, **options)
         *kinds, kind = ufunc.resolve_dtypes((*map(_kind, inputs), None))
         pairs = zip(inputs, kinds, strict=True)
-        return TracedArray(cast(apply(*[_cast(x, k) for x, k in pairs]), kind))
+        return _traced_array(cast(apply(*[_cast(x, k) for x, k in pairs]), kind))
 
     def __array_function__(
         self, function: Any, types: Any, args: Any, kwargs: Any
@@ -248,6 +285,8 @@ def _value(x: Any) -> Any:
 
 def _kind(x: Any) -> Any:
     """What NumPy promotes by: a dtype, or the class of a Python number."""
+    if type(x) in TRACED_NUMBERS:
+        x = x.sample
     if type(x) in (int, float, complex):
         return type(x)
     return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
@@ -256,6 +295,8 @@ def _kind(x: Any) -> Any:
 def _cast(x: Any, kind: Any) -> Tensor:
     if type(x) is TracedArray:
         return cast(x.tensor, kind)
+    if type(x) in TRACED_NUMBERS:
+        return weak_scalar(x, kind)
     return convert(np.asarray(x, kind), None)
 
 
@@ -269,7 +310,8 @@ def captured_arrays(function: Any, instance: Any = None) -> Iterator[None]:
     try:
         for place in _places(function, instance):
             array = place.get()
-            if type(array) is np.ndarray and array.dtype.kind in NUMBERS:
+            is_plain = type(array) is np.ndarray and array.dtype.kind in NUMBERS
+            if is_plain and array.ndim:  # without axes there is nothing to index
                 view = array.view(CapturedArray)
                 replaced.append((place, array, view))
                 place.set(view)

@@ -20,7 +20,7 @@ import numpy as np
 from tapejit import tree
 from tapejit.api.cache import Entry
 from tapejit.api.creation import TensorSpec, fits_shape
-from tapejit.api.dispatch import TRACE, TRACED_NUMBERS
+from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, as_operand
 from tapejit.api.function import Function
 from tapejit.api.relaxation import Axes, relaxed_key
 from tapejit.api.signature import (
@@ -28,6 +28,7 @@ from tapejit.api.signature import (
     Call,
     describe_key,
     describe_part,
+    is_scalar,
     is_tensor_part,
     leaf_names,
 )
@@ -104,7 +105,20 @@ def _call(
 ) -> Call:
     """The call with every size in its key; `general` are the floats that are inputs."""
     default_float = config.current().default_float
+    args, kwargs = _with_tensors(args, kwargs)
     return function._binder.call_of(args, kwargs, default_float, set(general))
+
+
+def _with_tensors(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """With tensors for NumPy scalars: a signature has specs for them."""
+    leaves, structure = tree.flatten((args, kwargs), none_is_leaf=True)
+    if not any(map(is_scalar, leaves)):
+        return args, kwargs
+    given = [as_operand(x) if is_scalar(x) else x for x in leaves]
+    found: tuple[tuple[Any, ...], dict[str, Any]] = tree.unflatten(structure, given)
+    return found
 
 
 class ConcreteFunction:
@@ -234,7 +248,7 @@ class ConcreteFunction:
         if specs is not None:
             return specs.conform(self._function._binder, bound.args, bound.kwargs)
         complete = signature.bind(*bound.args, **bound.kwargs)
-        return complete.args, complete.kwargs
+        return _with_tensors(complete.args, complete.kwargs)
 
     def _check_inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The same in a trace, whose tensors have no values.

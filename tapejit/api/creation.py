@@ -14,6 +14,7 @@ import numpy as np
 from tapejit.api.dispatch import (
     HANDLES,
     TRACED_NUMBERS,
+    as_operand,
     cast,
     convert,
     in_dtype,
@@ -53,7 +54,9 @@ def asarray(
     check_device(device)
     kind = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor) or type(value) in HANDLES:
-        tensor = value if isinstance(value, Tensor) else value.value()
+        is_array = hasattr(value, "is_array")  # one of a trace
+        given = as_operand(value) if is_array else value
+        tensor = given if isinstance(given, Tensor) else given.value()
         if kind is None or tensor.dtype == kind:
             return tensor
         if copy is False:

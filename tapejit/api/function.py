@@ -37,7 +37,7 @@ import numpy as np
 from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.cache import LOCKS, Cache, Entry, inputs_of, tracing
-from tapejit.api.captured_arrays import captured_arrays
+from tapejit.api.captured_arrays import TracedArray, captured_arrays
 from tapejit.api.commits import in_order
 from tapejit.api.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.api.eager_mode import hinted_breakpoints
@@ -54,6 +54,7 @@ from tapejit.api.signature import (
     Binder,
     Call,
     describe_key,
+    is_scalar,
     short_call,
 )
 from tapejit.api.tensor import Made, Tensor
@@ -286,8 +287,10 @@ class Function(Inspected[P], Generic[P, R]):
             arguments.append(x)
             if isinstance(leaves[at], Tensor) and type(leaves[at]._made) is Made:
                 x._made = leaves[at]._made  # errors then read as they do eagerly
-            is_float = isinstance(leaves[at], FLOATS)
-            leaves[at] = TracedFloat(x, leaves[at], frozenset({at})) if is_float else x
+            if isinstance(leaves[at], FLOATS):
+                leaves[at] = TracedFloat(x, leaves[at], frozenset({at}))
+            else:
+                leaves[at] = TracedArray(x) if is_scalar(leaves[at]) else x
         args, kwargs = call.arguments(leaves)
         body = self.body()
         del leaves
@@ -522,10 +525,12 @@ def _remade(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 def _is_array(x: Any) -> bool:
     """Whether an argument that is no tensor becomes one in a function."""
-    if isinstance(x, (Tensor, Variable, np.floating, type)):
+    if isinstance(x, (Tensor, Variable, np.floating, np.complex128, type)):
         return False
-    if type(x) in TRACED_NUMBERS:
+    if type(x) in TRACED_NUMBERS or is_scalar(x):
         return False
+    if type(x) is TracedArray and not x.ndim:
+        return False  # a NumPy scalar
     return isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__array__")
 
 

@@ -18,17 +18,17 @@ from tapejit.api.dispatch import (
     alias,
     apply,
     as_operand,
+    cast,
     convert,
     operands,
     weak_scalar,
 )
 from tapejit.api.foreign_keywords import with_hints
-from tapejit.api.lists import flat
+from tapejit.api.lists import flat, joined_dtype
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
 from tapejit.ops.shapes import normalize_axes, normalize_axis
-from tapejit.types import is_differentiable
 
 Axis = int | Sequence[int] | None
 
@@ -225,9 +225,24 @@ def _nonempty(arrays: Any, name: str) -> list[Any]:
 def stack_nested(value: Any) -> Tensor:
     """Nested lists with tensors in them, as one tensor."""
     leaves = [x if is_weak_in_list(x) else asarray_of(x) for x in flat(value)]
-    if any(isinstance(x, Tensor) and is_differentiable(x.dtype) for x in leaves):
-        leaves = operands(leaves, "asarray")
-    return _stacked(value, iter(leaves))
+    strong = [x.dtype for x in leaves if isinstance(x, Tensor)]
+    is_narrow = any(x.kind in "iu" and x.itemsize < 4 for x in strong)
+    numbers = [
+        _number_in_list(x, is_narrow) for x in leaves if not isinstance(x, Tensor)
+    ]
+    dtype = joined_dtype(strong, numbers)
+    tensors = [
+        cast(x, dtype) if isinstance(x, Tensor) else weak_scalar(x, dtype)
+        for x in leaves
+    ]
+    return _stacked(value, iter(tensors))
+
+
+def _number_in_list(x: Any, is_narrow: bool) -> Any:
+    """What decides the dtype: of a size its value, where it might not fit."""
+    if type(x) not in TRACED_NUMBERS:
+        return x
+    return int(x) if is_narrow and type(x.sample) is int else x.sample
 
 
 def is_weak_in_list(x: Any) -> bool:

@@ -28,7 +28,7 @@ from tapejit.api.listener import Observer
 from tapejit.api.native_call import Form, form_of, native_entry
 from tapejit.api.reachable import Reached
 from tapejit.api.recording import Recording
-from tapejit.api.signature import FLOATS
+from tapejit.api.signature import FLOATS, is_scalar
 from tapejit.api.tensor import Made, Tensor
 from tapejit.api.variable import JOURNAL, Variable, warn_tracked
 from tapejit.binding import bind_shapes
@@ -291,7 +291,10 @@ class Path:
     def _taken_from(self, leaves: Sequence[Any]) -> list[Any]:
         """The arguments that are inputs, as a native entry takes them."""
         given = [leaves[at] for at in self.takes]
-        return [Tensor(np.float64(x)) if isinstance(x, FLOATS) else x for x in given]
+        return [
+            Tensor(np.float64(x)) if isinstance(x, FLOATS) else _as_input(x)
+            for x in given
+        ]
 
     def _wrapped(self, found: Any) -> Any:
         """What a call returns whose native entry has given `found`."""
@@ -584,6 +587,10 @@ def _in_numbers(
         except TapejitError as better:
             return numbers, better
     return numbers, error
+
+
+def _as_input(x: Any) -> Any:
+    return Tensor(x) if is_scalar(x) else x
 
 
 # Elementwise operations write a new array, except those that may change nothing.

@@ -8,6 +8,7 @@ part of the key:
     variables            (VARIABLE, number of the dtype, shape, trainable, alias)
     Python floats        (float, value), or (FLOAT,) once they change from call to call
     NumPy floats         (np.float64, value), or (FLOAT, np.float64)
+    other NumPy scalars  (SCALAR, np.int64)
     other values         (type, value), by `==` and hash
 
 The usual call, tensors and plain values by position, makes its key in one loop.
@@ -34,6 +35,7 @@ from tapejit.types import DType, TensorType, as_dtype
 VARIABLE: Final = "variable"
 FLOAT: Final = "float"
 FLOATS: Final = (float, np.floating)
+SCALAR: Final = "scalar"
 
 # The dtypes an argument can have as it is, by their number.
 DTYPES: Final[dict[int, DType]] = {
@@ -49,6 +51,17 @@ DTYPES: Final[dict[int, DType]] = {
 def is_usable(array: Any) -> bool:
     """Whether an array can be an input as it is: a dtype of ours, in native bytes."""
     return DTYPES.get(array.dtype.num) is array.dtype
+
+
+def is_scalar(x: Any) -> bool:
+    """Whether it is a NumPy scalar that is an input: no float, those have traces.
+
+    >>> is_scalar(np.int64(3)), is_scalar(np.float64(3)), is_scalar(np.array(3))
+    (True, False, False)
+    """
+    if not isinstance(x, np.generic) or isinstance(x, (float, complex, np.floating)):
+        return False
+    return is_usable(x)
 
 
 PLAIN: Final = frozenset({bool, int, str, type(None)})
@@ -250,6 +263,10 @@ class Binder:
                 key.append((FLOAT,) if type(x) is float else (FLOAT, type(x)))
                 call.arrays.append(np.float64(x))
                 call.takes.append(at)
+            elif is_scalar(x) and mode != "static":
+                key.append((SCALAR, type(x)))
+                call.arrays.append(x)
+                call.takes.append(at)
             else:
                 key.append(_part(x))
                 try:
@@ -315,6 +332,8 @@ class Binder:
             return x
         if isinstance(x, type):
             return x  # np.float64 has the methods of its instances
+        if is_scalar(x):
+            return x
         if isinstance(x, np.generic) or hasattr(x, "__array__"):
             return as_operand(x, self.name)
         return x
@@ -500,7 +519,7 @@ def describe_part(part: Any) -> str:
     if isinstance(part, tuple) and part and part[0] == VARIABLE:
         kind = DTYPES.get(part[1]) or _other_dtype(part[1])
         return f"variable {TensorType(kind, part[2])}"
-    if isinstance(part, tuple) and part and part[0] is FLOAT:
+    if isinstance(part, tuple) and part and part[0] in (FLOAT, SCALAR):
         return f"any {part[-1].__name__}" if len(part) == 2 else "any float"
     if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type):
         kind, value = part
