@@ -5,14 +5,15 @@ the indices, as the record does: repeated positions have the same bits. Half flo
 added up in a table of floats and rounded once. Where the table is updated in place,
 there is nothing to copy.
 
-Rows that lie side by side are shared by tasks: each goes through all indices, and does
-what concerns its own rows, or its own columns of long rows. So a row is one chain of
-additions however many tasks there are, and none of them waits for another.
+That is one task. Tasks that share the rows would all go through the updates, each with
+gaps that nothing foresees: two of them take as long together as one takes twice, rows
+of 64 bytes three times. Tasks that share columns are no better.
 
 `subtract_rows` adds the updates of a row up before it subtracts them once. For that a
 preparation numbers the rows in the order in which they are met (`emit_numbers`), so
 that their sums lie side by side, and whatever the size of the table, nothing is read
-or written that is as large.
+or written that is as large. Numbers, most of which count on, are shared by tasks, with
+no more work in all: a row is one chain of additions however many tasks there are.
 
 Positions have been checked by Steps of their own: one that is outside has left a mark,
 and is passed over here.
@@ -57,15 +58,14 @@ INT32 = np.dtype(np.int32)
 TASK_ELEMENTS: Final = 1 << 14  # of updates that are worth a task: some microseconds
 MOST_TASKS: Final = 8
 SHORT_ROW: Final = 64  # bytes; to go through indices costs as much as to add such a row
-LONG_ROW: Final = 1024  # bytes of a row whose columns are shared
 HASH: Final = 2654435769  # 2**32 divided by the golden ratio
 
 
 class Rows:
     """A table of rows side by side, the updates of some, and what a task has of both.
 
-    count, width    how many rows there are, and elements in each
-    shared, pieces  how many tasks share rows, and how many share their columns
+    count, width   how many rows there are, and elements in each
+    shared, share  how many tasks share the rows, and the number of this one
     """
 
     def __init__(
@@ -75,9 +75,8 @@ class Rows:
         self.sizes = [int(shape[axis]) for axis in axes]
         self.count = math.prod(self.sizes)
         self.width = math.prod(int(size) for size in shape[len(axes) :])
-        self.shared = self.pieces = 1
-        self.share: Any = number(0)  # the number of this task among those of its piece
-        self.first: Any = number(0)  # its first column
+        self.shared = 1
+        self.share: Any = number(0)
 
     def choose_tasks(self, updates: int) -> None:
         """Cut the work into tasks; for the bits it makes no difference how."""
@@ -86,37 +85,18 @@ class Rows:
         if wanted < 2 or nbytes < SHORT_ROW:
             return
         tasks = 1 << (wanted.bit_length() - 1)
-        vector = widest(self.dtype)
-        if nbytes >= LONG_ROW and self.width % (tasks * vector) == 0:
-            self.pieces = tasks
-        elif self.count >= tasks:
-            self.shared = tasks
-        at = self.at
-        at.kernel.tasks = self.shared * self.pieces
-        if self.shared > 1:
-            self.share = at.task
-        if self.pieces > 1:
-            self.first = at.builder.mul(at.task, number(self.width // self.pieces))
-
-    def is_mine(self, row: Any) -> Any:
-        """Whether a row is one of this task's."""
-        last = self.at.builder.and_(row, number(self.shared - 1))
-        return self.at.builder.icmp_signed("==", last, self.share)
+        if self.count >= tasks:
+            self.shared = self.at.kernel.tasks = tasks
+            self.share = self.at.task
 
     def each_row(self, body: Callable[[Any], None]) -> None:
-        """`body(row)` for the rows of this task."""
-        work = self.width * ELEMENT_WORK / self.pieces
-        self.at.long_range(
-            self.share, number(self.count), self.shared, body, work, self.count
-        )
+        """`body(row)` for all rows."""
+        work = self.width * ELEMENT_WORK
+        self.at.long_range(number(0), number(self.count), 1, body, work, self.count)
 
     def each_part(self, body: Callable[[Any, int], None]) -> None:
-        """`body(column, lanes)` for the columns of this task."""
-
-        def part(index: Any, width: int) -> None:
-            body(self.at.builder.add(self.first, index), width)
-
-        by_vectors(self.at, self.width // self.pieces, widest(self.dtype), part)
+        """`body(column, lanes)` for the columns of a row."""
+        by_vectors(self.at, self.width, widest(self.dtype), body)
 
     def each_position(
         self,
@@ -163,7 +143,6 @@ def emit_gather_add(
         add_one_by_one(at, node, operands, out)
         return
     rows = Rows(at, node.shape, axes, node.dtype)
-    rows.choose_tasks(math.prod(map(int, given.shape[:rank])))
     table = Whole(out, node.dtype, (1,))
 
     def copy_row(row: Any) -> None:
@@ -186,7 +165,7 @@ def emit_gather_add(
             before = read(at, table, there, 1, width)
             write(at, table, there, 1, combined(at, "add", before, added, node.dtype))
 
-        with at.builder.if_then(at.builder.and_(is_inside, rows.is_mine(row))):
+        with at.builder.if_then(is_inside):
             rows.each_part(part)
 
     rows.each_position(given.shape[:rank], updates.strides[:rank], indices, add)
@@ -259,14 +238,7 @@ class RowUpdate:
         self.add_up(numbers)
         self.each_sum(numbers, self.subtract)
         with at.builder.if_then(self.is_whole):
-            at.long_range(
-                number(0),
-                number(rows.count),
-                1,
-                lambda row: rows.each_part(partial(self.leave_row, row)),
-                rows.width * ELEMENT_WORK,
-                rows.count,
-            )
+            rows.each_row(lambda row: rows.each_part(partial(self.leave_row, row)))
             self.each_sum(numbers, self.put_back)
 
     def add_up(self, numbers: Numbers) -> None:

@@ -1,6 +1,6 @@
 """Updates of a few rows of a table, in place: the bits of eager code, and no more work.
 
-Also additions at positions by several tasks, which have the bits of one.
+Also additions at positions, in one order.
 """
 
 from __future__ import annotations
@@ -252,18 +252,26 @@ def test_additions_in_place(name: str, rng: np.random.Generator) -> None:
     assert "in place" in str(add.explain())
 
 
-def test_additions_have_the_bits_of_one_thread(rng: np.random.Generator) -> None:
-    for count, width, size in ((1000, 64, 4000), (16, 1024, 300)):
-        index = tj.asarray(rng.integers(0, count, size))
-        y = tj.asarray(rng.normal(size=(size, width)).astype(F4))
-        x = tj.asarray(rng.normal(size=(count, width)).astype(F4))
-        add = tj.function(tj.scatter_add)
-        found = []
-        for threads in (1, 2, 4):
-            with tj.set_num_threads(threads):
-                found.append(add(x, index, y).numpy())
-        (kernel,) = [k for k in add.kernels() if "gather_add" in k.ops]
+@pytest.mark.parametrize("sizes", [(1000, 64, 4000), (16, 1024, 300)])
+def test_additions_are_one_task_and_updates_have_its_bits(
+    sizes: tuple[int, int, int], rng: np.random.Generator
+) -> None:
+    """Tasks that share a table would all go through all updates of `scatter_add`."""
+    count, width, size = sizes
+    index = tj.asarray(rng.integers(0, count, size))
+    y = tj.asarray(rng.normal(size=(size, width)).astype(F4))
+    start = rng.normal(size=(count, width)).astype(F4)
+    add = tj.function(tj.scatter_add)
+    assert_same_bits(add(start, index, y), tj.scatter_add(start, index, y))
+    (kernel,) = [k for k in add.kernels() if "gather_add" in k.ops]
+    assert kernel.tasks == 1
+    expected = tj.Variable(start)
+    descend(expected, index, y=y, rate=0.1)
+    for threads in (1, 2, 4):
+        got = tj.Variable(start)
+        traced = tj.function(lambda i, y, w=got: descend(w, i, y=y, rate=0.1))
+        with tj.set_num_threads(threads):
+            traced(index, y)
+        assert_same_bits(got.numpy(), expected.numpy())
+        (kernel,) = [k for k in traced.kernels() if "subtract_rows" in k.ops]
         assert kernel.tasks > 1
-        expected = tj.scatter_add(x, index, y)
-        for got in found:
-            assert_same_bits(got, expected)
