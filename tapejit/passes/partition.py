@@ -4,18 +4,33 @@ The forward part computes the outputs and the residuals; the backward part gets 
 residuals and the seeds. What is cheap and can be made again from residuals and
 inputs is not saved.
 
+Residuals are Nodes of the differentiated Graph, never of its adjoint: who asks for a
+gradient later differentiates once more, and finds these Nodes and no others again.
+
+What the adjoint compares is saved, however cheap it is. Made again by other code a
+value may have other last bits, and then no element equals the maximum of before.
+
 Start reading at `partition`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from tapejit.dims import Dim, free_names
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import LITERAL, OPS, Node, literal
+from tapejit.ir.structural import item
 from tapejit.types import TensorType
+
+# Operations whose result may jump when the last bit of an operand changes.
+COMPARING: Final = frozenset(
+    {
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("eq_mask", "ge_mask", "gt_mask", "sort_by", "unsort_by"),
+    }
+)
 
 
 def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]:
@@ -27,10 +42,17 @@ def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]
     """
     primal, seeds = joint.inputs[:inputs], joint.inputs[inputs:]
     results, gradients = joint.outputs[:outputs], joint.outputs[outputs:]
-    adjoint = _depending_on(seeds, joint.nodes)
-    available = {*primal, *joint.nodes} - adjoint
-    frontier = _used_from(adjoint, gradients, available)
-    saved = _choose(frontier, set(primal))
+    effects = () if joint.effects is None else (joint.effects,)
+    own = {*primal, *topological_order((*results, *effects))}
+    own.update(x for x in joint.nodes if x.op is item and x.inputs[0] in own)
+    adjoint = topological_order(gradients, stop=own)
+    looked_at = {x for node in adjoint for x in node.inputs if x in own}
+    looked_at.update(x for x in gradients if x in own)
+    frontier = [
+        x for x in (*primal, *joint.nodes) if x in looked_at and x.op is not LITERAL
+    ]
+    compared = _compared(adjoint, own) | _comparisons(frontier)
+    saved = _choose(frontier, set(primal), compared)
     saved += size_carriers((*saved, *seeds), (*adjoint, *gradients))
     forward = Graph(f"{joint.name}.forward", primal, (*results, *saved), joint.effects)
     backward = Graph(f"{joint.name}.backward", (*saved, *seeds), gradients)
@@ -63,36 +85,37 @@ def _names_of_attribute(value: Any) -> frozenset[str]:
     return free_names(value) if isinstance(value, Dim) else frozenset()
 
 
-def _depending_on(seeds: Sequence[Node], nodes: Sequence[Node]) -> set[Node]:
-    adjoint = set(seeds)
-    for node in nodes:
-        if any(x in adjoint for x in node.inputs):
-            adjoint.add(node)
-    return adjoint
+def _compared(adjoint: Sequence[Node], own: set[Node]) -> set[Node]:
+    """The own values that the adjoint compares with another value."""
+    compared: set[Node] = set()
+    for node in adjoint:
+        if _compares(node):
+            operands = [x for x in node.inputs if x not in own]
+            inside = (node, *topological_order(operands, stop=own))
+            compared.update(x for y in inside for x in y.inputs if x in own)
+    return compared
 
 
-def _used_from(
-    adjoint: set[Node], gradients: Sequence[Node], available: set[Node]
-) -> list[Node]:
-    """The forward values that the backward part looks at, in order."""
-    used = [
-        x
-        for node in topological_order(gradients)
-        if node in adjoint
-        for x in node.inputs
-        if x in available
-    ]
-    used += [g for g in gradients if g in available]
-    return [x for x in dict.fromkeys(used) if x.op is not LITERAL]
+def _comparisons(frontier: Iterable[Node]) -> set[Node]:
+    """The own comparisons that the adjoint looks at."""
+    return {x for x in frontier if _compares(x)}
 
 
-def _choose(frontier: Sequence[Node], primal: set[Node]) -> tuple[Node, ...]:
+def _compares(node: Node) -> bool:
+    """Whether values are compared with each other, not with a constant."""
+    return node.op.name in COMPARING and all(x.op is not LITERAL for x in node.inputs)
+
+
+def _choose(
+    frontier: Sequence[Node], primal: set[Node], compared: set[Node]
+) -> tuple[Node, ...]:
     """What to save: the frontier, less what is cheap to make again from the rest."""
-    costly = {x for x in frontier if x in primal or not x.op.is_cheap}
+    costly = {x for x in frontier if x in primal or x in compared or not x.op.is_cheap}
     saved: dict[Node, None] = {}
     for x in frontier:
         for kept in _roots(x, costly, primal):
             saved[kept] = None
+            costly.add(kept)
     return tuple(saved)
 
 

@@ -117,7 +117,7 @@ def test_s45_a_tape_around_keeps_the_boundaries(block: Any) -> None:
         function(x)
     assert tape.nbytes < (BLOCKS + 1) * BYTES
     plain = tj.function(blocks(block, again=False)).explain(x)
-    assert plain.residual_bytes > BLOCKS * STEPS * BYTES
+    assert plain.residual_bytes >= BLOCKS * STEPS * BYTES
 
 
 def custom_calls(graph: Graph) -> list[Node]:
