@@ -12,8 +12,9 @@ import math
 import re
 from typing import Any
 
+import numpy as np
 import pytest
-from agreement import EXACT, assert_agrees
+from agreement import EXACT, POWER, assert_agrees
 
 import tapejit as tj
 
@@ -147,7 +148,10 @@ pow(-1., inf) = 1.   pow(0.5, inf) = 0.   pow(0.5, -inf) = inf   pow(inf, 2.) = 
 pow(inf, -2.) = 0.   pow(-inf, 3.) = -inf   pow(-inf, 2.) = inf
 pow(-inf, -3.) = -0.   pow(-inf, -2.) = 0.   pow(0., 2.) = 0.   pow(0., -2.) = inf
 pow(-0., 3.) = -0.   pow(-0., 2.) = 0.   pow(-0., -3.) = -inf   pow(-0., -2.) = inf
-pow(-2., 0.5) = nan
+pow(-2., 0.5) = nan   pow(-inf, 0.5) = inf   pow(-0., 0.5) = 0.   pow(inf, 0.5) = inf
+pow(-inf, -0.5) = 0.   pow(-0., -0.5) = inf   pow(-inf, 1.5) = inf
+pow(-inf, 1.) = -inf   pow(-0., 1.) = -0.   pow(-inf, -1.) = -0.   pow(-0., -1.) = -inf
+pow(-inf, inf) = inf
 """
 
 
@@ -175,6 +179,25 @@ def test_native_code_divides_infinities_the_same_way() -> None:
         with tj.config.override(native=True):
             found = tj.function(lambda x: x // x.mT)(x)
         assert_agrees(EXACT, found.numpy(), (x // x.mT).numpy(), where=dtype)
+
+
+def test_a_single_exponent_gives_what_an_array_of_them_gives() -> None:
+    """NumPy takes square roots and squares for some, eagerly, and native code not."""
+    numbers = (inf, -inf, nan, 0.0, -0.0, 1.0, -1.0, 4.0, -4.0)
+    exponents = (0.5, -0.5, 1.5, 2.0, -2.0, 3.0, 1.0, -1.0, 0.0, -0.0, inf, -inf, nan)
+    for dtype in (*FLOATS, "float16", "bfloat16"):
+        x = tj.asarray(numbers, dtype=dtype)
+        column = tj.asarray(exponents, dtype=dtype)[:, None]
+        with tj.config.override(native=True):
+            native = tj.function(lambda x, _: [x**p for p in exponents])(x, column)
+            broadcast = tj.function(tj.pow)(x, column).numpy()
+        rows = tj.pow(x, column).numpy()
+        for at, p in enumerate(exponents):
+            expected = tj.pow(x, tj.full(x.shape, p, dtype=dtype)).numpy()
+            scalars = np.array([(x[i] ** p).numpy() for i in range(len(numbers))])
+            found = (x**p).numpy(), rows[at], scalars, native[at].numpy(), broadcast[at]
+            for values in found:
+                assert_agrees(POWER, values, expected, where=f"{dtype} ** {p}")
 
 
 # Of complex numbers; the results for conjugates are conjugates.

@@ -182,6 +182,19 @@ def square_of(x: Node) -> Node:
     return x * x
 
 
+def pow_eval(x: Any, p: Any) -> Any:
+    """NumPy's, but x^0.5 is inf at -inf and +0 at -0 as x^p is for all other p > 0.
+
+    For an exponent that is the same along a line NumPy takes the square root, which
+    is NaN and -0 there.
+    """
+    out = np.power(x, p)
+    if out.dtype.kind != "f" or (p.ndim == 0 and p.item() != 0.5):
+        return out
+    is_special = (p == 0.5) & ((x == 0) | (x == -math.inf))
+    return np.where(is_special, np.abs(x), out)[()] if np.any(is_special) else out
+
+
 def pow_base_deriv(t: Node, x: Node, p: Node, out: Node) -> Node:
     """p x^(p-1), with x^0 constant: its slope is 0 also where x^(-1) is infinite."""
     return t * p * x ** where(equal(p, 0), 1, p - 1)
@@ -195,7 +208,7 @@ def pow_exponent_deriv(t: Node, x: Node, p: Node, out: Node) -> Node:
 
 pow = elementwise(
     "pow",
-    eval=np.power,
+    eval=pow_eval,
     deriv=(pow_base_deriv, pow_exponent_deriv),
     scalar=lambda m, x, p: m.pow(x, p),
 )
