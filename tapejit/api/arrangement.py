@@ -21,6 +21,7 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.api.dispatch import alias, apply, as_operand, cast, weak_scalar
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.indexing import number_of
 from tapejit.api.manipulation import (
     as_shape,
@@ -183,6 +184,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Tensor:
     return out
 
 
+@with_hints
 def tile(x: Any, repetitions: Any, /) -> Tensor:
     """Copies laid side by side, so many along each axis.
 
@@ -310,6 +312,7 @@ def array_split(x: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Tens
     return _split(x, indices_or_sections, axis, "array_split", is_equal=False)
 
 
+@with_hints
 def split(x: Any, indices_or_sections: Any, /, axis: int = 0) -> list[Tensor]:
     """Cut along an axis: into so many equal parts, or at the given positions.
 
@@ -456,6 +459,7 @@ def _deepened(x: Any) -> Tensor:
     return reshape(x, (*shape, *(1,) * (3 - len(shape))))
 
 
+@with_hints
 def vstack(arrays: Sequence[Any], /) -> Tensor:
     """One below the other; vectors are rows.
 
@@ -467,6 +471,7 @@ def vstack(arrays: Sequence[Any], /) -> Tensor:
     return concat([_widened(x, 2) for x in arrays], axis=0)
 
 
+@with_hints
 def hstack(arrays: Sequence[Any], /) -> Tensor:
     """Side by side: along the second axis, vectors along the first.
 
@@ -478,6 +483,7 @@ def hstack(arrays: Sequence[Any], /) -> Tensor:
     return concat(parts, axis=0 if parts and parts[0].ndim == 1 else 1)
 
 
+@with_hints
 def dstack(arrays: Sequence[Any], /) -> Tensor:
     """One behind the other, along the third axis.
 

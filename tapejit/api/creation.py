@@ -19,6 +19,7 @@ from tapejit.api.dispatch import (
     convert,
     in_dtype,
 )
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.manipulation import as_shape, broadcast_to
 from tapejit.api.shape_first import not_one_shape
 from tapejit.api.tensor import Made, Tensor, TracedTensor
@@ -131,6 +132,7 @@ def _kind(dtype: Any, default: DType) -> DType:
     return default if dtype is None else as_dtype(dtype)
 
 
+@with_hints
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None
 ) -> Tensor:
@@ -163,6 +165,7 @@ def _is_symbolic(sizes: tuple[int, ...]) -> bool:
     return any(isinstance(size, Dim) for size in sizes)
 
 
+@with_hints
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A tensor of zeros, of the default float unless told otherwise.
 
@@ -178,6 +181,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     return _new(np.zeros(sizes, kind))
 
 
+@with_hints
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     """A tensor of ones, of the default float unless told otherwise.
 
@@ -321,6 +325,7 @@ def _symbolic_arange(values: list[Any], dtype: DType) -> Tensor:
     return cast(counted + (start - 1), dtype)
 
 
+@with_hints
 def linspace(
     start: Any,
     stop: Any,
@@ -346,6 +351,7 @@ def linspace(
     return _new(in_dtype(array, kind))
 
 
+@with_hints
 def eye(
     n_rows: int,
     n_cols: int | None = None,

@@ -22,6 +22,7 @@ from tapejit.api.dispatch import (
     operands,
     unary,
 )
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError
 from tapejit.types import as_dtype, is_complex, is_differentiable
@@ -389,6 +390,7 @@ def sign(x: Any, /) -> Tensor:
     return unary(ops.sign, x)
 
 
+@with_hints
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """The elements held between two bounds; the slope at a bound is 1.
 
@@ -406,6 +408,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     return cast(out, as_dtype(dtype)) if is_same_kind else out
 
 
+@with_hints
 def where(condition: Any, x: Any, y: Any, /) -> Tensor:
     """`x` where the condition holds, else `y`.
 

@@ -19,6 +19,7 @@ from tapejit import tree
 from tapejit.api import adjoint
 from tapejit.api.creation import asarray, zeros
 from tapejit.api.dispatch import TAPES, apply, as_operand, cast
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.manipulation import broadcast_to, permute_dims
 from tapejit.api.recording import Recording
 from tapejit.api.scope import scope
@@ -36,6 +37,7 @@ from tapejit.types import TensorType, is_complex, is_differentiable
 Function = Callable[..., Any]
 
 
+@with_hints
 def grad(
     function: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Function:
@@ -328,6 +330,7 @@ def hvp(function: Function, primals: Any, tangents: Any) -> Any:
     return jvp(gradient, primals, tangents)[1]
 
 
+@with_hints
 def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
     """A function of one row, applied to all rows at once.
 

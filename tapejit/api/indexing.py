@@ -303,7 +303,7 @@ def take(
      [5. 5.]]
     """
     x = as_operand(x, "take")
-    index = _as_indices(indices, "take")
+    index = _as_indices(indices, "take", x)
     if batch_dims:
         return _take_rows(x, index, axis, batch_dims)
     if axis is None:
@@ -353,15 +353,21 @@ def _take_rows(x: Tensor, index: Tensor, axis: int | None, batch_dims: Any) -> T
     return permute_dims(out, order)
 
 
-def _as_indices(indices: Any, name: str) -> Tensor:
+def _as_indices(indices: Any, name: str, x: Any = None) -> Tensor:
     index = as_operand(indices, name)
     if index.dtype.kind not in "iu":
-        raise OutOfRangeError(
-            f"indices are integers, got {index._type}",
-            op=name,
-            help="convert them with .astype(tj.int64)",
-        )
+        raise not_indices(index, name, x)
     return index
+
+
+def not_indices(index: Tensor, name: str, x: Any) -> OutOfRangeError:
+    """The error of indices that are none; `x` is what they were to index."""
+    help = "convert them with .astype(tj.int64)"
+    if x is not None and as_operand(x, name).dtype.kind in "iu":
+        help = f"the tensor comes first: tj.{name}(x, indices)"
+    return OutOfRangeError(
+        f"indices are integers, got {index._type}", op=name, help=help
+    )
 
 
 def scatter_add(x: Any, indices: Any, updates: Any, /, axis: int = 0) -> Tensor:
@@ -374,7 +380,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, /, axis: int = 0) -> Tensor:
     [4. 0. 2.]
     """
     x, updates = operands((x, updates), "scatter_add")
-    index = _as_indices(indices, "scatter_add")
+    index = _as_indices(indices, "scatter_add", x)
     at = normalize_axis(axis, x.ndim)
     wanted = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -23,7 +23,12 @@ from tapejit.api.dispatch import (
     operands,
     weak_scalar,
 )
-from tapejit.api.foreign_keywords import with_hints
+from tapejit.api.foreign_keywords import (
+    WRITTEN,
+    one_by_one,
+    with_hints,
+    without_others,
+)
 from tapejit.api.lists import flat, joined_dtype
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
@@ -52,7 +57,8 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
     return sizes
 
 
-def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
+@without_others
+def reshape(x: Any, /, shape: Any, *others: Never, copy: bool | None = None) -> Tensor:
     """The same elements in another shape; one size may be -1.
 
     Tensors being immutable, `copy` makes no difference.
@@ -61,6 +67,8 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     >>> tj.reshape(tj.arange(6), (2, -1)).shape
     (2, 3)
     """
+    if others:
+        raise one_by_one("reshape")
     x = as_operand(x, "reshape")
     sizes = as_shape(shape, "reshape")
     if any(size == -1 for size in sizes):
@@ -88,13 +96,16 @@ def _with_inferred(sizes: tuple[Any, ...], x: Tensor) -> tuple[Any, ...]:
     return tuple(total // rest if size == -1 else size for size in sizes)
 
 
-def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+@without_others
+def permute_dims(x: Any, /, axes: Sequence[int], *others: Never) -> Tensor:
     """The axes in another order.
 
     >>> import tapejit as tj
     >>> tj.permute_dims(tj.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
+    if others:
+        raise one_by_one("permute_dims")
     x = as_operand(x, "permute_dims")
     order = tuple(normalize_axis(operator.index(at), x.ndim) for at in axes)
     if sorted(order) != list(range(x.ndim)):
@@ -123,13 +134,16 @@ def matrix_transpose(x: Any, /) -> Tensor:
     return apply(ops.permute_dims, x, axes=order)
 
 
-def broadcast_to(x: Any, /, shape: Any) -> Tensor:
+@without_others
+def broadcast_to(x: Any, /, shape: Any, *others: Never) -> Tensor:
     """Repeated along axes of size one and new leading axes.
 
     >>> import tapejit as tj
     >>> tj.broadcast_to(tj.asarray([1.0, 2.0]), (3, 2)).shape
     (3, 2)
     """
+    if others:
+        raise one_by_one("broadcast_to")
     x = as_operand(x, "broadcast_to")
     sizes = as_shape(shape, "broadcast_to")
     if sizes == x.shape:
@@ -182,7 +196,8 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     >>> print(tj.concat([tj.asarray([1.0]), tj.asarray([2.0, 3.0])]))
     [1. 2. 3.]
     """
-    tensors = operands([as_operand(x, "concat") for x in _nonempty(arrays, "concat")])
+    parts = _nonempty(arrays, "concat", axis)
+    tensors = operands([as_operand(x, "concat") for x in parts])
     if axis is None:
         tensors, axis = [reshape(x, (-1,)) for x in tensors], 0
     if tensors[0].ndim == 0:
@@ -200,7 +215,7 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     >>> tj.stack([tj.zeros((3,)), tj.ones((3,))], axis=1).shape
     (3, 2)
     """
-    tensors = operands(_nonempty(arrays, "stack"), "stack")
+    tensors = operands(_nonempty(arrays, "stack", axis), "stack")
     first = tensors[0]
     for x in tensors:
         if x.shape != first.shape:
@@ -213,7 +228,13 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     return concat([expand_dims(x, axis=at) for x in tensors], axis=at)
 
 
-def _nonempty(arrays: Any, name: str) -> list[Any]:
+def _nonempty(arrays: Any, name: str, axis: Any) -> list[Any]:
+    if getattr(axis, "ndim", 0):
+        raise ArgumentTypeError(
+            "takes a list of tensors, got them one by one",
+            op=name,
+            help=f"write {WRITTEN[name]}",
+        )
     if isinstance(arrays, Tensor) and not arrays.ndim:
         raise ArgumentTypeError("takes a sequence of tensors", op=name)
     found = list(arrays)

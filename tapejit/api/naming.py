@@ -44,7 +44,7 @@ def named(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
             error.op = function.__name__
             raise
         except TypeError:
-            raise_hint(function, kwargs)
+            raise_hint(function, args, kwargs)
             raise
 
     return call

@@ -26,6 +26,7 @@ from tapejit.api.elementwise import (
     remainder,
     trunc,
 )
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.linear import matmul
 from tapejit.api.manipulation import concat, permute_dims
 from tapejit.api.reductions import max, min
@@ -59,6 +60,7 @@ power = pow
 true_divide = divide
 
 
+@with_hints
 def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Tensor:
     """The axes in another order, or all of them in reverse.
 
@@ -72,6 +74,7 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Tensor:
     return permute_dims(x, tuple(range(x.ndim)[::-1]) if axes is None else axes)
 
 
+@with_hints
 def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Running sums along an axis, or of all elements in order.
 
@@ -83,6 +86,7 @@ def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Tensor:
     return found
 
 
+@with_hints
 def cumprod(x: Any, /, axis: int | None = None, dtype: Any = None) -> Tensor:
     """Running products along an axis, or of all elements in order.
 

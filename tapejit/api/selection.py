@@ -32,7 +32,8 @@ from tapejit.api.at import At
 from tapejit.api.creation import arange, zeros
 from tapejit.api.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.api.elementwise import equal, logical_not, not_equal, where
-from tapejit.api.indexing import getitem, take, true_positions
+from tapejit.api.foreign_keywords import with_hints
+from tapejit.api.indexing import getitem, not_indices, take, true_positions
 from tapejit.api.manipulation import broadcast_to, concat, expand_dims, reshape
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.traced_size import largest, smallest
@@ -91,11 +92,7 @@ def _grid(
     """The tensor and one index per axis of it."""
     x, index = as_operand(x, name), as_operand(indices, name)
     if index.dtype.kind not in "iu":
-        raise OutOfRangeError(
-            f"indices are integers, got {index._type}",
-            op=name,
-            help="convert them with .astype(tj.int64)",
-        )
+        raise not_indices(index, name, x)
     if axis is None:
         x, axis = ravel(x), 0
     if index.ndim != x.ndim:
@@ -119,6 +116,7 @@ def _places(count: Any, first: Any = 0) -> Tensor:
     return Tensor(np.arange(first, first + count))
 
 
+@with_hints
 def one_hot(x: Any, num_classes: int, /, axis: int = -1, dtype: Any = None) -> Tensor:
     """1 at the class that each integer names, 0 elsewhere, along a new axis.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from tapejit.api.foreign_keywords import raise_hint
 from tapejit.errors import ArgumentTypeError
 
 Arguments = ParamSpec("Arguments")
@@ -37,7 +38,11 @@ def shape_first(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if len(args) >= end and all(type(x) is int and x > 0 for x in args[at:]):
             raise not_one_shape(function.__name__, list(args[at:]), names[at + 1])
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            raise_hint(function, args, kwargs)
+            raise
 
     return call
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from tapejit import tree
 from tapejit.api.distributions import natural
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.ops import philox
 
@@ -27,6 +28,7 @@ __all__ = ["Batches", "batches"]
 Array = np.ndarray[Any, Any]
 
 
+@with_hints
 def batches(
     arrays: Any,
     size: int,

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.api.distributions import natural
+from tapejit.api.foreign_keywords import with_hints
 from tapejit.errors import ArgumentTypeError
 from tapejit.kits.history import History
 from tapejit.kits.progress import Progress, progress_for
@@ -30,6 +31,7 @@ Logs = dict[str, float]
 HOOKS: Final = ("on_start", "on_batch_end", "on_epoch_end", "on_end")
 
 
+@with_hints
 def fit(
     step: Callable[..., Any],
     data: Iterable[Any],

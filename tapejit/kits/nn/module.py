@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tapejit.api.creation import asarray
+from tapejit.api.foreign_keywords import LAYER_KEYWORDS, with_hints
 from tapejit.api.generator import Generator
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
@@ -99,6 +100,13 @@ class Module:
     """
 
     name: str
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Have keywords explained that a layer of tapejit does not have."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls) and cls.__module__.startswith("tapejit."):
+            hinted = with_hints(cls.__init__, LAYER_KEYWORDS)
+            cls.__init__ = hinted  # type: ignore[method-assign]
 
     def __init__(self, name: str | None = None) -> None:
         if name is not None:

@@ -92,7 +92,7 @@ class Optimizer:
         """Have the names of other libraries explained, such as `lr`."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            hinted = with_hints(cls.__init__, OPTIMIZER_KEYWORDS, cls.__name__)
+            hinted = with_hints(cls.__init__, OPTIMIZER_KEYWORDS)
             cls.__init__ = hinted  # type: ignore[method-assign]
 
     def __init__(
