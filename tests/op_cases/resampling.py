@@ -89,7 +89,7 @@ LINES = (
     Variant(((0, 3),), by(1, 5), note="no rows"),
 )
 NEAREST = tuple(
-    Variant(v.shapes, {**v.attrs, "method": "nearest"}, note=v.note)  # type: ignore[dict-item]  # no functions here
+    Variant(v.shapes, {**v.attrs, "method": "nearest"}, note=f"nearest {v.note}")  # type: ignore[dict-item]  # no functions here
     for v in LINES
 )
 FIELDS: dict[str, Any] = {"first": "c", "second": ("-",)}

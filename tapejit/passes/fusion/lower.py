@@ -29,6 +29,7 @@ from tapejit.passes.fusion.candidates import (
     is_inside,
     is_small_product,
     is_whole,
+    is_whole_cast,
     one_hot,
 )
 from tapejit.passes.fusion.expand import expanded
@@ -201,6 +202,10 @@ class Lowering(Reading):
     def place_of(self, node: Node, index: Index) -> Affine | None:
         """What counts on from element to element, as a position; None for the rest."""
         node, index = self.resolved(node, index)
+        if node not in self.inputs and is_whole_cast(node):
+            counted, position = self.resolved(node.inputs[0], index)
+            if counted.op.name == "iota":
+                node, index = counted, position
         if node in self.inputs or not all(isinstance(x, Affine) for x in index):
             return None
         if node.op.name == "iota":
