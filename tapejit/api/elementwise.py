@@ -12,6 +12,7 @@ import builtins
 from typing import Any
 
 from tapejit import ops
+from tapejit.api.decimals import to_decimals
 from tapejit.api.dispatch import (
     alias,
     apply,
@@ -538,14 +539,21 @@ def trunc(x: Any, /) -> Tensor:
     return _rounded(ops.trunc, x)
 
 
-def round(x: Any, /) -> Tensor:
+def round(x: Any, /, decimals: int = 0) -> Tensor:
     """The nearest integer, ties to even; the derivative is 0.
+
+    With `decimals`, the nearest number of so many digits behind the point, computed
+    as NumPy does.
 
     >>> import tapejit as tj
     >>> print(tj.round(tj.asarray([0.5, 1.5])))
     [0. 2.]
+    >>> print(tj.round(tj.asarray([3.14159, 2.71828]), 2))
+    [3.14 2.72]
     """
-    return _rounded(ops.round, x)
+    if not decimals:
+        return _rounded(ops.round, x)
+    return to_decimals(as_operand(x, "round"), decimals)
 
 
 def _rounded(op: Any, x: Any) -> Tensor:

@@ -79,8 +79,7 @@ def refused(name: str, argument: str) -> UnsupportedError:
 def _mean(
     a: Any, *, axis: Any = None, dtype: Any = None, keepdims: bool = False
 ) -> Tensor:
-    x = a if dtype is None else elementwise.astype(a, dtype)
-    return reductions.mean(x, axis=axis, keepdims=keepdims)
+    return reductions.mean(a, axis, dtype, keepdims=keepdims)
 
 
 def _clip(
@@ -92,15 +91,9 @@ def _clip(
 
 def _round(a: Any, decimals: int = 0) -> Tensor:
     x = as_operand(a)
-    if decimals == 0 or (decimals > 0 and not is_differentiable(x.dtype)):
-        return elementwise.round(x)
-    if not is_differentiable(x.dtype):
+    if decimals < 0 and not is_differentiable(x.dtype):
         raise refused_argument(np.round, "decimals", decimals)
-    # As NumPy: dividing by 10.0**n is exact more often than multiplying by 10.0**-n.
-    scale = float(10 ** abs(decimals))
-    if decimals > 0:
-        return elementwise.divide(elementwise.round(x * scale), scale)
-    return elementwise.multiply(elementwise.round(x / scale), scale)
+    return elementwise.round(x, decimals)
 
 
 def _angle(z: Any, deg: bool = False) -> Tensor:

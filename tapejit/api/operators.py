@@ -131,9 +131,7 @@ class Operators:
         return elementwise.abs(self)
 
     def __round__(self, ndigits: int | None = None) -> Tensor:
-        if ndigits:
-            raise ArgumentError("round() of a tensor takes no digits")
-        return elementwise.round(self)
+        return elementwise.round(self, ndigits or 0)
 
     def __floor__(self) -> Tensor:
         return elementwise.floor(self)
@@ -383,9 +381,11 @@ class Operators:
         """The product over `axis`."""
         return reductions.prod(self, axis=axis, keepdims=keepdims)
 
-    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+    def mean(
+        self, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
+    ) -> Tensor:
         """The mean over `axis`."""
-        return reductions.mean(self, axis=axis, keepdims=keepdims)
+        return reductions.mean(self, axis, dtype, keepdims=keepdims)
 
     def max(self, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
         """The largest element over `axis`."""
@@ -412,20 +412,30 @@ class Operators:
         return reductions.any(self, axis=axis, keepdims=keepdims)
 
     def var(
-        self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False
+        self,
+        axis: Axis = None,
+        dtype: Any = None,
+        *,
+        ddof: float = 0,
+        keepdims: bool = False,
     ) -> Tensor:
         """The variance over `axis`."""
         from tapejit.api import statistics
 
-        return statistics.var(self, axis=axis, correction=ddof, keepdims=keepdims)
+        return statistics.var(self, axis, dtype, correction=ddof, keepdims=keepdims)
 
     def std(
-        self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False
+        self,
+        axis: Axis = None,
+        dtype: Any = None,
+        *,
+        ddof: float = 0,
+        keepdims: bool = False,
     ) -> Tensor:
         """The standard deviation over `axis`."""
         from tapejit.api import statistics
 
-        return statistics.std(self, axis=axis, correction=ddof, keepdims=keepdims)
+        return statistics.std(self, axis, dtype, correction=ddof, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
         """The sums of all elements so far, of the flattened tensor without an axis."""
@@ -489,9 +499,9 @@ class Operators:
         """The elements held between two bounds."""
         return elementwise.clip(self, min, max)
 
-    def round(self) -> Tensor:
-        """The nearest integers, ties to even."""
-        return elementwise.round(self)
+    def round(self, decimals: int = 0) -> Tensor:
+        """The nearest numbers with so many decimals, ties to even."""
+        return elementwise.round(self, decimals)
 
     def conj(self) -> Tensor:
         """The complex conjugate."""

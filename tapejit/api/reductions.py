@@ -69,14 +69,20 @@ def prod(
 
 
 @with_hints
-def mean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def mean(
+    x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
+) -> Tensor:
     """The arithmetic mean; integers average to the default float.
+
+    With `dtype` the elements are of that dtype before they are added.
 
     >>> import tapejit as tj
     >>> print(tj.mean(tj.asarray([1.0, 2.0, 6.0])))
     3.0
     """
     x = as_operand(x, "mean")
+    if dtype is not None:
+        x = cast(x, as_dtype(dtype))
     if not is_differentiable(x.dtype):
         x = cast(x, default_float())
     total = _reduce(ops.sum, x, axis, keepdims)

@@ -53,7 +53,13 @@ def _count(x: Tensor, axis: Axis) -> int:
 
 @named
 def var(
-    x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
+    x: Any,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
 ) -> Tensor:
     """The variance: the mean square of the distances to the mean.
 
@@ -66,9 +72,9 @@ def var(
     >>> print(tj.var(tj.asarray([1.0, 2.0, 6.0]), correction=1))
     7.0
     """
-    x, dtype = _widened(x, "var")
+    x, kind = _widened(x if dtype is None else elementwise.astype(x, dtype), "var")
     spread = _spread(x, axis, correction, keepdims)
-    return cast(spread, spread.dtype if is_complex(dtype) else dtype)
+    return cast(spread, spread.dtype if is_complex(kind) else kind)
 
 
 def _spread(x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
@@ -86,7 +92,13 @@ def _spread(x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
 
 @named
 def std(
-    x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
+    x: Any,
+    /,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
 ) -> Tensor:
     """The standard deviation, the root of `var`; its gradient where that is 0 is 0.
 
@@ -94,13 +106,13 @@ def std(
     >>> print(tj.std(tj.asarray([1.0, 3.0])))
     1.0
     """
-    x, dtype = _widened(x, "std")
+    x, kind = _widened(x if dtype is None else elementwise.astype(x, dtype), "std")
     spread = _spread(x, axis, correction, keepdims)
     # The root's slope at 0 is infinite, so there the root of 1 takes its place.
     is_zero = spread == 0
     root = elementwise.sqrt(elementwise.where(is_zero, 1.0, spread))
     out = elementwise.where(is_zero, 0.0, root)
-    return cast(out, out.dtype if is_complex(dtype) else dtype)
+    return cast(out, out.dtype if is_complex(kind) else kind)
 
 
 @named
