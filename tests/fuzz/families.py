@@ -47,7 +47,9 @@ BINARY = (
     "tj.where({x} > {y}, {x}, {y})", "tj.where({x} > 0, {x}, {y} * 0.5)",
     "tj.hypot({x}, {y})", "tj.atan2({x}, {y})", "tj.logaddexp({x}, {y})",
     "tj.xlogy({x}, {y})", "tj.special.xlog1py({x}, {y})", "{x} % {y}", "{x} // {y}",
-    "(tj.abs({x}) + 0.5) ** {y}", "tj.copysign({x}, {y})", "tj.fmod({x}, {y})",
+    # The sign of a NaN is nobody's promise.
+    "(tj.abs({x}) + 0.5) ** {y}", "tj.copysign({x}, tj.nan_to_num({y}))",
+    "tj.fmod({x}, {y})",
     "tj.divide({x}, {y})", "{x} > {y}", "{x} <= {y}", "{x} == {y}", "{x} != {y}",
     "tj.logical_and({x}, {y})", "{x} & {y}", "{x} | {y}", "{x} ^ {y}", "{x} ** {y}",
     "tj.logical_xor({x}, {y})", "tj.heaviside({x}, {y})", "{x} * {y} + {x}",
