@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from hypothesis import HealthCheck, given, settings
+from graph_properties import for_all
 from hypothesis import strategies as st
 
 from tapejit.errors import CheckpointError
@@ -348,17 +348,10 @@ def assert_read_or_refused(path: Path, data: bytes) -> None:
     assert all(isinstance(text, str) for text in metadata.values())
 
 
-FUZZ = settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@FUZZ
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused(tmp_path: Path, data: bytes) -> None:
-    assert_read_or_refused(tmp_path / "f", data)
+def test_random_bytes_are_refused(tmp_path: Path, full: bool) -> None:
+    @for_all(st.binary(max_size=200), full, 100)
+    def check(data: bytes) -> None:
+        assert_read_or_refused(tmp_path / "f", data)
 
 
 SIZES = st.integers(-1, 4) | st.integers(2**31, 2**70)
@@ -379,35 +372,39 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@FUZZ
-@given(
+HEADERS = st.tuples(
     st.dictionaries(
         st.sampled_from(["a", "b", "__metadata__"]), ENTRIES | JSON, max_size=3
     ),
     st.binary(max_size=40),
 )
-def test_random_headers_are_refused(tmp_path: Path, header: Any, data: bytes) -> None:
-    assert_read_or_refused(tmp_path / "f", file_of(header, data))
 
 
-@FUZZ
-@given(st.data())
-def test_changed_bits_are_noticed_or_harmless(
-    tmp_path: Path, data: st.DataObject
-) -> None:
+def test_random_headers_are_refused(tmp_path: Path, full: bool) -> None:
+    @for_all(HEADERS, full, 100)
+    def check(given: tuple[Any, bytes]) -> None:
+        header, data = given
+        assert_read_or_refused(tmp_path / "f", file_of(header, data))
+
+
+def test_changed_bits_are_noticed_or_harmless(tmp_path: Path, full: bool) -> None:
     arrays = {
         "a": np.arange(3.0),
         "b": np.array(True),
         "c": np.ones((2, 2), np.complex128),
     }
     write_arrays(tmp_path / "good", arrays, {"k": "v"})
-    good = bytearray((tmp_path / "good").read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(good) - 1))
-        good[at] ^= 1 << data.draw(st.integers(0, 7))
-    cut = data.draw(st.integers(0, len(good)) | st.just(len(good)))
-    extra = data.draw(st.binary(max_size=4))
-    assert_read_or_refused(tmp_path / "f", bytes(good[:cut]) + extra)
+    good = (tmp_path / "good").read_bytes()
+
+    @for_all(st.data(), full, 100)
+    def check(data: st.DataObject) -> None:
+        changed = bytearray(good)
+        for _ in range(data.draw(st.integers(1, 4))):
+            at = data.draw(st.integers(0, len(good) - 1))
+            changed[at] ^= 1 << data.draw(st.integers(0, 7))
+        cut = data.draw(st.integers(0, len(good)) | st.just(len(good)))
+        extra = data.draw(st.binary(max_size=4))
+        assert_read_or_refused(tmp_path / "f", bytes(changed[:cut]) + extra)
 
 
 def test_every_flipped_bit_of_a_header(tmp_path: Path, full: bool) -> None:
