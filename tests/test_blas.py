@@ -13,6 +13,7 @@ from elsewhere import run_interpreter
 import tapejit as tj
 from tapejit import blas
 from tapejit.blas import SPELLINGS, Spelling
+from tapejit.ops import lu_factors
 
 GET, SET = ctypes.CFUNCTYPE(ctypes.c_int), ctypes.CFUNCTYPE(None, ctypes.c_int)
 
@@ -161,25 +162,29 @@ def test_scipys_blas_is_told_when_it_comes_later() -> None:
 
 
 def test_small_factorisations_start_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = blas.find()
+    import scipy.linalg  # brings its BLAS
+
+    own = blas.find_scipys()
     if own is None:
-        pytest.skip("NumPy's BLAS cannot be told")
+        pytest.skip("SciPy's BLAS cannot be told")
     seen: list[int] = []
-    solve = np.linalg.solve
+    factorise = scipy.linalg.lapack.dgetrf
 
-    def watched(a: Any, b: Any) -> Any:
+    def watched(a: Any, **options: Any) -> Any:
         seen.append(own.threads)
-        return solve(a, b)
+        return factorise(a, **options)
 
-    monkeypatch.setattr(np.linalg, "solve", watched)
+    lu_factors.lapack_function.cache_clear()
+    monkeypatch.setattr(scipy.linalg.lapack, "dgetrf", watched)
     before = own.threads
     try:
         blas.set_threads(2)
-        for size in (30, 600):
+        for size in (100, 600):
             tj.linalg.inv(np.eye(size))
         assert seen == [1, 2]
         with pytest.raises(tj.LinAlgError):
-            tj.linalg.inv(np.zeros((30, 30)))
+            tj.linalg.inv(np.zeros((100, 100)))
         assert own.threads == 2
     finally:
         blas.set_threads(before)
+        lu_factors.lapack_function.cache_clear()

@@ -48,7 +48,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "gemm",
         "gemm_serial",
     ),
-    "library": ("sorting", "spectral", "small_matrices"),
+    "library": ("sorting", "spectral", "small_matrices", "shared_factors"),
 }
 """Names that stand for several files; "native" is what compiled functions promise,
 "dense" what they promise where products of matrices are most of the work, "library" has

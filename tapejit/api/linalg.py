@@ -48,6 +48,7 @@ from tapejit.api.norms import matrix_norm, norm, norm_of_matrices, vector_norm
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.traced_size import largest
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.ops.lu_factors import is_worthwhile
 from tapejit.types import DType, default_float, is_differentiable, real_dtype
 
 
@@ -98,7 +99,14 @@ def solve(a: Any, b: Any, /) -> Tensor:
     [1.  0.5]
     """
     a, b = _pair(a, b, "solve")
-    return _solved(a, b, lambda right: apply(ops.solve, a, right))
+    return _solved(a, b, lambda right: _solve_columns(a, right))
+
+
+def _solve_columns(a: Tensor, b: Tensor) -> Tensor:
+    """By factors that all users of the matrix share, or at once if it is small."""
+    if not is_worthwhile(a._type):
+        return apply(ops.solve, a, b)
+    return apply(ops.lu_solve, a, *apply_many(ops.lu, a), b, transposed=False)
 
 
 @named
@@ -155,7 +163,9 @@ def inv(x: Any, /) -> Tensor:
      [0.   0.25]]
     """
     x = as_matrix(x, "inv")
-    return apply(ops.solve, x, eye(x.shape[-1], dtype=x.dtype))
+    if not is_worthwhile(x._type):
+        return apply(ops.solve, x, eye(x.shape[-1], dtype=x.dtype))
+    return apply(ops.lu_inv, x, *apply_many(ops.lu, x))
 
 
 @named
@@ -293,7 +303,10 @@ def det(x: Any, /) -> Tensor:
     >>> print(tj.linalg.det(tj.asarray([[1.0, 2.0], [0.0, 4.0]])))
     4.0
     """
-    return apply(ops.det, as_matrix(x, "det"))
+    x = as_matrix(x, "det")
+    if not is_worthwhile(x._type):
+        return apply(ops.det, x)
+    return apply(ops.lu_det, x, *apply_many(ops.lu, x))
 
 
 @named
@@ -308,7 +321,10 @@ def slogdet(x: Any, /) -> SlogdetResult:
     >>> print(sign, logarithm)
     -1.0 -207.23265
     """
-    return SlogdetResult(*apply_many(ops.slogdet, as_matrix(x, "slogdet")))
+    x = as_matrix(x, "slogdet")
+    if not is_worthwhile(x._type):
+        return SlogdetResult(*apply_many(ops.slogdet, x))
+    return SlogdetResult(*apply_many(ops.lu_slogdet, x, *apply_many(ops.lu, x)))
 
 
 # Powers, products, parts

@@ -7,7 +7,8 @@ registry `tapejit.ir.OPS`, but for the `LAZY_FAMILIES`, which follow when asked 
 
 Elementwise families are tables of formulas (`arithmetic`, `functions`, `comparison`,
 `complex`); structural ones (`reduction`, `movement`, `indexing`, `linalg`, `solving`,
-`decompositions`, `random`) have their rules as named functions right above the record.
+`lu_factors`, `decompositions`, `random`) have their rules as named functions right
+above the record.
 
 Start reading at `elementwise.py`, then `arithmetic.py`, then `reduction.py`.
 """
@@ -167,6 +168,7 @@ if TYPE_CHECKING:
         nextafter,
         signbit,
     )
+    from tapejit.ops.lu_factors import lu, lu_det, lu_inv, lu_slogdet, lu_solve
     from tapejit.ops.masks import (
         checked_categories,
         true_positions,
@@ -340,6 +342,7 @@ LAZY_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         "qr",
         "svd",
     ),
+    "lu_factors": ("lu", "lu_det", "lu_inv", "lu_slogdet", "lu_solve"),
     "custom_rules": ("custom_call",),
     "eigenvalues": ("eig",),
     "effects": ("check", "print_values"),
@@ -548,6 +551,11 @@ __all__ = [
     "logcumsumexp",
     "logit",
     "logsumexp",
+    "lu",
+    "lu_det",
+    "lu_inv",
+    "lu_slogdet",
+    "lu_solve",
     "make_complex",
     "matmul",
     "max",

@@ -89,7 +89,7 @@ def lapack(compute: Rule, type_rule: Rule, *, failure: str, help: str) -> Rule:
         if is_half:
             arrays = tuple(x.astype(np.float32) for x in arrays)
         try:
-            if max(max(x.shape[-2:]) for x in arrays) < ROWS_FOR_THREADS:
+            if max([n for x in arrays for n in x.shape[-2:]]) < ROWS_FOR_THREADS:
                 with one_thread():
                     out = compute(*arrays, **attrs)
             else:

@@ -2,7 +2,8 @@
 
 All of these work on stacks: leading axes broadcast where there are two operands.
 `solve` and `solve_triangular` take their right-hand sides as columns of a matrix; the
-inverse is the solution for the identity.
+inverse is the solution for the identity. A matrix that is not small is factorised
+once for all that is asked of it, see `lu_factors`.
 
 Where a formula would divide by a determinant that may be zero, a record of its own
 takes its place: the slope of `det` is `cofactor`, which exists for singular matrices
@@ -15,7 +16,7 @@ Start reading at `solve`, then `det`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -356,7 +357,9 @@ def slogdet_parts(x: Any) -> tuple[Any, Any]:
     return sign, logarithm
 
 
-def slogdet_vjp(g: tuple[Node | None, ...], out: Node, x: Node) -> Cotangents:
+def slogdet_cotangent(
+    g: tuple[Node | None, ...], out: Node, x: Node, inverse: Callable[[], Node]
+) -> Cotangent:
     """The logarithm grows along x⁻ᴴ; the sign turns if x goes across it, times i."""
     of_sign, of_logarithm = g
     weight = None if of_logarithm is None else like(of_logarithm, x)
@@ -365,19 +368,29 @@ def slogdet_vjp(g: tuple[Node | None, ...], out: Node, x: Node) -> Cotangents:
         turning = make_complex(0, imag(conj(sign) * of_sign))
         weight = turning if weight is None else weight + turning
     if weight is None:
-        return (ZERO,)  # a real sign is constant
-    return (as_matrices(weight) * adjoint(solve(x, identity_like(x))),)
+        return ZERO  # a real sign is constant
+    return as_matrices(weight) * adjoint(inverse())
+
+
+def slogdet_tangents(
+    t: Node, out: Node, x: Node, inverse: Node
+) -> tuple[Cotangent, Cotangent]:
+    """tr(x⁻¹ t): its real part to the logarithm, its imaginary part to the angle."""
+    rate = total(transposed(inverse) * t)
+    if not is_complex(x.dtype):
+        return ZERO, rate
+    sign, _ = results(out)
+    return sign * make_complex(0, imag(rate)), real_part(rate)
+
+
+def slogdet_vjp(g: tuple[Node | None, ...], out: Node, x: Node) -> Cotangents:
+    return (slogdet_cotangent(g, out, x, lambda: solve(x, identity_like(x))),)
 
 
 def slogdet_jvp(
     tangents: Sequence[Node], out: Node, x: Node
 ) -> tuple[Cotangent, Cotangent]:
-    """tr(x⁻¹ t): its real part to the logarithm, its imaginary part to the angle."""
-    rate = total(transposed(solve(x, identity_like(x))) * tangents[0])
-    if not is_complex(x.dtype):
-        return ZERO, rate
-    sign, _ = results(out)
-    return sign * make_complex(0, imag(rate)), real_part(rate)
+    return slogdet_tangents(tangents[0], out, x, solve(x, identity_like(x)))
 
 
 slogdet = register(

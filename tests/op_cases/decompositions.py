@@ -24,7 +24,16 @@ from op_cases import references as ref
 from op_cases.case import INEXACT, Array, OpCase, Operand, Rng, Shape, Variant
 from tapejit.ir import OPS, Node
 from tapejit.ir.structural import results
-from tapejit.ops.matrices import adjoint, as_rows, diagonal, like
+from tapejit.ops.linalg import transposed
+from tapejit.ops.matrices import (
+    adjoint,
+    as_rows,
+    diagonal,
+    identity_like,
+    like,
+    lower,
+    upper,
+)
 
 # Operands
 
@@ -86,6 +95,10 @@ def solve(a: Array, b: Array, *, change: Any = lambda x: x) -> Array:
     for at in np.ndindex(stack):
         out[at], _ = eliminated(change(a[at]), b[at])
     return out
+
+
+def lu_solve(a: Array, b: Array, *, transposed: bool) -> Array:
+    return solve(a, b, change=np.transpose if transposed else np.copy)
 
 
 def solve_triangular(a: Array, b: Array, *, lower: bool, unit_diagonal: bool) -> Array:
@@ -187,6 +200,30 @@ def built_slogdet(x: Node) -> Node:
     return sign * like(logarithm, sign)
 
 
+def built_lu(a: Node) -> Node:
+    """The product of the factors; no rows of a regular matrix are exchanged."""
+    packed, _ = results(OPS["lu"](a))
+    both = transposed(packed)
+    return (lower(both, -1) + identity_like(both)) @ upper(both)
+
+
+def built_lu_solve(a: Node, b: Node, **attrs: Any) -> Node:
+    return OPS["lu_solve"](a, *results(OPS["lu"](a)), b, **attrs)
+
+
+def built_lu_inv(x: Node) -> Node:
+    return OPS["lu_inv"](x, *results(OPS["lu"](x)))
+
+
+def built_lu_slogdet(x: Node) -> Node:
+    sign, logarithm = results(OPS["lu_slogdet"](x, *results(OPS["lu"](x))))
+    return sign * like(logarithm, sign)
+
+
+def built_lu_det(x: Node) -> Node:
+    return OPS["lu_det"](x, *results(OPS["lu"](x)))
+
+
 def built_qr(x: Node) -> Node:
     """q with the lengths that were taken from it, squared element by element."""
     q, r = results(OPS["qr"](x))
@@ -256,23 +293,20 @@ def triangle(lower: bool, unit_diagonal: bool) -> dict[str, bool]:
     return {"lower": lower, "unit_diagonal": unit_diagonal}
 
 
+SYSTEMS = [
+    ((3, 3), (3, 2)),
+    ((2, 3, 3), (3, 2)),
+    ((3, 3), (2, 3, 1)),
+    ((2, 1, 2, 2), (3, 2, 2)),
+    ((0, 0), (0, 2)),
+    ((3, 3), (3, 0)),
+]
+
 CASES = [
     OpCase(
         "solve",
         (REGULAR, Operand()),
-        tuple(
-            map(
-                Variant,
-                [
-                    ((3, 3), (3, 2)),
-                    ((2, 3, 3), (3, 2)),
-                    ((3, 3), (2, 3, 1)),
-                    ((2, 1, 2, 2), (3, 2, 2)),
-                    ((0, 0), (0, 2)),
-                    ((3, 3), (3, 0)),
-                ],
-            )
-        ),
+        tuple(map(Variant, SYSTEMS)),
         solve,
         FACTORED,
         takes=INEXACT,
@@ -313,6 +347,30 @@ CASES = [
     matrix_case("det", det, SQUARE, refused=NOT_SQUARE),
     matrix_case("cofactor", cofactor, CURVED, refused=NOT_SQUARE),
     matrix_case("slogdet", signed_logarithm, SQUARE, build=built_slogdet),
+    replace(
+        matrix_case("lu", np.copy, SQUARE, build=built_lu),
+        first="-",
+        second=(),
+    ),
+    OpCase(
+        "lu_solve",
+        (REGULAR, Operand()),
+        tuple(
+            Variant(shapes, {"transposed": is_transposed}, note=f"{is_transposed}")
+            for shapes in SYSTEMS
+            for is_transposed in (False, True)
+        ),
+        lu_solve,
+        FACTORED,
+        takes=INEXACT,
+        first="cc",
+        second=("cc", "c-"),
+        build=built_lu_solve,
+        is_eager=False,
+    ),
+    matrix_case("lu_inv", inverse, SQUARE, build=built_lu_inv),
+    matrix_case("lu_slogdet", signed_logarithm, SQUARE, build=built_lu_slogdet),
+    matrix_case("lu_det", det, SQUARE, build=built_lu_det),
     matrix_case("pinv", pinv, ANY_SHAPE, attrs={"rtol": 1e-3}),
     matrix_case("expm", expm, SQUARE, operand=SMALL, refused=NOT_SQUARE),
     matrix_case("cholesky", cholesky, SQUARE, refused=NOT_SQUARE),
