@@ -176,6 +176,30 @@ def unsort_by_eval(
     return put_positions(values, order, lead, axis, keys.shape[axis])
 
 
+def batch_beside(name: str) -> Rule:
+    """The batch rule of what moves values along an axis as a second operand says."""
+
+    def batch(
+        size: Size,
+        inputs: Sequence[Node],
+        batched: Sequence[bool],
+        *,
+        axis: int,
+        **attrs: Any,
+    ) -> Node:
+        values, beside = inputs
+        if not batched[1]:
+            return OPS[name](values, beside, axis=axis, **attrs)
+        rows = repeat_rows(values, size, batched[0])
+        lead = rows.ndim - beside.ndim
+        if lead:
+            shape = (*rows.shape[: lead + 1], *beside.shape[1:])
+            beside = broadcast_to(lift(beside, rows.ndim - 1), shape=shape)
+        return OPS[name](rows, beside, axis=lead + axis + 1, **attrs)
+
+    return batch
+
+
 def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
     """A record that moves values in the order of keys; `inverse` moves them back."""
 
@@ -197,24 +221,6 @@ def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
             return ZERO if is_differentiable(values.dtype) else None
         return OPS[name](t, keys, **attrs)
 
-    def batch(
-        size: Size,
-        inputs: Sequence[Node],
-        batched: Sequence[bool],
-        *,
-        axis: int,
-        **attrs: Any,
-    ) -> Node:
-        values, keys = inputs
-        if not batched[1]:
-            return OPS[name](values, keys, axis=axis, **attrs)
-        rows = repeat_rows(values, size, batched[0])
-        lead = rows.ndim - keys.ndim
-        if lead:
-            shape = (*rows.shape[: lead + 1], *keys.shape[1:])
-            keys = broadcast_to(lift(keys, rows.ndim - 1), shape=shape)
-        return OPS[name](rows, keys, axis=lead + axis + 1, **attrs)
-
     return register(
         Op(
             name,
@@ -222,7 +228,7 @@ def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
             eval=eval,
             vjp=vjp,
             jvp=jvp,
-            batch=batch,
+            batch=batch_beside(name),
             conj_linear=True,
         )
     )
@@ -357,24 +363,6 @@ def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
     ) -> Node:
         return OPS[name](tangents[0], positions, **attrs)
 
-    def batch(
-        size: Size,
-        inputs: Sequence[Node],
-        batched: Sequence[bool],
-        *,
-        axis: int,
-        **attrs: Any,
-    ) -> Node:
-        values, positions = inputs
-        if not batched[1]:
-            return OPS[name](values, positions, axis=axis, **attrs)
-        rows = repeat_rows(values, size, batched[0])
-        lead = rows.ndim - positions.ndim
-        if lead:
-            shape = (*rows.shape[: lead + 1], *positions.shape[1:])
-            positions = broadcast_to(lift(positions, rows.ndim - 1), shape=shape)
-        return OPS[name](rows, positions, axis=lead + axis + 1, **attrs)
-
     return register(
         Op(
             name,
@@ -382,7 +370,7 @@ def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
             eval=eval,
             vjp=vjp,
             jvp=jvp,
-            batch=batch,
+            batch=batch_beside(name),
             conj_linear=True,
         )
     )
