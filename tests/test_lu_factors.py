@@ -191,7 +191,7 @@ def test_a_size_that_is_open() -> None:
     for size in (3, SIZE, SIZE + 3):
         a = tj.asarray(matrices(size, size))
         assert_agrees(COMPOSED, opened(a), np.asarray(slopes(a)))
-    assert opened.trace_count == 1
+    assert opened.trace_count == 2  # few rows, and many
 
 
 # What has no inverse

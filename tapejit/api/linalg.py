@@ -48,7 +48,7 @@ from tapejit.api.norms import matrix_norm, norm, norm_of_matrices, vector_norm
 from tapejit.api.tensor import Tensor, TracedTensor
 from tapejit.api.traced_size import largest
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
-from tapejit.ops.lu_factors import is_worthwhile
+from tapejit.ops.lu_factors import ROWS_TO_SHARE
 from tapejit.types import DType, default_float, is_differentiable, real_dtype
 
 
@@ -102,9 +102,17 @@ def solve(a: Any, b: Any, /) -> Tensor:
     return _solved(a, b, lambda right: _solve_columns(a, right))
 
 
+def _is_shared(a: Tensor) -> bool:
+    """Whether a matrix is factorised once for all of its users.
+
+    An open size is asked about, so that a trace has the bits of eager code.
+    """
+    return bool(a.shape[-1] >= ROWS_TO_SHARE)
+
+
 def _solve_columns(a: Tensor, b: Tensor) -> Tensor:
     """By factors that all users of the matrix share, or at once if it is small."""
-    if not is_worthwhile(a._type):
+    if not _is_shared(a):
         return apply(ops.solve, a, b)
     return apply(ops.lu_solve, a, *apply_many(ops.lu, a), b, transposed=False)
 
@@ -163,7 +171,7 @@ def inv(x: Any, /) -> Tensor:
      [0.   0.25]]
     """
     x = as_matrix(x, "inv")
-    if not is_worthwhile(x._type):
+    if not _is_shared(x):
         return apply(ops.solve, x, eye(x.shape[-1], dtype=x.dtype))
     return apply(ops.lu_inv, x, *apply_many(ops.lu, x))
 
@@ -304,7 +312,7 @@ def det(x: Any, /) -> Tensor:
     4.0
     """
     x = as_matrix(x, "det")
-    if not is_worthwhile(x._type):
+    if not _is_shared(x):
         return apply(ops.det, x)
     return apply(ops.lu_det, x, *apply_many(ops.lu, x))
 
@@ -322,7 +330,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     -1.0 -207.23265
     """
     x = as_matrix(x, "slogdet")
-    if not is_worthwhile(x._type):
+    if not _is_shared(x):
         return SlogdetResult(*apply_many(ops.slogdet, x))
     return SlogdetResult(*apply_many(ops.lu_slogdet, x, *apply_many(ops.lu, x)))
 

@@ -50,6 +50,7 @@ VALUES: Final[Mapping[str, slice]] = {
     **dict.fromkeys(("div", "gate", "ldexp", "gather", "segment_sum"), FIRST),
     **dict.fromkeys(("sort_by", "unsort_by", "take_along", "put_along"), FIRST),
     **dict.fromkeys(("solve", "solve_triangular", "linear_recurrence"), SECOND),
+    "lu_solve": slice(3, 4),
     "where": slice(1, 3),
     "gather_add": slice(0, 2),
 }
