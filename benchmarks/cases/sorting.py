@@ -25,7 +25,7 @@ def sorted_sum(m: Any, x: Any, w: Any) -> Any:
 def sorted_sum_in_torch(m: Any, x: Any, w: Any) -> Any:
     import torch
 
-    return m.sum(torch.sort(x, dim=-1).values * w)
+    return m.sum(torch.sort(x, dim=-1, stable=True).values * w)
 
 
 def sorted_sum_in_tensorflow(m: Any, x: Any, w: Any) -> Any:
