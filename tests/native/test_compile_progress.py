@@ -123,13 +123,16 @@ def test_nobody_waits_for_the_background(run: Run) -> None:
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]  # a StringIO
 
 
-def test_where_there_is_nobody_to_tell(run: Run) -> None:
+def test_where_there_is_nobody_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_progress, "PATIENCE", 0.0)
     closed = Terminal()
     closed.close()
     for stream in (None, closed):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "stderr", stream)
-            compile_progress.write("text")
+        scale = float(next(SCALES))
+        monkeypatch.setattr(sys, "stderr", stream)
+        with tj.config.override(progress=True, cache=False, native=True):
+            found = tj.function(lambda x, by=scale: tj.sum(x) * by)(tj.ones(4))
+        assert float(found) == 4 * scale
 
 
 def test_a_compilation_that_fails_leaves_no_line(
