@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.codegen import ir, lanes
+from tapejit.codegen import ir
 from tapejit.codegen.cursor import (
     I32,
     I64,
@@ -37,7 +37,7 @@ from tapejit.codegen.cursor import (
 )
 from tapejit.codegen.finite import fail_unless_finite
 from tapejit.codegen.polling import TAKEN
-from tapejit.codegen.reductions import Accumulator, Reductions
+from tapejit.codegen.reductions import Accumulator, Flush, Reductions
 from tapejit.codegen.row_draws import draw_rows
 from tapejit.codegen.row_products import RowProduct
 from tapejit.passes.fusion.index import Axis
@@ -59,7 +59,6 @@ UNROLLED: Final = 16  # loops of no more iterations are written out
 MOST_UNROLLED: Final = 24  # Steps that are written out so
 LONG: Final = 8  # Steps that a long formula counts for
 PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
-BLOCK: Final = 64  # iterations whose sum is a number of its own
 MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
 
 
@@ -226,7 +225,7 @@ class KernelEmitter(Reductions):
             if any(outer.tile and outer.axis is loop.axis for outer in path):
                 self.tile_loop(loop, path)
             else:
-                self.whole_loop(loop, path, [x for row in made for x in row])
+                self.whole_loop(loop, path)
         self.vector, self.width = before
         for _, row in zip(self.each_copy(), made, strict=True):
             for x in row:
@@ -331,19 +330,17 @@ class KernelEmitter(Reductions):
             found = self.copies[0].values.get(step)
         return found
 
-    def whole_loop(self, loop: Loop, path: Path, made: list[Accumulator]) -> None:
+    def whole_loop(self, loop: Loop, path: Path) -> None:
         """All iterations of an axis, or those of this task."""
         kernel, axis = self.kernel, loop.axis
         is_vector = axis is self.vector
         stride = loop.tile or (self.width if is_vector else loop.copies)
-        low, high, count = number(0), number(axis.size), axis.size
+        low, high = number(0), number(axis.size)
         is_cut = not path and kernel.tasks > 1
         if kernel.inner_tasks > 1 and len(path) < 2:
             is_cut = True
             low, high = self.share(loop, is_inner=bool(path))
         elif is_cut:
-            grain = grain_of(kernel)
-            count = grain * math.ceil(axis.size / grain / kernel.tasks)
             low = self.first_of(self.task)
             end = self.first_of(self.builder.add(self.task, number(1)))
             high = self.smaller(end, number(axis.size))
@@ -355,30 +352,24 @@ class KernelEmitter(Reductions):
                 self.iteration(loop, path, at, stride, is_full)
 
         trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
-        sums = [x for x in made if x.block is not None]
-        if sums and count > 4 * BLOCK * stride:
-            self.loop_in_blocks(loop, path, sums, low, high, stride, body)
-            return
-        for x in sums:
-            x.block = None
-        if not is_cut and self.is_unrolled(loop):
+        work = self.iteration_work(loop, path)
+        rest = axis.size % stride
+        is_peeled = not is_cut and rest and weight <= PEELED and trips > 1
+        end = number(axis.size - rest) if is_peeled else high
+
+        def part(at: Any) -> None:
+            body(at, is_full=bool(is_peeled))
+
+        if self.flushes_in(loop):
+            self.loop_in_blocks(loop, low, end, stride, part, work)
+        elif not is_cut and self.is_unrolled(loop):
             for trip in range(trips):
                 body(trip * stride)
-        elif not is_cut and axis.size % stride and weight <= PEELED and trips > 1:
-            full = axis.size - axis.size % stride
-            work = self.iteration_work(loop, path)
-            self.long_range(
-                low,
-                number(full),
-                stride,
-                lambda at: body(at, is_full=True),
-                work,
-                axis.size,
-            )
-            body(full)
+            return
         else:
-            work = self.iteration_work(loop, path)
-            self.long_range(low, high, stride, body, work, axis.size)
+            self.long_range(low, end, stride, part, work, axis.size)
+        if is_peeled:
+            body(axis.size - rest)
 
     def share(self, loop: Loop, is_inner: bool) -> tuple[Any, Any]:
         """What a task has of two loops: one iteration, and a part of the other one.
@@ -472,34 +463,58 @@ class KernelEmitter(Reductions):
             self.store_at(made.pointer, at, value, made.dtype)
             made.register = None
 
+    def flushes_in(self, loop: Loop) -> list[int]:
+        """After how many iterations of a loop sums are flushed, shortest first."""
+        found = {x.every for _, x in self.flushes(loop)}
+        return sorted(found)
+
+    def flushes(self, loop: Loop) -> list[tuple[Accumulator, Flush]]:
+        """The sums that this iteration flushes in a loop, from low levels to high."""
+        pairs = [(x, y) for x in self.accumulators.values() for y in x.flushes]
+        found = [(x, y) for x, y in pairs if y.loop is loop]
+        return sorted(found, key=lambda pair: pair[1].level)
+
+    def flush_after(self, loop: Loop, every: int) -> None:
+        """Flush what is to be flushed after so many iterations."""
+        for _ in self.each_copy():
+            for made, x in self.flushes(loop):
+                if x.every == every:
+                    self.flush(made, x)
+
     def loop_in_blocks(
         self,
         loop: Loop,
-        path: Path,
-        sums: list[Accumulator],
         low: Any,
         high: Any,
         stride: int,
         body: Callable[[Any], None],
+        work: float,
     ) -> None:
-        """A loop whose sums are made of the sums of blocks: less rounding."""
+        """A loop whose long sums are flushed at the end of blocks of iterations."""
+        first, *later = self.flushes_in(loop)
 
-        def part(first: Any) -> None:
-            for x in sums:
-                self.builder.store(self.neutral(x), x.block)
-            end = self.builder.add(first, number(BLOCK * stride))
-            self.for_range(first, self.smaller(end, high), stride, body)
-            for x in sums:
-                kind = lanes.register_type(x.dtype, x.width)
-                total = self.builder.load(x.pointer, typ=kind)
-                block = self.builder.load(x.block, typ=kind)
-                both = self.combined(x, total, block, x.width)
-                self.builder.store(both, x.pointer)
+        def iteration(at: Any) -> None:
+            body(at)
+            if first == 1:
+                self.flush_after(loop, 1)
 
-        for x in sums:
-            x.is_in_blocks = True
-        work = self.iteration_work(loop, path)
-        self.long_range(low, high, BLOCK * stride, part, work, loop.axis.size)
+        if first == 1 and not later:
+            self.long_range(low, high, stride, iteration, work, loop.axis.size)
+            return
+        block = later.pop(0) if first == 1 else first
+
+        def part(at: Any) -> None:
+            end = self.builder.add(at, number(block * stride))
+            self.for_range(at, self.smaller(end, high), stride, iteration)
+            self.flush_after(loop, block)
+            done = self.builder.sub(end, low)
+            for every in later:
+                over = self.builder.urem(done, number(every * stride))
+                is_full = self.builder.icmp_unsigned("==", over, number(0))
+                with self.builder.if_then(is_full):
+                    self.flush_after(loop, every)
+
+        self.long_range(low, high, block * stride, part, work, loop.axis.size)
 
     def tile_loop(self, loop: Loop, path: Path) -> None:
         """The iterations of one tile: all at once, or one by one."""
@@ -514,6 +529,7 @@ class KernelEmitter(Reductions):
                 self.is_repeating = True
             self.body(loop, path, self.builder.add(origin, at))
             self.valid, self.is_repeating = None, False
+            self.flush_after(loop, 1)
 
         trips = size // self.width
         is_short = trips * self.weight(loop.body) <= MOST_UNROLLED

@@ -5,6 +5,10 @@ read after it. It is a register, or an array if its value has axes inside of tha
 an element of an array is in a register while a loop adds to that element only. Its
 lanes are folded as a tree in the end.
 
+Rounding errors of a sum grow with the number of terms that are added one after the
+other. So no more than `CHAIN` are: their sum is then flushed into a total of its own,
+of which there may be several levels.
+
 Start reading at `Reductions.accumulator`.
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -26,12 +31,14 @@ from tapejit.ir.node import OPS
 from tapejit.passes.fusion.index import Axis, strides_of
 from tapejit.passes.fusion.kernels import (
     Kernel,
+    Path,
     Plan,
     Storage,
     accumulator,
     bound,
     inner_axes,
 )
+from tapejit.passes.fusion.schedule import Loop
 from tapejit.passes.fusion.steps import Step
 from tapejit.types import DType, is_float
 
@@ -44,6 +51,7 @@ COMBINES: Final = {
     "any": "bitwise_or",
 }
 
+CHAIN: Final = 32  # terms of a sum that are added one after the other
 SIDES: Final = {"max": "<", "min": ">"}
 EXTREMES: Final = {
     "max": lane_floats.reduced_maximum,
@@ -82,6 +90,16 @@ def integers_like(dtype: DType, width: int) -> Any:
     return ir.VectorType(ir.IntType(bits), width)
 
 
+@dataclass(frozen=True)
+class Flush:
+    """After how many iterations of a loop a level of a sum is added to the next."""
+
+    loop: Loop
+    every: int
+    level: int
+    around: frozenset[Axis]  # the axes of which the loop has one iteration at a time
+
+
 class Accumulator:
     """Where a reduction adds up."""
 
@@ -100,8 +118,8 @@ class Accumulator:
         self.lanes = lanes
         self.width = width
         self.pointer: Any = None
-        self.block: Any = None  # of the current block, if sums are made in blocks
-        self.is_in_blocks = False
+        self.flushes: list[Flush] = []  # where a sum goes on from a new start
+        self.totals: list[Any] = []  # what is flushed into, level by level
         self.undefined: Any = None  # the last NaN that a maximum or minimum has met
         self.bits: Any = None  # those of its elements that come first, as integers
         self.register: Any = None  # of one element of an array, while it is in use
@@ -116,6 +134,32 @@ class Accumulator:
     def op(self) -> str:
         """The name of the reduction."""
         return self.step.reduction
+
+
+def trips_of(loop: Loop, path: Path, made: Accumulator) -> tuple[int, int]:
+    """How many iterations a loop has, and how many terms each adds to a chain."""
+    size = tile_around(loop, path) or loop.axis.size
+    lanes = made.full if loop.axis is made.vector else 1
+    together = loop.tile or lanes * loop.copies
+    return -(-size // together), loop.copies
+
+
+def tile_around(loop: Loop, path: Path) -> int:
+    """The size of the tile that a loop goes through, 0 if it is no tile's."""
+    sizes = [outer.tile for outer in path if outer.tile and outer.axis is loop.axis]
+    return sizes[0] if sizes else 0
+
+
+def is_flushable(made: Accumulator, path: Path) -> bool:
+    """Whether what adds up inside of these loops is one piece of an array."""
+    around = bound(path)
+    is_bound = [axis in around for axis in made.axes]
+    return all(is_bound) or is_bound == sorted(is_bound, reverse=True)
+
+
+def power_of_two(n: int) -> int:
+    """The largest one that is not above `n`; 0 for 0."""
+    return 1 << (n.bit_length() - 1) if n else 0
 
 
 Combination = Callable[[Accumulator, Any, Any, int], Any]
@@ -157,35 +201,145 @@ class Reductions(StepValues):
         made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
         made.vector, made.full = vector, full
         self.accumulators[step] = made
+        made.flushes = self.flushes_of(made)
+        levels = len(made.flushes)
         kind = lanes.register_type(dtype, width)
         if not axes:
             with self.at_entry():
                 made.pointer = self.builder.alloca(kind)
-                if made.op == "sum":
-                    made.block = self.builder.alloca(kind)
+                made.totals = [self.builder.alloca(kind) for _ in range(levels)]
                 if made.op in SIDES and dtype.kind not in "biu":
                     made.undefined = self.builder.alloca(kind)
                     made.bits = self.builder.alloca(integers_like(dtype, width))
-            for pointer in filter(None, (made.pointer, made.undefined)):
+            for pointer in (made.pointer, *made.totals):
                 self.builder.store(self.neutral(made), pointer)
+            if made.undefined is not None:
+                self.builder.store(self.neutral(made), made.undefined)
             if made.bits is not None:
                 # The bits of -1 and 1 are those of no zero.
                 other = lanes.constant(dtype, -1 if made.op == "max" else 1, width)
                 start = self.builder.bitcast(other, integers_like(dtype, width))
                 self.builder.store(start, made.bits)
             return made
-        made.pointer = self.private_memory(made.size * width, dtype)
         whole = made.size * width
-        step_width = min(64, 1 << (whole.bit_length() - 1))
-        fill = lanes.constant(dtype, self.neutral_number(made), step_width)
-        last = number(whole - step_width)
+        made.pointer = self.private_memory(whole, dtype)
+        made.totals = [self.private_memory(whole, dtype) for _ in range(levels)]
+        for pointer in (made.pointer, *made.totals):
 
-        def clear(at: Any) -> None:
-            base = self.smaller(at, last)
-            self.store_at(made.pointer, base, fill, dtype)
+            def clear(at: Any, fill: Any, width: int, pointer: Any = pointer) -> None:
+                self.store_at(pointer, at, fill, dtype)
 
-        self.for_range(number(0), number(whole), step_width, clear)
+            self.along(number(0), whole, made, clear)
         return made
+
+    def along(
+        self,
+        start: Any,
+        count: int,
+        made: Accumulator,
+        body: Callable[[Any, Any, int], None],
+    ) -> None:
+        """Go through elements of an array in wide vectors, with neutral ones at hand.
+
+        The last vector overlaps the one before it.
+        """
+        width = min(64, 1 << (count.bit_length() - 1))
+        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
+        last = number(count - width)
+
+        def part(at: Any) -> None:
+            body(self.builder.add(start, self.smaller(at, last)), fill, width)
+
+        self.for_range(number(0), number(count), width, part)
+
+    # Long sums
+
+    def flushes_of(self, made: Accumulator) -> list[Flush]:
+        """Where a sum is flushed, so that no more than `CHAIN` terms follow each other.
+
+        Loops are looked at from the inside. While all terms that they add fit one
+        chain, nothing is done. The loop where they do not flushes a chain into the
+        next level and starts a new one; the flushes are a chain of that level.
+        """
+        step, plan = made.step, self.plan
+        if made.op != "sum" or not is_float(made.dtype):
+            return []
+        found: list[Flush] = []
+        path = plan.paths[step]
+        chain = 1
+        for at in reversed(range(len(plan.homes[step]), len(path))):
+            loop = path[at]
+            if loop.axis not in step.closed:
+                continue
+            trips, each = trips_of(loop, path[:at], made)
+            chain *= each
+            if chain * trips <= CHAIN or not is_flushable(made, path[:at]):
+                chain *= trips
+                continue
+            is_inside_tile = tile_around(loop, path[:at]) > 0
+            every = 1 if is_inside_tile else max(1, power_of_two(CHAIN // chain))
+            around = frozenset(bound(path[:at]))
+            found.append(Flush(loop, every, len(found), around))
+            chain = -(-trips // every)
+            while chain > CHAIN and not is_inside_tile:
+                every *= CHAIN
+                found.append(Flush(loop, every, len(found), around))
+                chain = -(-chain // CHAIN)
+        return found
+
+    def flush(self, made: Accumulator, at: Flush) -> None:
+        """Add what a level has to the next one; it starts again from nothing."""
+        level = at.level
+        source = made.totals[level - 1] if level else made.pointer
+        target = made.totals[level]
+        if not made.axes:
+            kind = lanes.register_type(made.dtype, made.width)
+            part = self.builder.load(source, typ=kind)
+            total = self.builder.load(target, typ=kind)
+            both = self.combined(made, total, part, made.width)
+            self.builder.store(both, target)
+            self.builder.store(self.neutral(made), source)
+            return
+        if made.register is not None:
+            self.flush_element(made, level, source, target)
+            return
+        start, size = number(0), made.width
+        for axis in made.axes:
+            if axis in at.around:
+                index = self.indices[axis]
+                if axis in made.tiles:
+                    index = self.builder.sub(index, self.origins[axis])
+                distance = number(made.strides[axis] * made.width)
+                start = self.builder.add(start, self.builder.mul(index, distance))
+            else:
+                size *= made.tiles.get(axis, axis.size)
+
+        def body(at: Any, fill: Any, width: int) -> None:
+            part = self.load_at(source, at, made.dtype, width)
+            total = self.load_at(target, at, made.dtype, width)
+            self.store_at(
+                target, at, self.combined(made, total, part, width), made.dtype
+            )
+            self.store_at(source, at, fill, made.dtype)
+
+        self.along(start, size, made, body)
+
+    def flush_element(
+        self, made: Accumulator, level: int, source: Any, target: Any
+    ) -> None:
+        """The same of one element of an array, which is in a register by now."""
+        width = made.full if made.vector in made.axes else made.width
+        at = self.place_of(made)
+        total = self.load_at(target, at, made.dtype, width)
+        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
+        if level:
+            part = self.load_at(source, at, made.dtype, width)
+            self.store_at(source, at, fill, made.dtype)
+        else:
+            kind = lanes.register_type(made.dtype, width)
+            part = self.builder.load(made.register, typ=kind)
+            self.builder.store(fill, made.register)
+        self.store_at(target, at, self.combined(made, total, part, width), made.dtype)
 
     def neutral_number(self, made: Accumulator) -> Any:
         return identity(made.op, made.dtype)
@@ -215,8 +369,6 @@ class Reductions(StepValues):
         else:
             if made.register is not None:
                 pointer = made.register
-            elif made.is_in_blocks:
-                pointer = made.block
             before = self.builder.load(
                 pointer, typ=lanes.register_type(made.dtype, width)
             )
@@ -317,6 +469,10 @@ class Reductions(StepValues):
             if made.undefined is not None:
                 total = self.finished_extreme(made, total)
             else:
+                kind = lanes.register_type(made.dtype, made.width)
+                for pointer in made.totals:
+                    above = self.builder.load(pointer, typ=kind)
+                    total = self.combined(made, above, total, made.width)
                 total = self.folded(made, total, self.combined)
             if parts is not None:
                 base = self.pointer_to(parts)
@@ -373,6 +529,9 @@ class Reductions(StepValues):
         width = made.full if vector in made.axes else made.width
         at = self.place_of(made)
         total = self.load_at(made.pointer, at, made.dtype, width)
+        for pointer in made.totals:
+            above = self.load_at(pointer, at, made.dtype, width)
+            total = self.combined(made, above, total, width)
         total = self.folded(made, total, self.combined)
         if parts is None:
             value = self.converted(total, made.dtype, made.step.dtype)
