@@ -3,6 +3,8 @@
 A call that writes variables holds their locks from reading to writing. Locks keep out
 other threads. What runs in the same thread in the midst of a call, a finalizer or the
 handler of a signal, gets in: `replace_all` notices, and the call is made once more.
+Native code that is about to write over a value cannot notice at its end, when the value
+is gone: `note_assigned` tells it to leave before.
 
 Start reading at `held`, then `all_at_once` and `replace_all`.
 """
@@ -26,6 +28,26 @@ class Waits(local):
 
 
 WAITS = Waits()
+
+
+MIDST: list[Any] = []  # variables that were asked for while native code had them
+
+
+def note_assigned(variables: Sequence[Any]) -> None:
+    """These have new values: a native call in this thread that writes one is left."""
+    if any(x is y and has_away(x) for x in variables for y in MIDST):
+        from tapejit.runtime import signals
+
+        signals.note_assigned()
+
+
+def has_away(variable: Any) -> bool:
+    """Whether native code has the value of a variable."""
+    try:
+        object.__getattribute__(variable, "_away")
+    except AttributeError:
+        return False
+    return True
 
 
 class Overtaken(Exception):

@@ -21,7 +21,15 @@ import numpy as np
 from tapejit import tree
 from tapejit.api import reporting
 from tapejit.api.bound_variables import Binding, Passed
-from tapejit.api.commits import Overtaken, all_at_once, held, in_order, replace_all
+from tapejit.api.commits import (
+    MIDST,
+    Overtaken,
+    all_at_once,
+    held,
+    in_order,
+    note_assigned,
+    replace_all,
+)
 from tapejit.api.dispatch import TAPES, described_node, muted
 from tapejit.api.function_trace import Traced
 from tapejit.api.listener import Observer
@@ -375,6 +383,8 @@ class Path:
                 for key in noted:
                     del journal[key]
             raise Overtaken
+        if MIDST:
+            note_assigned(written)
 
     def _may_share(self) -> tuple[int, ...]:
         """The results that may be a view of an argument."""

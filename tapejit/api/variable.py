@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tapejit import ops
-from tapejit.api.commits import WAITS
+from tapejit.api.commits import MIDST, WAITS, has_away, note_assigned
 from tapejit.api.creation import asarray
 from tapejit.api.dispatch import (
     HANDLES,
@@ -156,6 +156,7 @@ class Variable(Scatters, Operators):
                     away = object.__getattribute__(self, "_away")
                     found = Tensor(away._value.copy(), away._made)
                     self._tensor = found  # the next read gives the same
+                    MIDST[:] = [x for x in MIDST if has_away(x)] + [self]
                     return found
                 WAITS.has_waited = True
                 return found
@@ -314,6 +315,8 @@ class Variable(Scatters, Operators):
         # No call, no new object, no jump back: nothing can run in between.
         if self._tensor is before:
             self._tensor = holding
+            if MIDST:
+                note_assigned([self])
             return True
         if first is not None:
             del first[key]

@@ -23,7 +23,9 @@ SYMBOL: Final = "tapejit_entry"
 HEADER: Final = 16  # bytes before an object's own fields: the only layout in the code
 WORD: Final = 8
 ALIGNMENT: Final = 64
-INTERRUPTED: Final = -1  # what compiled code returns after a signal; an error is set
+# What compiled code returns if a signal's handler has raised; an error is set then. It
+# returns less if the call has to be made again (`OVERTAKEN` of polling).
+INTERRUPTED: Final = -1
 
 
 class Words(IntEnum):

@@ -41,6 +41,11 @@ class Variables(EntryCode):
             is_taken = self.service(Services.true, POINTER)
             self.go_if(self.differ(answer, is_taken), self.missed)
         b.store(b.add(at, number(1)), self.locked)
+        with b.if_then(b.not_(self.is_null(variable))):
+            # A call of this thread has the value, which a signal's handler is in the
+            # midst of: Python will note the assignment.
+            away = self.load(variable, self.word(row, Output.away))
+            self.go_if(b.not_(self.is_null(away)), self.missed)
 
     def find_sole_owner(
         self, row: Any, fresh: Any, references: int

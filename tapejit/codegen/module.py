@@ -18,7 +18,6 @@ import numpy as np
 
 from tapejit.codegen import ir
 from tapejit.codegen.cursor import I8, I64, POINTER, Cursor, Layout, Place, number
-from tapejit.codegen.entry_tables import INTERRUPTED as STOPPED
 from tapejit.codegen.finite import fail_unless_array_is_finite
 from tapejit.codegen.loops import (
     MOST_PARTS,
@@ -344,10 +343,10 @@ def word(builder: Any, arena: Any, at: int) -> Any:
 
 
 def leave_if_raised(builder: Any, flag: Any) -> None:
-    """Return, if the handler of a signal has raised an exception."""
-    raised = builder.icmp_signed("!=", builder.load(flag, typ=I64), number(0))
-    with builder.if_then(raised):
-        builder.ret(number(STOPPED))
+    """Return, if the handler of a signal has raised, or made the call overtaken."""
+    reason = builder.load(flag, typ=I64)
+    with builder.if_then(builder.icmp_signed("!=", reason, number(0))):
+        builder.ret(builder.sub(number(0), reason))
 
 
 def leave_if_failed(builder: Any, arena: Any) -> None:

@@ -9,7 +9,8 @@ the same, its long loops call `poll` now and then, and leave if it answers other
 Most calls only look at the clock. Once per `PERIOD` the main thread takes the GIL and
 has Python run the handlers. If one of them raises, the exception stays set in that
 thread and a word of the arena (`INTERRUPTED`) is set, which all the threads that are at
-work for the same call look at: their next `poll` makes them leave.
+work for the same call look at: their next `poll` makes them leave. They leave as well
+if a handler assigns a variable that the call writes: the call has to be made again.
 
 The words in `WORDS` are written from outside; the module names no external symbol, so
 that it can be kept as an object.
@@ -25,6 +26,7 @@ from typing import Any, Final
 from tapejit.codegen import ir
 from tapejit.codegen.driver import read_clock
 from tapejit.codegen.polling_words import (
+    ASSIGNED,
     CHECK_SIGNALS,
     ENSURE,
     GET_IDENT,
@@ -35,13 +37,15 @@ from tapejit.codegen.polling_words import (
     WORDS,
 )
 
-# The arena begins with these words: the number of a failure, whether a signal's handler
-# has raised, when signals were asked for (0: not yet in this call), and which parts of
-# the memory for tasks are taken, as bits.
+# The arena begins with these words: the number of a failure, why the call is left (a
+# handler of a signal has `RAISED`, or made it `OVERTAKEN` by an assignment), when
+# signals were asked for (0: not yet in this call), and which parts of the memory for
+# tasks are taken, as bits.
 FAILURE: Final = 0
 INTERRUPTED: Final = 1
 LOOKED: Final = 2
 TAKEN: Final = 3
+RAISED, OVERTAKEN = 1, 2
 
 # Instructions of one lane between two calls of `poll`, by the estimate that decides on
 # tasks: 50 us to 1 ms. Such a call takes 10 ns.
@@ -49,7 +53,7 @@ POLL_WORK: Final = 2_000_000
 
 I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 POLL_TYPE = ir.FunctionType(I64, [POINTER])
-_ZERO, _ONE = ir.Constant(I64, 0), ir.Constant(I64, 1)
+_ZERO = ir.Constant(I64, 0)
 CLOCKS: Final = frozenset({"x86_64", "amd64", "aarch64", "arm64"})
 
 
@@ -112,13 +116,17 @@ class _Poll:
         is_early = b.icmp_unsigned("<=", passed, self.word(PERIOD))
         self.return_if(is_early, _ZERO)
         state = self.call(ENSURE, I32)
+        assigned = self.word(ASSIGNED)
         failed = self.call(CHECK_SIGNALS, I32)
+        is_overtaken = b.icmp_signed("!=", assigned, self.word(ASSIGNED))
         self.call(RELEASE, ir.VoidType(), state)
         b.store(read_clock(b), looked)  # from now on, however long the handlers took
-        is_fine = b.icmp_signed("==", failed, ir.Constant(I32, 0))
-        self.return_if(is_fine, _ZERO)
-        b.atomic_rmw("xchg", flag, _ONE, "monotonic")
-        b.ret(_ONE)
+        has_raised = b.icmp_signed("!=", failed, ir.Constant(I32, 0))
+        self.return_if(b.not_(b.or_(has_raised, is_overtaken)), _ZERO)
+        reasons = ir.Constant(I64, RAISED), ir.Constant(I64, OVERTAKEN)
+        reason = b.select(has_raised, *reasons)
+        b.atomic_rmw("xchg", flag, reason, "monotonic")
+        b.ret(reason)
 
     def return_if(self, condition: Any, value: Any) -> None:
         with self.b.if_then(condition):

@@ -13,6 +13,7 @@ from typing import Final
 SYMBOL: Final = "poll"
 
 # Words of the module, by number: the main thread's identity, the ticks of the clock
-# between two looks, and functions of CPython.
-MAIN_THREAD, PERIOD, GET_IDENT, ENSURE, CHECK_SIGNALS, RELEASE = range(6)
-WORDS: Final = 6
+# between two looks, functions of CPython, and how many times a variable was assigned
+# that a call in flight writes.
+MAIN_THREAD, PERIOD, GET_IDENT, ENSURE, CHECK_SIGNALS, RELEASE, ASSIGNED = range(7)
+WORDS: Final = 7

@@ -60,6 +60,12 @@ def _load() -> int:
     return int(code.functions[polling_words.SYMBOL])
 
 
+def note_assigned() -> None:
+    """A handler has assigned a variable that the call in flight writes: it is left."""
+    if _words is not None:
+        _words[polling_words.ASSIGNED] += 1
+
+
 def _poll_module() -> Any:
     from tapejit.codegen.polling import poll_module
 

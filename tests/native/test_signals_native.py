@@ -174,6 +174,53 @@ def test_handlers_run_meanwhile_and_what_they_raise_is_raised(cache: Path) -> No
     assert_fine(program, cache)
 
 
+@pytest.mark.parametrize("way", ["assign_add", "assign", "function"])
+def test_what_a_handler_assigns_is_kept(way: str, cache: Path) -> None:
+    """Also if the native call that it runs in the midst of writes the variable."""
+    program = f"""
+        total = tj.Variable(np.zeros(3, "f4"))
+        more = tj.function(lambda: total.assign_add([100.0, 100.0, 100.0]))
+        more()
+        total.assign([0.0, 0.0, 0.0])
+        few = x[:20_000]
+
+        @tj.function
+        def long(x, y):
+            loss = tj.sum(tj.sin(x[:, None] * y[None, :]))
+            total.assign_add(tj.ones(3) + 0 * loss)
+            return loss
+
+        for _ in range(3):
+            long(few[:9], y[:9])
+        ready(long, few, few)
+        for _ in range(3):
+            long(few, few)  # native, and long enough for a signal
+        assert total.numpy().tolist() == [6.0] * 3, total
+        seen = []
+
+        def handle(number, frame):
+            seen.append(total.numpy().tolist())
+            if len(seen) == 2:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                if {way!r} == "function":
+                    more()
+                elif {way!r} == "assign":
+                    total.assign(total + 100)
+                else:
+                    total.assign_add([100.0, 100.0, 100.0])
+
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.08, 0.08)
+        calls = 0
+        while len(seen) < 2:
+            long(few, few)
+            calls += 1
+        long(few, few)
+        assert total.numpy().tolist() == [107.0 + calls] * 3, (calls, total, seen)
+    """
+    assert_fine(program, cache)
+
+
 def test_a_signal_leaves_other_threads_alone(cache: Path) -> None:
     """Python handles signals in its main thread; a call elsewhere goes on."""
     program = """
