@@ -17,12 +17,11 @@ import numpy as np
 
 from tapejit.api import elementwise, reductions
 from tapejit.api.creation import zeros
-from tapejit.api.dispatch import as_operand, cast
+from tapejit.api.dispatch import HANDLES, as_operand, cast
 from tapejit.api.factorisations import as_inexact
 from tapejit.api.naming import named
 from tapejit.api.norms import safe_root, vector_norm
 from tapejit.api.tensor import Tensor
-from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.types import is_complex, promote_all
 
@@ -151,8 +150,13 @@ def _kept_shape(out: Tensor, t: Any, *limits: Any) -> Tensor:
     return out
 
 
+def is_array(x: Any) -> bool:
+    """Whether it is a tensor, a variable or a NumPy array."""
+    return isinstance(x, (Tensor, np.ndarray)) or type(x) in HANDLES
+
+
 def _has_axes(x: Any) -> bool:
-    return isinstance(x, (Tensor, Variable, np.ndarray)) and x.ndim > 0
+    return is_array(x) and x.ndim > 0
 
 
 def _norm(tensors: list[Tensor | None]) -> Tensor:
@@ -176,9 +180,7 @@ def _sum_of_squares(x: Tensor) -> Tensor:
 
 def _listed(given: Any) -> list[Tensor | None]:
     """The tensors of a list; one tensor is no list of its rows."""
-    if isinstance(given, (Tensor, Variable, np.ndarray)) or not isinstance(
-        given, Iterable
-    ):
+    if is_array(given) or not isinstance(given, Iterable):
         raise ArgumentTypeError(
             f"takes a list of tensors, got {type(given).__name__}",
             help="write [x] for one tensor; for a structure, tj.tree.leaves(x)",

@@ -581,7 +581,7 @@ def convert(
 def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
     """Nested lists: numbers make a constant, tensors among them are stacked."""
     if any(_is_symbolic(leaf) for leaf in flat(value)):
-        from tapejit.api.manipulation import stack_nested
+        from tapejit.api.stacking import stack_nested
 
         stacked: Tensor = stack_nested(value)
         return stacked if dtype is None else cast(stacked, dtype)

@@ -19,6 +19,7 @@ from tapejit.api import reductions
 from tapejit.api.arrangement import tile
 from tapejit.api.contraction import einsum
 from tapejit.api.creation import arange, asarray
+from tapejit.api.dispatch import HANDLES
 from tapejit.api.manipulation import (
     broadcast_to,
     concat,
@@ -28,7 +29,6 @@ from tapejit.api.manipulation import (
     stack,
 )
 from tapejit.api.tensor import Tensor
-from tapejit.api.variable import Variable
 from tapejit.types import is_differentiable
 
 REDUCTIONS = {
@@ -48,7 +48,7 @@ class Backend:
     framework_name = "tapejit"
 
     def is_appropriate_type(self, tensor: Any) -> bool:
-        return isinstance(tensor, (Tensor, Variable))
+        return isinstance(tensor, Tensor) or type(tensor) in HANDLES
 
     def from_numpy(self, x: Any) -> Tensor:
         return asarray(x)

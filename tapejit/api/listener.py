@@ -14,6 +14,9 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tapejit.api.dispatch import TAPES
+from tapejit.origin import user_origin
+
 if TYPE_CHECKING:
     from tapejit.api.tensor import Tensor
     from tapejit.api.variable import Variable
@@ -68,3 +71,14 @@ class Observer:
     def tracks(self, x: Tensor) -> bool:
         """No gradient is taken here."""
         return False
+
+
+def mark_left(tensor: Tensor, how: str = "went through NumPy") -> None:
+    """Remember on each tape that a recorded value left it, for `why_none`."""
+    if not tensor._id:
+        return
+    for tape in TAPES.get():
+        node = tape.nodes.get(tensor._id)
+        left = getattr(tape, "left", None)
+        if node is not None and left is not None:
+            left.setdefault(node, (how, user_origin(2)))

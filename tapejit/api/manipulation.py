@@ -6,20 +6,16 @@ Start reading at `reshape`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Never
 
 import numpy as np
 
 from tapejit import ops, tree
 from tapejit.api.dispatch import (
-    HANDLES,
-    TRACED_NUMBERS,
     alias,
     apply,
     as_operand,
-    cast,
-    convert,
     operands,
     weak_scalar,
 )
@@ -29,7 +25,7 @@ from tapejit.api.foreign_keywords import (
     with_hints,
     without_others,
 )
-from tapejit.api.lists import flat, joined_dtype
+from tapejit.api.stacking import stack_tensors
 from tapejit.api.tensor import Tensor
 from tapejit.dims import Dim
 from tapejit.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
@@ -215,17 +211,7 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     >>> tj.stack([tj.zeros((3,)), tj.ones((3,))], axis=1).shape
     (3, 2)
     """
-    tensors = operands(_nonempty(arrays, "stack", axis), "stack")
-    first = tensors[0]
-    for x in tensors:
-        if x.shape != first.shape:
-            raise ShapeError(
-                f"cannot stack {first._type} with {x._type}",
-                op="stack",
-                help="stacked tensors need equal shapes; tj.concat joins along an axis",
-            )
-    at = normalize_axis(axis, first.ndim + 1)
-    return concat([expand_dims(x, axis=at) for x in tensors], axis=at)
+    return stack_tensors(operands(_nonempty(arrays, "stack", axis), "stack"), axis)
 
 
 def _nonempty(arrays: Any, name: str, axis: Any) -> list[Any]:
@@ -241,47 +227,6 @@ def _nonempty(arrays: Any, name: str, axis: Any) -> list[Any]:
     if not found:
         raise ArgumentError("needs at least one tensor", op=name)
     return found
-
-
-def stack_nested(value: Any) -> Tensor:
-    """Nested lists with tensors in them, as one tensor."""
-    leaves = [x if is_weak_in_list(x) else asarray_of(x) for x in flat(value)]
-    strong = [x.dtype for x in leaves if isinstance(x, Tensor)]
-    is_narrow = any(x.kind in "iu" and x.itemsize < 4 for x in strong)
-    numbers = [
-        _number_in_list(x, is_narrow) for x in leaves if not isinstance(x, Tensor)
-    ]
-    dtype = joined_dtype(strong, numbers)
-    tensors = [
-        cast(x, dtype) if isinstance(x, Tensor) else weak_scalar(x, dtype)
-        for x in leaves
-    ]
-    return _stacked(value, iter(tensors))
-
-
-def _number_in_list(x: Any, is_narrow: bool) -> Any:
-    """What decides the dtype: of a size its value, where it might not fit."""
-    if type(x) not in TRACED_NUMBERS:
-        return x
-    return int(x) if is_narrow and type(x.sample) is int else x.sample
-
-
-def is_weak_in_list(x: Any) -> bool:
-    """Whether a number takes the dtype of what is beside it: Python's do."""
-    number = x.sample if type(x) in TRACED_NUMBERS else x
-    return type(number) in (bool, int, float, complex)
-
-
-def asarray_of(x: Any) -> Tensor:
-    """A leaf as a tensor that keeps its dtype."""
-    is_tensor = isinstance(x, Tensor) or type(x) in HANDLES
-    return as_operand(x, "asarray") if is_tensor else convert(x, None)
-
-
-def _stacked(value: Any, leaves: Iterator[Any]) -> Tensor:
-    if isinstance(value, (list, tuple)):
-        return stack([_stacked(part, leaves) for part in value])
-    return as_operand(next(leaves), "asarray")
 
 
 def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:

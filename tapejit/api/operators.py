@@ -25,7 +25,7 @@ from tapejit.api import (
 )
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
 from tapejit.api.foreign_keywords import with_hints
-from tapejit.api.recording import mark_left
+from tapejit.api.listener import mark_left
 from tapejit.api.scope import note_double
 from tapejit.api.tensor import Operators as OperatorBase
 from tapejit.api.tensor import Tensor, TracedTensor

@@ -23,7 +23,7 @@ from threading import Lock, get_ident
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from tapejit.api.dispatch import TAPES, TRACE
+from tapejit.api.dispatch import TRACE
 from tapejit.api.tensor import Tensor, next_id
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, param
@@ -32,7 +32,6 @@ from tapejit.origin import (
     Origin,
     instruction_start,
     is_internal,
-    user_origin,
 )
 from tapejit.passes.vjp import carries_gradient, needed_values, reached_from
 from tapejit.types import TupleType, is_differentiable
@@ -472,14 +471,3 @@ def leaf_key(x: Tensor) -> Any:
     """What the trie knows of a tensor that is not recorded: its type."""
     value = x._value
     return value.dtype.num, value.shape  # a dtype's number hashes faster than it
-
-
-def mark_left(tensor: Tensor, how: str = "went through NumPy") -> None:
-    """Remember on each tape that a recorded value left it, for `why_none`."""
-    if not tensor._id:
-        return
-    for tape in TAPES.get():
-        node = tape.nodes.get(tensor._id)
-        left = getattr(tape, "left", None)
-        if node is not None and left is not None:
-            left.setdefault(node, (how, user_origin(2)))

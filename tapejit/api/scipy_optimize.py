@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from tapejit import tree
-from tapejit.api.dispatch import TAPES
+from tapejit.api.dispatch import HANDLES, TAPES
 from tapejit.api.tensor import Tensor, TracedTensor
-from tapejit.api.variable import Variable
 
 PACKAGE = "scipy.optimize"
 
@@ -39,7 +38,7 @@ def takes_numbers(depth: int, *operands: Any) -> bool:
 
 
 def _is_recorded(x: Any) -> bool:
-    if isinstance(x, Variable):
+    if type(x) in HANDLES:
         return bool(TAPES.get())  # reading it is what they would record
     if not isinstance(x, Tensor):
         return False
@@ -55,4 +54,4 @@ def call_with_numbers(
 
 
 def _numbers(x: Any) -> Any:
-    return np.array(x) if isinstance(x, (Tensor, Variable)) else x
+    return np.array(x) if isinstance(x, Tensor) or type(x) in HANDLES else x

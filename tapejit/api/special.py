@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tapejit import ops
+from tapejit.api import softmax as shares
 from tapejit.api.dispatch import apply, as_operand, binary_float, cast, operands, unary
 from tapejit.api.elementwise import erf, sigmoid
 from tapejit.api.exponentials import xlogy
-from tapejit.api.nn import activations
 from tapejit.api.reductions import logsumexp
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, DTypeError
@@ -351,7 +351,7 @@ def softmax(x: Any, /, axis: Any = None) -> Tensor:
     [[0.25 0.25]
      [0.25 0.25]]
     """
-    return activations.softmax(x, axis=axis)
+    return shares.softmax(x, axis=axis)
 
 
 def log_softmax(x: Any, /, axis: Any = None) -> Tensor:
@@ -361,7 +361,7 @@ def log_softmax(x: Any, /, axis: Any = None) -> Tensor:
     >>> print(tj.special.log_softmax(tj.asarray([0.0, 1000.0])))
     [-1000.     0.]
     """
-    return activations.log_softmax(x, axis=axis)
+    return shares.log_softmax(x, axis=axis)
 
 
 def _bessel(x: Any, name: str, *, order: int, scaled: bool) -> Tensor:

@@ -85,7 +85,7 @@ class Tensor(Operators):
         >>> tj.asarray([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
         """
-        from tapejit.api.recording import mark_left
+        from tapejit.api.listener import mark_left
 
         mark_left(self)
         return np.array(self._value)
@@ -93,7 +93,7 @@ class Tensor(Operators):
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
-        from tapejit.api.recording import mark_left
+        from tapejit.api.listener import mark_left
 
         mark_left(self)
         array = np.asarray(self._value)
@@ -223,7 +223,7 @@ class TracedTensor(Tensor):
         return value
 
     def _mark_left(self) -> None:
-        from tapejit.api.recording import mark_left
+        from tapejit.api.listener import mark_left
 
         mark_left(self)
 

@@ -36,7 +36,7 @@ from tapejit.api.dispatch import (
     leaked,
 )
 from tapejit.api.indexing import flat_positions, getitem
-from tapejit.api.recording import mark_left
+from tapejit.api.listener import mark_left
 from tapejit.api.scattering import Scatters, set_at, traced_change
 from tapejit.api.tensor import (
     Made,

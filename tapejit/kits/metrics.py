@@ -24,7 +24,7 @@ from tapejit.api.elementwise import equal, greater, sqrt, stop_gradient, where
 from tapejit.api.manipulation import broadcast_to, reshape
 from tapejit.api.nn.keras_names import takes_keras_names
 from tapejit.api.nn.losses import absolute_error, squared_error
-from tapejit.api.nn.precision import real_operand
+from tapejit.api.precision import real_operand
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError

@@ -52,9 +52,9 @@ from tapejit.api.manipulation import (
     matrix_transpose,
     reshape,
 )
-from tapejit.api.nn.activations import below_largest, sum_of_powers
 from tapejit.api.nn.dropout import BITS, WORD, kept_alone, kept_where
-from tapejit.api.nn.precision import real_operand, wide_operands
+from tapejit.api.precision import real_operand, wide_operands
+from tapejit.api.softmax import below_largest, sum_of_powers
 from tapejit.api.tensor import Tensor
 from tapejit.config import config
 from tapejit.dims import Dim, Shape, Size

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapejit.api.dispatch import alias, weak_scalar
 from tapejit.api.elementwise import less, multiply, where
-from tapejit.api.nn.precision import float_operand
+from tapejit.api.precision import float_operand
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops.shapes import broadcast_shapes

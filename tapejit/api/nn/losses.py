@@ -36,16 +36,17 @@ from tapejit.api.elementwise import (
     where,
 )
 from tapejit.api.manipulation import broadcast_to, expand_dims, reshape
-from tapejit.api.nn.activations import below_largest, softplus, sum_of_powers
+from tapejit.api.nn.activations import softplus
 from tapejit.api.nn.categories import categories
 from tapejit.api.nn.keras_names import takes_keras_names
-from tapejit.api.nn.precision import (
+from tapejit.api.precision import (
     axes_of,
     real_operand,
     wide_operand,
     wide_operands,
 )
 from tapejit.api.selection import take_along_axis
+from tapejit.api.softmax import below_largest, sum_of_powers
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.ops.shapes import drop_axes

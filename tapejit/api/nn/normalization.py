@@ -22,7 +22,7 @@ from tapejit.api.dispatch import apply, cast, is_weak, weak_scalar
 from tapejit.api.elementwise import abs as magnitude
 from tapejit.api.elementwise import equal, maximum, sqrt, square, subtract, where
 from tapejit.api.manipulation import reshape
-from tapejit.api.nn.precision import (
+from tapejit.api.precision import (
     as_constant,
     axes_of,
     real_operand,

@@ -23,7 +23,6 @@ from tapejit.api.creation import ones
 from tapejit.api.dispatch import apply, as_operand, cast, weak_scalar
 from tapejit.api.elementwise import add, divide
 from tapejit.api.manipulation import reshape
-from tapejit.api.nn.precision import wide_operand
 from tapejit.api.nn.windows import (
     Pairs,
     channels_last,
@@ -31,6 +30,7 @@ from tapejit.api.nn.windows import (
     padding_pairs,
     per_axis,
 )
+from tapejit.api.precision import wide_operand
 from tapejit.api.tensor import Tensor
 from tapejit.errors import ArgumentError
 from tapejit.ops.movement import exceeds, largest

@@ -15,7 +15,7 @@ from typing import Any
 from tapejit.api import nn as functions
 from tapejit.api.dispatch import cast
 from tapejit.api.elementwise import stop_gradient
-from tapejit.api.nn.precision import FLOAT32, axes_of
+from tapejit.api.precision import FLOAT32, axes_of
 from tapejit.api.tensor import Tensor
 from tapejit.api.variable import Variable
 from tapejit.errors import ArgumentError, ShapeError
