@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Iterator
 from threading import Thread, get_ident
-from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
@@ -22,7 +21,9 @@ from tapejit.errors import VariableError
 from tapejit.origin import describe, is_internal, user_origin
 
 LOOK: Final = 0.05  # seconds from one look at the owner to the next
-STUCK: Final = 0.8  # seconds at one instruction, after which an owner counts as waiting
+# Looks in a row that find the owner at one instruction: then it counts as waiting. They
+# take 0.8 seconds, more on a busy machine, where the owner may just get no time.
+STUCK: Final = 16
 
 _OWNER: Final = re.compile(r"owner=(\d+)")
 
@@ -52,17 +53,17 @@ def wait_for(lock: Any, what: str) -> None:
 def acquired_unless_stuck(lock: Any) -> bool:
     """Acquire a lock; False if its owner waits for this thread, or for long."""
     seen: tuple[Any, ...] = ()
-    since = monotonic()
+    looks = 0
     while not lock.acquire(timeout=LOOK):
         owner = _owner(lock)
         if _waiting_for_us(owner) is not None:
             return False
         frame = sys._current_frames().get(owner)
         now = (owner, id(frame), None if frame is None else frame.f_lasti)
-        if now != seen:
-            seen, since = now, monotonic()
-        elif monotonic() - since > STUCK:
+        looks = looks + 1 if now == seen else 0
+        if looks > STUCK:
             return False
+        seen = now
     return True
 
 
