@@ -126,13 +126,28 @@ class State:
         self.generator.state = tj.asarray(values[-1])
 
 
+class Number(float):
+    """A Python number with the dtype of the tensor that it was taken from."""
+
+    dtype: Any
+
+    def __new__(cls, x: Any) -> Number:
+        made = super().__new__(cls, x)
+        made.dtype = x.dtype
+        return made
+
+
 def function_of(
     program: Program,
     state: State,
     decorate: Callable[[Any], Any],
     is_spelled: bool = False,
+    number: Callable[[Any], Any] = float,
 ) -> Callable[..., Any]:
-    """The program as a Python function on a state; perhaps `spelled` out."""
+    """The program as a Python function on a state; perhaps `spelled` out.
+
+    `number` is what the program calls `float`.
+    """
     source, more = program.source(), {}
     if is_spelled:
         source, more = with_spelled(source)
@@ -142,6 +157,7 @@ def function_of(
         "draws": state.generator,
         "decorate": decorate,
         "dtype_of": dtype_of,
+        "float": number,
         **state.variables,
         **more,
     }

@@ -35,7 +35,7 @@ from .families import FAMILIES, MOTIFS, PRODUCT_FAMILIES, Family, number
 from .program import MODES, Line, Program
 
 LARGEST = 8.0  # what is larger is scaled
-REFUSED = (TypeError, ValueError, IndexError, NotImplementedError)
+REFUSED = (TypeError, ValueError, IndexError, OverflowError, NotImplementedError)
 MODE_WEIGHTS = dict(zip(MODES, (20, 38, 26, 6, 4, 6), strict=True))
 
 

@@ -13,14 +13,14 @@ Start reading at `steady_outputs`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
 from agreement import COMPOSED, EXACT, PRODUCT, ROUNDED, SUM
 from op_cases import CASES
 
-from tapejit.agreement import ULPS, difference, eps_of
+from tapejit.agreement import ULPS, difference, eps_of, parts_of, tiny_of
 from tapejit.ir import Graph, Node
 from tapejit.ir.node import LITERAL
 from tapejit.types import TensorType, is_complex, is_differentiable
@@ -31,20 +31,28 @@ HARDER = 4  # than the table allows, so that what stays steady has some room
 RUNS = 6
 
 
-def steady_outputs(graph: Graph, arrays: Sequence[Array], seed: int) -> list[bool]:
-    """For each output whether its value survives the rounding errors of others."""
+def steady_outputs(
+    graph: Graph, arrays: Sequence[Array], seed: int, unordered: Container[Node] = ()
+) -> list[bool]:
+    """For each output whether its value survives the rounding errors of others.
+
+    `unordered` are additions of a sum whose terms may be added in any order.
+    """
     expected = run_numpy(graph, arrays)
     steady = [True] * len(expected)
     rng = np.random.default_rng((seed, 2))
     for _ in range(RUNS):
-        found = shaken(graph, arrays, rng)
+        found = shaken(graph, arrays, rng, unordered)
         for at, (x, y) in enumerate(zip(found, expected, strict=True)):
             steady[at] &= difference(COMPOSED, x, y) is None
     return steady
 
 
 def shaken(
-    graph: Graph, arrays: Sequence[Array], rng: np.random.Generator
+    graph: Graph,
+    arrays: Sequence[Array],
+    rng: np.random.Generator,
+    unordered: Container[Node] = (),
 ) -> list[Array]:
     """The outputs if no operation were better than its class demands."""
     values: dict[Node, Any] = dict(zip(graph.inputs, arrays, strict=True))
@@ -56,13 +64,21 @@ def shaken(
             operands = reordered(node, [values[x] for x in node.inputs], rng)
             out = node.op.eval(*operands, **node.attrs)
             values[node] = out
-            if is_rounded(node) and class_of(node) not in IDENTICAL:
-                most = HARDER * allowed_error(node, np.asarray(out), operands)
+            op_class = SUM if node in unordered else class_of(node)
+            if is_rounded(node) and op_class not in IDENTICAL:
+                most = HARDER * allowed_error(node, op_class, np.asarray(out), operands)
+                if op_class == SUM:
+                    most = most + underflow(node, operands)
                 most = np.where(np.isfinite(most), most, 0)  # infinities stay
                 noise = most * rng.uniform(-1, 1, np.shape(out))
                 if is_complex(node.dtype):
                     noise = noise + 1j * most * rng.uniform(-1, 1, np.shape(out))
-                values[node] = out + noise.astype(node.dtype)
+                noise = noise.astype(node.dtype)
+                # A noise that is rounded to a zero gives zeros its sign.
+                is_sign = (out == 0) & (most > 0)
+                values[node] = np.where(is_sign, noise, out + noise)[()]
+                if node in unordered:
+                    values[node] = with_any_zeros(values[node], out, operands, rng)
                 if can_overflow(node, operands):
                     values[node] = values[node] * np.nan
     return [np.asarray(values[out]) for out in graph.outputs]
@@ -101,6 +117,36 @@ def can_overflow(node: Node, operands: list[Any]) -> bool:
     return not np.all(np.isfinite(largest) & (smallest > 0))
 
 
+def underflow(node: Node, operands: list[Any]) -> Any:
+    """The smallest number where a term of a sum is not zero.
+
+    A product that is too small is a zero, if it is rounded before it is added. If not,
+    it still decides about the sign of a sum that is zero.
+    """
+    flags = [
+        (x != 0).astype(x.dtype) if is_differentiable(x.dtype) else x for x in operands
+    ]
+    count = node.op.eval(*flags, **node.attrs)
+    return np.where(np.abs(count) > 0, tiny_of(node.dtype), 0)
+
+
+def with_any_zeros(
+    moved: Any, out: Any, terms: Sequence[Any], rng: np.random.Generator
+) -> Any:
+    """A sum of two with zeros of any sign, now and then, where its terms cancel.
+
+    a - a is 0 and so is -a + a, but -(a - a) is not.
+    """
+    moved = np.array(moved)
+    pairs = [parts_of(np.asarray(x)) for x in (moved, out, *terms)]
+    for part, exact, x, y in zip(*pairs, strict=True):
+        chance = rng.uniform(-1, 1, part.shape)
+        is_void = (exact == 0) & (np.signbit(x) != np.signbit(y))
+        zeros = np.copysign(0, chance).astype(part.dtype)
+        np.copyto(part, zeros, where=is_void & (np.abs(chance) < 0.5))
+    return moved[()]
+
+
 def class_of(node: Node) -> str:
     """By what the op table judges an operation."""
     return CASES[node.op.name][0].agreement
@@ -110,12 +156,13 @@ def is_rounded(node: Node) -> bool:
     return isinstance(node.type, TensorType) and is_differentiable(node.type.dtype)
 
 
-def allowed_error(node: Node, out: Array, operands: Sequence[Any]) -> Any:
+def allowed_error(
+    node: Node, op_class: str, out: Array, operands: Sequence[Any]
+) -> Any:
     """What the class of an operation allows its result to be off by."""
     eps = eps_of(node.dtype)
     sizes = [np.size(x) for x in operands]
     count = max([2, *sizes]) / max(out.size, 1)
-    op_class = class_of(node)
     if op_class == SUM:
         terms = node.op.eval(*map(magnitude, operands), **node.attrs)
         return max(1.0, math.log2(count)) * eps * np.abs(terms)

@@ -7,16 +7,22 @@ called three times: plain Python says what is right.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
+from fuzz.arguments import Argument
 from fuzz.faults import FAULTS, with_fault
-from fuzz.judge import Trial, judge
-from fuzz.program import Program
+from fuzz.judge import Trial, cotangent_sums, judge, other_value
+from fuzz.program import Line, Number, Program
 from fuzz.shrink import shrunk
 from fuzz.writer import ANYTHING, PRODUCTS, program_of
 
 import tapejit as tj
+from tapejit.ir import Graph
+
+from .conditioning import steady_outputs
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +63,66 @@ def test_most_results_are_judged() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             steady = trial.steady(arrays, trial.plain.read())
-        if steady is not None:
-            results += len(steady)
-            judged += sum(steady)
+        results += len(steady)
+        judged += sum(steady)
     assert judged > 0.8 * results > 0, f"{judged} of {results}"
+
+
+def test_a_number_is_as_precise_as_what_it_was_taken_from() -> None:
+    near, far = 1 + 2.0**-22, 1 + 2.0**-10
+    for dtype, is_judged in (("float32", False), ("float64", True)):
+        expected = Number(tj.asarray(1.0, dtype))
+        assert (other_value(near, expected) is not None) == is_judged
+        assert other_value(far, expected) is not None
+
+
+def test_a_program_that_asks_for_a_number_is_a_graph() -> None:
+    """A gradient that is 0 but for roundings is not judged, and all else is."""
+    x = Argument("x", "float32", (40,))
+    share = Line("share", "x / tj.sum(x)", frozenset({"x"}), ("float32", (40,)))
+    total = Line("total", "float(tj.sum(x))", frozenset({"x"}))
+    program = Program(0, (x,), (share, total), ("total", "share"), "inside")
+    trial = Trial(program)
+    steady = trial.steady(program.arrays(0), trial.plain.read())
+    assert steady == [True, True, False, True]
+    assert judge(program) is None
+
+
+def test_only_a_term_that_is_not_zero_can_change_the_sign_of_a_zero() -> None:
+    product = graph_of(lambda x, y: x @ y)
+    small, zero = np.float32([[1e-30, 1e-30]]), np.float32([[0, 0]])
+    for x, is_steady in ((small, False), (zero, True)):
+        large = np.float32([[1, 1], x[0]])  # 64 eps of it is more than any noise
+        assert steady_outputs(product, [large, -small.T], 0) == [is_steady]
+
+
+def test_cotangents_meet_where_no_rule_and_no_user_adds() -> None:
+    def body(x: Any, y: Any) -> Any:
+        with tj.GradientTape() as tape:
+            tape.watch([x, y])
+            loss = tj.xlogy(x, y) + tj.log1p(x) + y
+        return tape.gradient(loss, [x, y])
+
+    graph = graph_of(body)
+    found = [x for x in graph.nodes if x in cotangent_sums(graph)]
+    assert set(found) == set(graph.outputs)
+    assert sum(x.op.name == "add" for x in graph.nodes) > len(found) + 2
+
+
+def test_cotangents_that_meet_cancel_to_a_zero_of_any_sign() -> None:
+    """Of unequal signs: the sum of zeros of one sign has that."""
+    graph = graph_of(lambda x, y: x + y)
+    one = np.float32([[1, 100], [1, 100]])
+    zero = np.float32([[0, 100], [0, 100]])
+    other = np.float32([[-1, 0], [-1, 0]])
+    for x, y, is_steady in ((one, other, False), (zero, zero, True)):
+        assert steady_outputs(graph, [x, y], 0, graph.outputs) == [is_steady]
+        assert steady_outputs(graph, [x, y], 0) == [True]
+
+
+def graph_of(body: Callable[..., Any]) -> Graph:
+    spec = tj.TensorSpec((2, 2), "float32")
+    return tj.function(body).graph(spec, spec)
 
 
 # Seeds whose programs find faults that there were; others do as well.
