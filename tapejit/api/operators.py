@@ -21,11 +21,11 @@ from tapejit.api import (
     linear,
     manipulation,
     reductions,
-    variable,
 )
 from tapejit.api.dispatch import as_operand, binary, binary_float, unary
 from tapejit.api.foreign_keywords import with_hints
 from tapejit.api.listener import mark_left
+from tapejit.api.scattering import assign_part
 from tapejit.api.scope import note_double
 from tapejit.api.tensor import Operators as OperatorBase
 from tapejit.api.tensor import Tensor, TracedTensor
@@ -515,15 +515,15 @@ class Operators:
 
     def assign(self, value: Any) -> Tensor:
         """Write a part of a variable: `v[1:].assign(x)`."""
-        return variable.assign_part(self, value, "assign")  # type: ignore[arg-type]  # a Tensor: variables have their own
+        return assign_part(self, value, "assign")  # type: ignore[arg-type]  # a Tensor: variables have their own
 
     def assign_add(self, value: Any) -> Tensor:
         """Add to a part of a variable: `v[1:].assign_add(x)`."""
-        return variable.assign_part(self, value, "assign_add", np.add.at)  # type: ignore[arg-type]  # as above
+        return assign_part(self, value, "assign_add", np.add.at)  # type: ignore[arg-type]  # as above
 
     def assign_sub(self, value: Any) -> Tensor:
         """Subtract from a part of a variable: `v[1:].assign_sub(x)`."""
-        return variable.assign_part(self, value, "assign_sub", np.subtract.at)  # type: ignore[arg-type]  # as above
+        return assign_part(self, value, "assign_sub", np.subtract.at)  # type: ignore[arg-type]  # as above
 
     # Protocols
 

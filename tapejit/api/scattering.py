@@ -6,6 +6,8 @@ is a NumPy ufunc's `at` on a copy of the value. In a trace it is a change of `x.
 for products and extremes, a reduction by segment: an element and the values that meet
 it are a segment, and how often it is named need not be known.
 
+`v[1:].assign(x)` writes a part: the tensor `v[1:]` remembers what it is a `PartOf`.
+
 Start reading at `Scatters`, then `traced_change`.
 """
 
@@ -21,8 +23,8 @@ from tapejit.api.creation import asarray
 from tapejit.api.dispatch import apply, cast
 from tapejit.api.indexing import flat_positions
 from tapejit.api.manipulation import broadcast_to, concat, reshape
-from tapejit.api.tensor import Tensor
-from tapejit.errors import DTypeError
+from tapejit.api.tensor import Made, Tensor
+from tapejit.errors import ArgumentTypeError, DTypeError
 from tapejit.types import DType, is_complex, is_differentiable
 
 Write = Callable[..., None]
@@ -34,6 +36,7 @@ class Scatters:
     __slots__ = ()
 
     if TYPE_CHECKING:
+        _name: str
 
         @property
         def dtype(self) -> DType: ...
@@ -129,6 +132,30 @@ class Scatters:
 def set_at(flat: Any, positions: Any, values: Any) -> None:
     """What the `at` of an assignment would be."""
     flat[positions] = values
+
+
+class PartOf(Made):
+    """The origin of `v[key]`: enough to assign to that part."""
+
+    __slots__ = ("key", "owner")
+
+    def __init__(self, owner: Scatters, key: Any) -> None:
+        super().__init__("getitem", None, owner._name)
+        self.owner = owner
+        self.key = key
+
+
+def assign_part(part: Tensor, value: Any, name: str, op: Any = None) -> Tensor:
+    """`v[key].assign(value)` and its relatives."""
+    made = part._made
+    if not isinstance(made, PartOf):
+        raise ArgumentTypeError(
+            "a tensor cannot be assigned to",
+            op=name,
+            help="only a Variable v and its parts v[i] can: v[i].assign(x)",
+        )
+    write = set_at if op is None else op
+    return made.owner._write_part(name, made.key, value, write)
 
 
 METHODS: Final[dict[Any, str]] = {

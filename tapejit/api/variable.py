@@ -37,7 +37,7 @@ from tapejit.api.dispatch import (
 )
 from tapejit.api.indexing import flat_positions, getitem
 from tapejit.api.listener import mark_left
-from tapejit.api.scattering import Scatters, set_at, traced_change
+from tapejit.api.scattering import PartOf, Scatters, set_at, traced_change
 from tapejit.api.tensor import (
     Made,
     Operators,
@@ -586,30 +586,6 @@ def warn_tracked(name: str) -> None:
             f"{name} of a value that a tape is recording: no gradient flows through an "
             "assignment; use the value itself where the gradient is wanted"
         )
-
-
-class PartOf(Made):
-    """The origin of `v[key]`: enough to assign to that part."""
-
-    __slots__ = ("key", "owner")
-
-    def __init__(self, owner: Variable, key: Any) -> None:
-        super().__init__("getitem", None, owner._name)
-        self.owner = owner
-        self.key = key
-
-
-def assign_part(part: Tensor, value: Any, name: str, op: Any = None) -> Tensor:
-    """`v[key].assign(value)` and its relatives."""
-    made = part._made
-    if not isinstance(made, PartOf):
-        raise ArgumentTypeError(
-            "a tensor cannot be assigned to",
-            op=name,
-            help="only a Variable v and its parts v[i] can: v[i].assign(x)",
-        )
-    write = set_at if op is None else op
-    return made.owner._write_part(name, made.key, value, write)
 
 
 def _is_mapped(x: Tensor) -> bool:
