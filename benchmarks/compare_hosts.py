@@ -23,9 +23,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tapejit.codegen import vecmath
-from tapejit.codegen.host import FORMATS, Library, aligned, loop_module
-from tapejit.codegen.numba_host import NumbaLibrary, check_numba
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.machine.host import FORMATS, Library, aligned, loop_module
+from tapejit.targets.cpu.machine.numba_host import NumbaLibrary, check_numba
 
 WIDTH, VECTORS, REPEATS, RUNS = 8, 512, 5, 200
 CHAINS: dict[str, tuple[str, ...]] = {

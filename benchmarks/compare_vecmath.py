@@ -32,8 +32,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from llvmlite import binding
 
-from tapejit.codegen import ir, vecmath
-from tapejit.codegen.host import FORMATS, Library, aligned, host_machine, loop_module
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.host import (
+    FORMATS,
+    Library,
+    aligned,
+    host_machine,
+    loop_module,
+)
 
 SIZE, PASSES, ROUNDS = 1024, 64, 200
 # name -> NumPy's or SciPy's name and PyTorch's, where they have one

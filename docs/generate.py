@@ -32,9 +32,10 @@ import op_cases  # noqa: E402  # found by the path above
 from op_cases.case import F64, OpCase, Row  # noqa: E402  # found by the path above
 
 import tapejit as tj  # noqa: E402  # after it
-from tapejit.api import numpy_protocol, numpy_table  # noqa: E402  # after it
+from tapejit.array.numpy import protocol  # noqa: E402  # after it
+from tapejit.array.numpy import table as numpy_table  # noqa: E402  # after it
+from tapejit.base.types import is_complex, is_float, is_integer  # noqa: E402  # after it
 from tapejit.ir import OPS  # noqa: E402  # after it
-from tapejit.types import is_complex, is_float, is_integer  # noqa: E402  # after it
 
 MADE = (
     "<!-- Made by docs/generate.py: change that, or what it reads, not this page. -->"
@@ -240,13 +241,13 @@ def numpy_functions() -> dict[str, Any]:
 def answer_of(function: Any) -> tuple[str, Any]:
     """How tapejit answers a NumPy function, and with which of its own."""
     if isinstance(function, np.ufunc):
-        call = numpy_protocol.UFUNCS.get(function)
+        call = protocol.UFUNCS.get(function)
         return ("refused", None) if call is None else ("recorded", call)
     row = numpy_table.row_of(function)
     if row is not None:
         is_answer = function.__name__ in ANSWERS
         return ("answered" if is_answer else "recorded"), row.call
-    values = function in numpy_protocol.OUTPUT
+    values = function in protocol.OUTPUT
     return ("runs on values" if values else "refused"), None
 
 
@@ -275,11 +276,11 @@ def numpy_page() -> str:
     ]
     methods = [
         [f"`np.{ufunc.__name__}.reduce`", "recorded", f"`{names[id(call)]}`"]
-        for ufunc, call in numpy_protocol.REDUCTIONS.items()
+        for ufunc, call in protocol.REDUCTIONS.items()
     ]
     scipy = [
         [f"`scipy.special.{name}`", "recorded", f"`{_name_of(call, names)}`"]
-        for name, call in sorted(numpy_protocol.scipy_ufuncs().items())
+        for name, call in sorted(protocol.scipy_ufuncs().items())
         if not name.startswith("_")
     ]
     header = ["function", "with tensors", "tapejit"]
@@ -326,8 +327,8 @@ from where the function is neither constant nor infinite. (The tests try many mo
 
 ```python
 import numpy as np
-from tapejit.codegen import vecmath
-from tapejit.codegen.host import elementwise
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.machine.host import elementwise
 
 sine = elementwise(vecmath.sin, dtype=np.float64, width=4)
 print(sine(np.array([0.5, 1e22, -0.0])))  # [ 0.47942554 -0.85220085 -0.        ]

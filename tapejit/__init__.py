@@ -23,11 +23,12 @@ Besides  `tj.linalg`, `tj.fft`, `tj.special`, `tj.image`, `tj.random`, `tj.debug
 Tab after `tj.` shows the public names, `help(tj.sum)` explains one with an example, and
 `python -m tapejit` shows what tapejit finds on this machine.
 
-For who reads the sources: each layer imports only those before it: types, errors,
-config; `ir` (graphs); `ops` (the records); `passes` (differentiation, batching,
-fusion); `codegen` (machine code); `runtime` (running graphs); `api` (what users touch);
-`kits` (what training programs are made of). Start reading at `tapejit.ir`, then
-`tapejit.ops`, then `tapejit.api`.
+For who reads the sources: each folder imports only those before it: `base` (types,
+errors, settings), `ir` (graphs), `ops` (the records), `transforms` (derivatives),
+`rewrite` (simplification), `loops` (the loop IR), `targets` (machine code), `runtime`
+(running graphs), `tensor`, `array` (the functions), `tape`, `tracing` (functions),
+`nn`, `optimizers`, `training`. Start reading at `tapejit.ir`, then `tapejit.ops`, then
+`tapejit.tape`.
 """
 
 from __future__ import annotations
@@ -39,10 +40,9 @@ from typing import Any as _Any
 
 import numpy as _np
 
-from tapejit import tree as tree
-from tapejit.api import operators as _operators
-from tapejit.api.after_import import make_known_to_einops as _make_known_to_einops
-from tapejit.api.creation import (
+from tapejit.array import operators as _operators
+from tapejit.array.after_import import make_known_to_einops as _make_known_to_einops
+from tapejit.array.creation import (
     TensorSpec,
     arange,
     asarray,
@@ -59,7 +59,7 @@ from tapejit.api.creation import (
     zeros,
     zeros_like,
 )
-from tapejit.api.elementwise import (
+from tapejit.array.elementwise import (
     abs,
     add,
     angle,
@@ -116,9 +116,8 @@ from tapejit.api.elementwise import (
     trunc,
     where,
 )
-from tapejit.api.indexing import scatter_add, take
-from tapejit.api.linear import matmul
-from tapejit.api.manipulation import (
+from tapejit.array.indexing import scatter_add, take
+from tapejit.array.manipulation import (
     broadcast_to,
     concat,
     expand_dims,
@@ -130,7 +129,8 @@ from tapejit.api.manipulation import (
     squeeze,
     stack,
 )
-from tapejit.api.reductions import (
+from tapejit.array.matmul import matmul
+from tapejit.array.reductions import (
     all,
     any,
     argmax,
@@ -142,11 +142,9 @@ from tapejit.api.reductions import (
     prod,
     sum,
 )
-from tapejit.api.tape import GradientTape, UnconnectedGradients
-from tapejit.api.tensor import Tensor
-from tapejit.api.variable import Variable
-from tapejit.config import Config, ConfigError, config
-from tapejit.errors import (
+from tapejit.base import tree
+from tapejit.base.config import Config, ConfigError, config
+from tapejit.base.errors import (
     ArgumentError,
     ArgumentTypeError,
     AxisError,
@@ -168,9 +166,12 @@ from tapejit.errors import (
     UnsupportedError,
     VariableError,
 )
-from tapejit.late_names import FUNCTIONS as _FUNCTIONS
-from tapejit.late_names import MODULES as _MODULES
-from tapejit.tree import register_structure
+from tapejit.base.late_names import FUNCTIONS as _FUNCTIONS
+from tapejit.base.late_names import MODULES as _MODULES
+from tapejit.base.tree import register_structure
+from tapejit.tape.tape import GradientTape, UnconnectedGradients
+from tapejit.tape.variable import Variable
+from tapejit.tensor.tensor import Tensor
 
 __version__ = "0.1.0"
 
@@ -185,6 +186,8 @@ int8, int16, int32, int64 = map(_np.dtype, ("i1", "i2", "i4", "i8"))
 uint8, uint16, uint32, uint64 = map(_np.dtype, ("u1", "u2", "u4", "u8"))
 float16, float32, float64 = map(_np.dtype, ("f2", "f4", "f8"))
 complex64, complex128 = map(_np.dtype, ("c8", "c16"))
+
+array = asarray  # here: the folder of that name must not be found in its place
 
 del _operators
 
@@ -553,48 +556,42 @@ _MODULE_OF = {
 
 if _TYPE_CHECKING:
     from tapejit import debug as debug
+    from tapejit import nn, optimizers
     from tapejit import testing as testing
-    from tapejit.api import fft as fft
-    from tapejit.api import image as image
-    from tapejit.api import linalg as linalg
-    from tapejit.api import random as random
-    from tapejit.api import special as special
-    from tapejit.api.accumulator import *
-    from tapejit.api.arrangement import *
-    from tapejit.api.clipping import *
-    from tapejit.api.closeness import *
-    from tapejit.api.contraction import *
-    from tapejit.api.counting import *
-    from tapejit.api.custom_gradient import *
-    from tapejit.api.eager_mode import *
-    from tapejit.api.effects import *
-    from tapejit.api.exponentials import *
-    from tapejit.api.float_bits import *
-    from tapejit.api.folding import *
-    from tapejit.api.function import *
-    from tapejit.api.functional import *
-    from tapejit.api.nan_statistics import *
-    from tapejit.api.no_nan import *
-    from tapejit.api.numpy_names import *
-    from tapejit.api.padded import *
-    from tapejit.api.positions import *
-    from tapejit.api.recompute import *
-    from tapejit.api.scans import *
-    from tapejit.api.segments import *
-    from tapejit.api.selection import *
-    from tapejit.api.sequences import *
-    from tapejit.api.sorting import *
-    from tapejit.api.standard import *
-    from tapejit.api.statistics import *
-    from tapejit.api.trigonometry import *
-    from tapejit.kits import callbacks as callbacks
-    from tapejit.kits import data as data
-    from tapejit.kits import metrics as metrics
-    from tapejit.kits import nn as nn
-    from tapejit.kits import optimizers as optimizers
-    from tapejit.kits.checkpoint import *
-    from tapejit.kits.fit import *
+    from tapejit.array import fft, image, linalg, special
+    from tapejit.array.arrangement import *
+    from tapejit.array.array_api import *
+    from tapejit.array.clipping import *
+    from tapejit.array.comparison import *
+    from tapejit.array.contraction import *
+    from tapejit.array.effects import *
+    from tapejit.array.exponentials import *
+    from tapejit.array.float_bits import *
+    from tapejit.array.folding import *
+    from tapejit.array.histogram import *
+    from tapejit.array.nan_statistics import *
+    from tapejit.array.no_nan import *
+    from tapejit.array.numpy.names import *
+    from tapejit.array.padded import *
+    from tapejit.array.positions import *
+    from tapejit.array.scans import *
+    from tapejit.array.segments import *
+    from tapejit.array.selection import *
+    from tapejit.array.sequences import *
+    from tapejit.array.sorting import *
+    from tapejit.array.statistics import *
+    from tapejit.array.trigonometry import *
     from tapejit.runtime.threads import *
+    from tapejit.tape import random
+    from tapejit.tape.accumulator import *
+    from tapejit.tape.custom import *
+    from tapejit.tape.functional import *
+    from tapejit.tensor.eager_mode import *
+    from tapejit.tracing.function import *
+    from tapejit.tracing.recompute import *
+    from tapejit.training import callbacks, data, metrics
+    from tapejit.training.checkpoint import *
+    from tapejit.training.fit import *
 
 
 def __getattr__(name: str) -> _Any:
@@ -604,14 +601,14 @@ def __getattr__(name: str) -> _Any:
         vars(module).setdefault("__dir__", lambda: sorted(module.__all__))
         return module
     if name == "bfloat16":  # looked up when asked for: it needs ml_dtypes
-        from tapejit.types import dtype_named
+        from tapejit.base.types import dtype_named
 
         return dtype_named("bfloat16")
     if name in _MODULE_OF:
         found = _import_module(_MODULE_OF[name])
         globals().update({each: getattr(found, each) for each in found.__all__})
         return globals()[name]
-    from tapejit.api.foreign_names import hint
+    from tapejit.tensor.foreign_names import hint
 
     suggestion = hint(name)
     tail = f"; {suggestion}" if suggestion else ""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapejit.runtime.store import MEGABYTE, Store, Stored, current_store
+from tapejit.runtime.store.store import MEGABYTE, Store, Stored, current_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
 def show_information(given: Any) -> int:
     """Print all that is known of this machine."""
     import tapejit
-    from tapejit.runtime.information import gather, layout
+    from tapejit.runtime.machine_info import gather, layout
 
     print(layout(gather(tapejit.__version__)))
     return 0

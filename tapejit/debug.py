@@ -15,12 +15,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tapejit import ops
-from tapejit.api.dispatch import as_operand, described, effect, operands
-from tapejit.api.effects import operand_of_effect
-from tapejit.config import Config, config
-from tapejit.errors import ArgumentTypeError, CheckFailed, TapejitError
+from tapejit.array.effects import operand_of_effect
+from tapejit.base.config import Config, config
+from tapejit.base.errors import ArgumentTypeError, CheckFailed, TapejitError
+from tapejit.base.types import TOKEN, as_dtype, is_differentiable
 from tapejit.ops.effects import RELATIONS
-from tapejit.types import TOKEN, as_dtype, is_differentiable
+from tapejit.tensor.dispatch import as_operand, described, effect, operands
 
 __all__ = [
     "assert_all_finite",

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tapejit import tree
-from tapejit.api.creation import asarray
-from tapejit.api.functional import jvp, vjp
-from tapejit.api.tensor import Tensor
-from tapejit.errors import ArgumentError, GradientMismatch
-from tapejit.types import is_complex, is_differentiable
+from tapejit.array.creation import asarray
+from tapejit.base import tree
+from tapejit.base.errors import ArgumentError, GradientMismatch
+from tapejit.base.types import is_complex, is_differentiable
+from tapejit.tape.functional import jvp, vjp
+from tapejit.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
 Arrays = list[np.ndarray[Any, Any]]

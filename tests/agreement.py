@@ -5,7 +5,7 @@ It is part of the package because `Function.verify` judges by it too.
 
 from __future__ import annotations
 
-from tapejit.agreement import (
+from tapejit.base.tolerance import (
     BOUNDS,
     COMPOSED,
     EXACT,

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.types import is_differentiable
+from tapejit.base.types import is_differentiable
 
 Array = np.ndarray[Any, Any]
 Call = Callable[..., Any]

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 import pytest
 
 import tapejit as tj
-from tapejit import blas, ops
-from tapejit.config import config
+from tapejit import ops
+from tapejit.base import blas
+from tapejit.base.config import config
 
 ops.load_all()
 
@@ -88,7 +89,7 @@ def _products_of_numpy_have_one_thread() -> None:
 def _functions_may_be_made_in_loops() -> Iterator[None]:
     """A test with many examples makes its functions anew for each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tapejit.api.made_in_loops.MANY", 10**9)
+        patch.setattr("tapejit.tracing.made_in_loops.MANY", 10**9)
         yield
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from op_cases.case import Array, Rng, differentiable_positions
 
+from tapejit.base.types import TensorType, is_complex, is_differentiable
 from tapejit.ir import Graph, Node, interpret, param
 from tapejit.ir.node import Zero
-from tapejit.passes import jvp, vjp
-from tapejit.types import TensorType, is_complex, is_differentiable
+from tapejit.transforms import jvp, vjp
 
 # A central difference over three steps to each side: its error is of sixth order, so
 # a step may be long enough for rounding not to matter.

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapejit.api.dispatch import TAPES, TRACE
-from tapejit.api.tensor import Tensor
-from tapejit.codegen import ir
-from tapejit.codegen.host import Library
-from tapejit.runtime.entry import EntrySpec, make_entry, why_unavailable
-from tapejit.types import TensorType
+from tapejit.base.types import TensorType
+from tapejit.runtime.native_entry import EntrySpec, make_entry, why_unavailable
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.host import Library
+from tapejit.tensor.dispatch import TAPES, TRACE
+from tapejit.tensor.tensor import Tensor
 
-config_module = import_module("tapejit.config")  # its name is that of an object too
+config_module = import_module("tapejit.base.config")
 I64, POINTER = ir.IntType(64), ir.PointerType()
 FLOATS = {4: ir.FloatType(), 8: ir.DoubleType()}
 STATE = ((TAPES, ()), (TRACE, None), (config_module._context, None))

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapejit.codegen.gemm import Gemm, Hooks, Registers, host_registers, tiling_of
-from tapejit.codegen.gemm_micro import Emitted, emit
+from tapejit.targets.cpu.matmul.micro_kernel import Emitted, emit
+from tapejit.targets.cpu.matmul.tiling import (
+    Gemm,
+    Hooks,
+    Registers,
+    host_registers,
+    tiling_of,
+)
 
 
 def emit_product(

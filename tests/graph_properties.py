@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from random_graphs import Arrays, Case, Style, random_array
 
 from tapejit import ops
+from tapejit.base.types import is_differentiable
 from tapejit.ir import Graph, Node, interpret
 from tapejit.ir.node import LITERAL
-from tapejit.passes import jvp_graph, vjp_graph
-from tapejit.types import is_differentiable
+from tapejit.transforms import jvp_graph, vjp_graph
 
 ANYTHING = Style(has_complex=True, has_many_dtypes=True, has_dims=True, has_calls=True)
 DOUBLES = Style(has_complex=True, has_dims=True, has_calls=True)

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.codegen import ir, lanes
-from tapejit.codegen.host import Library, aligned
+from tapejit.base.types import DType
 from tapejit.ir.node import Op
-from tapejit.types import DType
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.host import Library, aligned
+from tapejit.targets.cpu.simd import lanes
 
 Array = np.ndarray[Any, Any]
 INDEX = ir.IntType(64)

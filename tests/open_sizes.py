@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import tapejit as tj
-from tapejit import tree
+from tapejit.base import tree
 
 SIZES = (2, 3, 5, 8)
 ROWS = tj.TensorSpec([None, 3], tj.float32)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tapejit as tj
-from tapejit.api.numpy_names import ALIASES
+from tapejit.array.numpy.names import ALIASES
 
 NAMESPACES = ("", "linalg", "fft", "image", "nn", "special", "random")
 

@@ -23,13 +23,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tapejit import ops
-from tapejit.binding import bind_shapes
-from tapejit.dims import Dim, evaluate
-from tapejit.errors import ShapeError
+from tapejit.base.binding import bind_shapes
+from tapejit.base.dims import Dim, evaluate
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, is_complex, is_differentiable
 from tapejit.ir import Graph, Node, literal, param, topological_order
 from tapejit.ir.interpret import bind_dims
 from tapejit.ops.shapes import broadcast_shapes, drop_axes
-from tapejit.types import TensorType, is_complex, is_differentiable
 
 Arrays = list[np.ndarray[Any, Any]]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tapejit.runtime import store_folder
-from tapejit.runtime.store import Store
+from tapejit.runtime.store.store import Store, folder
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "ab" * 32
@@ -18,7 +17,7 @@ HEADER = {"name": "loss", "kernels": ["sum"], "functions": ["run"]}
 CODE = bytes(range(256)) * 4
 
 posix_only = pytest.mark.skipif(
-    not store_folder.HAS_OWNERS, reason="there are no owners and modes here"
+    not folder.HAS_OWNERS, reason="there are no owners and modes here"
 )
 
 
@@ -39,7 +38,7 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
     """A process that runs `code` with `store` made of its first argument."""
     before = (
         "import os, signal, sys\n"
-        "from tapejit.runtime.store import Store\n"
+        "from tapejit.runtime.store.store import Store\n"
         "store = Store(sys.argv[1])\n"
     )
     return subprocess.Popen(

@@ -10,17 +10,17 @@ from graph_properties import for_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapejit.dims import Dim
-from tapejit.errors import (
+from tapejit.base.dims import Dim
+from tapejit.base.errors import (
     ArgumentError,
     ArgumentTypeError,
     OutOfRangeError,
     UnsupportedError,
 )
+from tapejit.base.types import TensorType
 from tapejit.ir import Graph, Node, check_graph, interpret, param
 from tapejit.ops import movement
 from tapejit.ops.basic_index import BasicIndex, plan_basic_index
-from tapejit.types import TensorType
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 BOUNDS = st.none() | st.integers(-8, 8)

@@ -11,8 +11,8 @@ import pytest
 from elsewhere import run_interpreter
 
 import tapejit as tj
-from tapejit import blas
-from tapejit.blas import SPELLINGS, Spelling
+from tapejit.base import blas
+from tapejit.base.blas import SPELLINGS, Spelling
 from tapejit.ops import lu_factors
 
 GET, SET = ctypes.CFUNCTYPE(ctypes.c_int), ctypes.CFUNCTYPE(None, ctypes.c_int)

@@ -12,9 +12,10 @@ from elsewhere import run_interpreter
 
 import tapejit
 from tapejit.__main__ import CACHE_COMMANDS, main
-from tapejit.config import Config, config
-from tapejit.runtime import information, store_folder
-from tapejit.runtime.store import Store
+from tapejit.base.config import Config, config
+from tapejit.runtime import machine_info
+from tapejit.runtime.store.store import Store
+from tapejit.runtime.store.store import folder as store_folder
 
 KEYS = [f"{number:064x}" for number in range(3)]
 
@@ -193,7 +194,7 @@ def test_info_works_when_parts_are_missing_or_broken(
     for name in ("threads", "blas"):
         monkeypatch.setitem(sys.modules, f"tapejit.runtime.{name}", None)
     monkeypatch.setattr(metadata, "version", nothing)
-    monkeypatch.setattr(information, "cache", broken)
+    monkeypatch.setattr(machine_info, "cache", broken)
     assert main(["info"]) == 0
     told = capsys.readouterr().out
     assert "not installed" in told
@@ -215,13 +216,13 @@ def test_info_works_when_parts_are_missing_or_broken(
 def test_vectors_are_as_wide_as_the_processor_has_them(
     features: dict[str, bool], bits: int
 ) -> None:
-    assert information.vector_bits(features) == bits
+    assert machine_info.vector_bits(features) == bits
 
 
 def test_looking_makes_no_folder(tmp_path: Path) -> None:
     folder = tmp_path / "above" / "cache"
     with config.override(cache=True, cache_dir=str(folder)):
-        assert information.cache()["state"] == "empty"
+        assert machine_info.cache()["state"] == "empty"
     assert os.listdir(tmp_path) == []
 
 
@@ -233,4 +234,4 @@ def test_info_and_its_cache_line_when_nothing_can_be_written(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(os, "open", refuse)
-    assert information.cache()["state"] == "read, not written: Read-only file system"
+    assert machine_info.cache()["state"] == "read, not written: Read-only file system"

@@ -14,8 +14,8 @@ import pytest
 import safetensors.numpy
 
 import tapejit as tj
-from tapejit.kits.tensor_file import write_arrays
-from tapejit.types import SHORT_NAMES
+from tapejit.base.types import SHORT_NAMES
+from tapejit.training.tensor_file import write_arrays
 
 Pair = namedtuple("Pair", "first second")
 

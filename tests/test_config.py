@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tapejit.config import Config, ConfigError, Settings, config
+from tapejit.base.config import Config, ConfigError, Settings, config
 
 FIELDS = dataclasses.fields(Config)
 NAMES = [field.name for field in FIELDS]
@@ -301,7 +301,7 @@ def run_with(**environ: str) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TAPEJIT_")}
     root = str(Path(__file__).parents[1])
     return subprocess.run(
-        [sys.executable, "-c", "from tapejit.config import config; print(config)"],
+        [sys.executable, "-c", "from tapejit.base.config import config; print(config)"],
         env={**clean, "PYTHONPATH": root, **environ},
         capture_output=True,
         text=True,

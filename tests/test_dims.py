@@ -20,8 +20,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tapejit.binding import bind_shape, bind_shapes
-from tapejit.dims import (
+from tapejit.base.binding import bind_shape, bind_shapes
+from tapejit.base.dims import (
     Dim,
     Size,
     dim_max,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapejit.codegen.division import divided, inverse_of, near_halves
-from tapejit.codegen.host import elementwise
-from tapejit.codegen.vector import F32, F64, Builder, Vector
+from tapejit.targets.cpu.machine.host import elementwise
+from tapejit.targets.cpu.simd.division import divided, inverse_of, near_halves
+from tapejit.targets.cpu.simd.vector import F32, F64, Builder, Vector
 
 Array = np.ndarray[Any, Any]
 FORMATS = {np.dtype(np.float32): F32, np.dtype(np.float64): F64}

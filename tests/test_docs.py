@@ -45,7 +45,7 @@ from typing import Any
 import pytest
 
 import tapejit as tj
-from tapejit.config import Config
+from tapejit.base.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

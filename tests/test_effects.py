@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.api.function_trace import FunctionTrace, run_traced
-from tapejit.api.trace import run_graph, trace
-from tapejit.api.traced_number import TracedFloat
+from tapejit.base import tree
+from tapejit.base.types import TOKEN, TensorType
 from tapejit.ir import Graph, check_graph, interpret, param, parse_graph, print_graph
 from tapejit.ir.structural import first_token
 from tapejit.ops import check, print_values
-from tapejit.passes import batch, jvp_graph, vjp_graph
-from tapejit.types import TOKEN, TensorType
+from tapejit.tensor.symbolic_float import TracedFloat
+from tapejit.tensor.trace import run_graph, trace
+from tapejit.tracing.trace import FunctionTrace, run_traced
+from tapejit.transforms import batch, jvp_graph, vjp_graph
 
 Capture = pytest.CaptureFixture[str]
 Pair = namedtuple("Pair", ["first", "second"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.base.tolerance import COMPOSED, assert_agrees
 
 einops = pytest.importorskip("einops", reason="einops is not installed")
 

@@ -18,7 +18,7 @@ from op_cases import CASES
 from op_cases.case import eager
 
 import tapejit as tj
-from tapejit.types import dtype_named
+from tapejit.base.types import dtype_named
 
 INF, NAN = math.inf, math.nan
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-300, INF, -INF, NAN])

@@ -24,12 +24,12 @@ from entries import (
 )
 
 import tapejit as tj
-from tapejit.api.dispatch import TAPES
-from tapejit.api.tensor import Tensor
-from tapejit.config import config
-from tapejit.dims import parse_dim
-from tapejit.errors import ArgumentError
-from tapejit.runtime.entry import MISS, EntrySpec, make_entry
+from tapejit.base.config import config
+from tapejit.base.dims import parse_dim
+from tapejit.base.errors import ArgumentError
+from tapejit.runtime.native_entry import MISS, EntrySpec, make_entry
+from tapejit.tensor.dispatch import TAPES
+from tapejit.tensor.tensor import Tensor
 
 DTYPES = ("bool", *("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"), "f2", "f4", "f8")
 

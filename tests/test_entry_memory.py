@@ -29,13 +29,13 @@ from entries import (
 )
 
 import tapejit as tj
-from tapejit.api.dispatch import TAPES, TRACE
-from tapejit.api.tensor import Tensor
-from tapejit.codegen.entry import entry_module
-from tapejit.codegen.entry_tables import Record, Services
-from tapejit.runtime import entry as entry_layer
-from tapejit.runtime import kept_memory, layout
-from tapejit.runtime.entry import MISS, EntrySpec, make_entry, why_unavailable
+from tapejit.runtime import cpython_layout, memory_pool
+from tapejit.runtime import native_entry as entry_layer
+from tapejit.runtime.native_entry import MISS, EntrySpec, make_entry, why_unavailable
+from tapejit.targets.cpu.call.entry import entry_module
+from tapejit.targets.cpu.call.entry_tables import Record, Services
+from tapejit.tensor.dispatch import TAPES, TRACE
+from tapejit.tensor.tensor import Tensor
 
 pytestmark = needs_native_entries
 
@@ -67,7 +67,7 @@ def test_reference_counts_are_exact(result: str, full: bool) -> None:
     watched = (
         *(x, y, y._value, scalar, scalar._value, v, v._tensor, v._tensor._value),
         *(captured, shape.dtype, np.dtype(np.uint8), Tensor, np.ndarray, MISS),
-        *(kept_memory.Loan, kept_memory.lend, kept_memory._free, kept_memory._lent),
+        *(memory_pool.Loan, memory_pool.lend, memory_pool._free, memory_pool._lent),
         *(TAPES, TRACE, config_module._process, entry, entry.__self__, None, 0, ()),
     )
     wrong = rising((3, 2))
@@ -254,8 +254,8 @@ def test_working_memory_beyond_the_pool_is_given_back(
     try:
         for _ in range(3):
             in_threads(lambda _: entry(rising((1,))), count)
-        assert 0 < kept_memory.kept_bytes() <= 3 * size
-        in_use = tracemalloc.get_traced_memory()[0] - kept_memory.kept_bytes()
+        assert 0 < memory_pool.kept_bytes() <= 3 * size
+        in_use = tracemalloc.get_traced_memory()[0] - memory_pool.kept_bytes()
         assert 2 * size < in_use < 3 * size
     finally:
         tracemalloc.stop()
@@ -299,13 +299,13 @@ def test_the_code_names_nothing_outside() -> None:
 def test_stored_code_is_used_instead_of_compiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    layout.code_address()  # by now it is in the store
+    cpython_layout.code_address()  # by now it is in the store
 
     def refuse() -> None:
         raise AssertionError("it was made again")
 
-    monkeypatch.setattr(layout, "_entry_module", refuse)
-    monkeypatch.setattr(layout, "_natives", {})
+    monkeypatch.setattr(cpython_layout, "_entry_module", refuse)
+    monkeypatch.setattr(cpython_layout, "_natives", {})
     add = simple()
     np.testing.assert_array_equal(add(rising(), rising())._value, 2 * rising())
     assert add(rising(), rising((3, 2))) is MISS
@@ -319,9 +319,9 @@ def test_another_layout_of_arrays_makes_it_unavailable(
     field: str, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     column = Services[field]
-    moved = layout.FIELDS | {column: layout.FIELDS[column] + 4}
-    monkeypatch.setattr(layout, "FIELDS", moved)
-    monkeypatch.setattr(layout, "_natives", {})
+    moved = cpython_layout.FIELDS | {column: cpython_layout.FIELDS[column] + 4}
+    monkeypatch.setattr(cpython_layout, "FIELDS", moved)
+    monkeypatch.setattr(cpython_layout, "_natives", {})
     assert make_entry(EntrySpec(run=1, arguments=[], outputs=[of()]), Tensor) is None
     assert word in str(why_unavailable(Tensor))
 
@@ -343,7 +343,7 @@ def test_a_tensor_with_a_dictionary_makes_it_unavailable() -> None:
 def test_other_pythons_have_no_native_entries(
     where: str, name: str, value: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_natives", {})
+    monkeypatch.setattr(cpython_layout, "_natives", {})
     monkeypatch.setattr(f"{where}.{name}", value)
     assert reason in str(why_unavailable(Tensor))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.passes.pipeline import optimise
+from tapejit.rewrite.pipeline import optimise
 
 ONE_AXIS = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
 SEVERAL = ["fftn", "ifftn", "rfftn", "irfftn"]

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.kits import progress
-from tapejit.kits.fit import scalars
+from tapejit.training import progress
+from tapejit.training.fit import scalars
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import numpy_names
-from tapejit.api.foreign_names import ATTRIBUTES, RANDOM, SPELLINGS, hint
+from tapejit.array.numpy import names
+from tapejit.tensor.foreign_names import ATTRIBUTES, RANDOM, SPELLINGS, hint
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -137,7 +137,7 @@ def test_names_of_layers_and_their_parts() -> None:
 # NumPy's spellings are names of tapejit
 
 
-@pytest.mark.parametrize(("name", "ours"), numpy_names.ALIASES.items())
+@pytest.mark.parametrize(("name", "ours"), names.ALIASES.items())
 def test_numpys_name_is_the_same_function(name: str, ours: str) -> None:
     assert getattr(tj, name) is getattr(tj, ours)
     assert callable(getattr(np, name)), "NumPy has this name"
@@ -145,7 +145,7 @@ def test_numpys_name_is_the_same_function(name: str, ours: str) -> None:
 
 def test_every_name_is_an_alias_or_a_function_of_its_own() -> None:
     own = {"cumprod", "cumsum", "dot", "transpose"}
-    assert set(numpy_names.__all__) == set(numpy_names.ALIASES) | own
+    assert set(names.__all__) == set(names.ALIASES) | own
 
 
 def test_functions_with_numpys_own_rules() -> None:

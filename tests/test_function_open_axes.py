@@ -10,7 +10,7 @@ from open_sizes import LINE, assert_same, for_any_size, sample
 from public_calls import CALLS
 
 import tapejit as tj
-from tapejit import tree
+from tapejit.base import tree
 
 # Every public function
 

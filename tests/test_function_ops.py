@@ -27,10 +27,10 @@ from two_modes import (
 )
 
 import tapejit as tj
-from tapejit.api.dispatch import apply
-from tapejit.api.trace import run_graph
+from tapejit.base.types import DType
 from tapejit.ir import OPS
-from tapejit.types import DType
+from tapejit.tensor.dispatch import apply
+from tapejit.tensor.trace import run_graph
 
 # What no call performs: leaves of graphs, links of the chain of effects, and what
 # functions themselves put into their graphs.

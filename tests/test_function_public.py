@@ -26,7 +26,7 @@ from two_modes import (
 )
 
 import tapejit as tj
-from tapejit import tree
+from tapejit.base import tree
 
 PUBLIC = dict(public_functions())
 NAMES = [pytest.param(name, id=name) for name in sorted(CALLS)]

@@ -230,7 +230,7 @@ def test_a_size_that_outlives_its_trace_is_refused() -> None:
 
     leaking(sample(4))
     for use in (int, lambda n: n == 4, lambda n: n * tj.ones(2), tj.zeros):
-        with pytest.raises(tj.errors.TapejitError, match="trace"):
+        with pytest.raises(tj.TapejitError, match="trace"):
             use(kept[0])
 
 

@@ -14,9 +14,9 @@ from op_cases import CASES
 from source_lines import line_of
 
 import tapejit as tj
-from tapejit.agreement import EXACT, ROUNDED
-from tapejit.api.verification import IDENTICAL
+from tapejit.base.tolerance import EXACT, ROUNDED
 from tapejit.ir.graph import Graph
+from tapejit.tracing.verify import IDENTICAL
 
 Capture = pytest.CaptureFixture[str]
 

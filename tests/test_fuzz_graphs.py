@@ -27,20 +27,13 @@ from random_graphs import Arrays, Case, Style, cases, random_graph
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.api.dispatch import apply
-from tapejit.dims import Dim
-from tapejit.ir import (
-    Graph,
-    Node,
-    check_graph,
-    interpret,
-    parse_graph,
-    print_graph,
-)
+from tapejit.base.dims import Dim
+from tapejit.base.types import TensorType, is_differentiable
+from tapejit.ir import Graph, Node, check_graph, interpret, parse_graph, print_graph
 from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import LITERAL
-from tapejit.passes import jvp_graph
-from tapejit.types import TensorType, is_differentiable
+from tapejit.tensor.dispatch import apply
+from tapejit.transforms import jvp_graph
 
 # The Graphs themselves
 

@@ -26,9 +26,9 @@ from random_graphs import Arrays, Case, Style, case_of, cases, random_array
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.api.dispatch import apply
-from tapejit.dims import Dim
-from tapejit.errors import GraphError
+from tapejit.base.dims import Dim
+from tapejit.base.errors import GraphError
+from tapejit.base.types import TensorType, is_differentiable
 from tapejit.ir import (
     Graph,
     Node,
@@ -39,9 +39,9 @@ from tapejit.ir import (
     topological_order,
 )
 from tapejit.ir.node import LITERAL, ZERO
-from tapejit.passes import batch, jvp_graph, vjp, vjp_graph
-from tapejit.passes.partition import partition
-from tapejit.types import TensorType, is_differentiable
+from tapejit.tensor.dispatch import apply
+from tapejit.transforms import batch, jvp_graph, vjp, vjp_graph
+from tapejit.transforms.partition import partition
 
 # Batching
 

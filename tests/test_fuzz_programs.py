@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from random_graphs import SEEDS
 
 import tapejit as tj
-from tapejit.api.recording import TRIE
+from tapejit.tape.recording import TRIE
 
 Shape = tuple[int, ...]
 LARGEST = 4.0

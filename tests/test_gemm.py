@@ -22,13 +22,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llvmlite import binding
 
-from tapejit.codegen import gemm as rules
-from tapejit.codegen import ir
-from tapejit.codegen.gemm import BatchAxis, Gemm, Hooks, Registers, Spot, Strides
-from tapejit.codegen.lane_storage import register_element
-from tapejit.codegen.objects import load_object
-from tapejit.codegen.pieces import Pieces
-from tapejit.errors import ArgumentError
+from tapejit.base.errors import ArgumentError
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.module_chunks import Pieces
+from tapejit.targets.cpu.machine.objects import load_object
+from tapejit.targets.cpu.matmul import tiling as rules
+from tapejit.targets.cpu.matmul.tiling import (
+    BatchAxis,
+    Gemm,
+    Hooks,
+    Registers,
+    Spot,
+    Strides,
+)
+from tapejit.targets.cpu.simd.storage import register_element
 
 Array = np.ndarray[Any, Any]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)

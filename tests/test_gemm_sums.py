@@ -25,8 +25,8 @@ from test_gemm import (
     small_caches,
 )
 
-from tapejit.codegen import ir
-from tapejit.codegen.gemm import Hooks, Registers, Spot, Sums
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.matmul.tiling import Hooks, Registers, Spot, Sums
 
 POINTER, INDEX = ir.PointerType(), ir.IntType(64)
 

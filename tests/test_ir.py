@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tapejit.ops  # noqa: F401  # fills the registry
-from tapejit.dims import Dim, dim_max
-from tapejit.errors import ArgumentTypeError, GraphError
+from tapejit.base.dims import Dim, dim_max
+from tapejit.base.errors import ArgumentTypeError, GraphError
+from tapejit.base.origin import user_origin
+from tapejit.base.types import TOKEN, TensorType, TupleType, dtype_named, parse_type
 from tapejit.ir import (
     OPS,
     Graph,
@@ -32,8 +34,6 @@ from tapejit.ir import (
 from tapejit.ir.node import LITERAL, Derived, origin_of
 from tapejit.ir.printer import canonical_text, scalar_text
 from tapejit.ir.structural import GuardFailed, call, first_token, guard, item
-from tapejit.origin import user_origin
-from tapejit.types import TOKEN, TensorType, TupleType, dtype_named, parse_type
 
 
 def given_param(name: str, type: str = "f32[3]") -> Node:

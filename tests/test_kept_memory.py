@@ -17,9 +17,9 @@ from elsewhere import needs_timers
 from entries import adding, address, of
 
 import tapejit as tj
-from tapejit.runtime import kept_memory
-from tapejit.runtime.entry import EntrySpec
-from tapejit.runtime.kept_memory import (
+from tapejit.runtime import memory_pool
+from tapejit.runtime.compiled import SlowEntry
+from tapejit.runtime.memory_pool import (
     GRAIN,
     KEPT_FROM,
     PATIENCE,
@@ -27,7 +27,7 @@ from tapejit.runtime.kept_memory import (
     kept_bytes,
     lend,
 )
-from tapejit.runtime.native import SlowEntry
+from tapejit.runtime.native_entry import EntrySpec
 
 MEGABYTE = 1 << 20
 SIZE = MEGABYTE // 4  # elements of a megabyte of float32
@@ -299,7 +299,7 @@ def test_results_beyond_the_setting_go_when_they_die() -> None:
     tj.config.update(kept_memory=4)
     x = ones()
     results = [doubled(x) for _ in range(10)]
-    assert kept_memory.lent_bytes() == 4 * MEGABYTE
+    assert memory_pool.lent_bytes() == 4 * MEGABYTE
     del results[4:]
     assert kept_bytes() == 0
     results.clear()
@@ -315,7 +315,7 @@ def test_results_that_stay_give_way_to_others_after_a_while() -> None:
     for _ in range(3):
         lend(MEGABYTE)
     assert kept_bytes() == MEGABYTE
-    assert kept_memory.lent_bytes() == MEGABYTE
+    assert memory_pool.lent_bytes() == MEGABYTE
     stay.clear()
     assert kept_bytes() == 2 * MEGABYTE
 
@@ -381,7 +381,7 @@ def test_without_memory_a_call_fails_and_the_next_one_works(
     x = ones(2)
     result = doubled(x)
     with monkeypatch.context() as patch:
-        patch.setattr(kept_memory, "new_block", none)
+        patch.setattr(memory_pool, "new_block", none)
         for _ in range(3):
             with pytest.raises(MemoryError, match=f"no {MEGABYTE} bytes"):
                 doubled(x)
@@ -459,9 +459,9 @@ def test_no_block_is_lent_twice_and_never_too_much_is_kept() -> None:
     run_in_threads(work)
     lend(3 * KEPT_FROM)  # a new block: now the limit holds whoever came between
     assert 0 < kept_bytes() <= 3 * MEGABYTE
-    waiting = [each for some in kept_memory._free.values() for each in some]
+    waiting = [each for some in memory_pool._free.values() for each in some]
     assert len({where(each.block) for each in waiting}) == len(waiting)
-    assert not kept_memory._lent
+    assert not memory_pool._lent
 
 
 def test_results_may_die_in_a_collection_that_a_call_has_started() -> None:

@@ -17,13 +17,9 @@ from op_cases.case import DTYPES
 from op_cases.special import INSIDE_OF
 
 from tapejit import ops
-from tapejit.agreement import EXACT, ROUNDED, assert_agrees
-from tapejit.codegen import ir, lanes, vecmath
-from tapejit.codegen.host import Library, elementwise, host_machine
-from tapejit.codegen.lane_algebra import kind_of
-from tapejit.config import config
-from tapejit.ir.node import OPS, Op
-from tapejit.types import (
+from tapejit.base.config import config
+from tapejit.base.tolerance import EXACT, ROUNDED, assert_agrees
+from tapejit.base.types import (
     DType,
     TensorType,
     is_complex,
@@ -31,6 +27,12 @@ from tapejit.types import (
     is_integer,
     short_name,
 )
+from tapejit.ir.node import OPS, Op
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.host import Library, elementwise, host_machine
+from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.lane_algebra import kind_of
 
 Array = np.ndarray[Any, Any]
 WIDTHS = (1, 4, 16)

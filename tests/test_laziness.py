@@ -16,7 +16,7 @@ import pytest
 from elsewhere import run_interpreter
 
 import tapejit as tj
-from tapejit.codegen import linking
+from tapejit.targets.cpu.machine import linking
 
 STEP = """
 import numpy as np
@@ -54,39 +54,40 @@ def parts_among(modules: set[str], *parts: str) -> list[str]:
 
 
 def test_importing_loads_neither_kits_nor_what_compiles() -> None:
-    unwanted = ("kits", "codegen", "passes.pipeline", "passes.fusion", "runtime.native")
+    unwanted = ("nn", "optimizers", "training", "rewrite", "loops", "runtime.compiled")
     loaded = loaded_by("import tapejit")
     assert not parts_among(loaded, *(f"tapejit.{part}" for part in unwanted))
+    assert not parts_among(loaded, "tapejit.targets")
 
 
 def test_a_function_of_networks_loads_no_layers_and_no_generators() -> None:
     loaded = loaded_by("import tapejit as tj\ntj.nn.relu(tj.ones(3))")
-    unwanted = ("kits.nn.layers", "kits.nn.module", "api.random", "api.linalg")
-    assert "tapejit.kits.nn" in loaded
+    unwanted = ("nn.layers", "nn.module", "tape.random", "array.linalg")
+    assert "tapejit.nn" in loaded
     assert not parts_among(loaded, *(f"tapejit.{part}" for part in unwanted))
 
 
 def test_a_layer_loads_no_decompositions() -> None:
     loaded = loaded_by("import tapejit as tj\ntj.nn.Dense(2)(tj.ones((3, 4)))")
-    assert "tapejit.kits.nn.layers" in loaded
-    assert not parts_among(loaded, "tapejit.api.factorisations", "difflib")
+    assert "tapejit.nn.layers" in loaded
+    assert not parts_among(loaded, "tapejit.array.factorisations", "difflib")
 
 
 @pytest.mark.parametrize(
     ("name", "home"), [("tan", "trigonometry"), ("var", "statistics")]
 )
 def test_asking_for_a_name_loads_its_module_alone(name: str, home: str) -> None:
-    late = {path for path in tj._FUNCTIONS if path.startswith("tapejit.api.")}
+    late = {path for path in tj._FUNCTIONS if path.startswith("tapejit.array.")}
     before = loaded_by("import tapejit")
-    alone = loaded_by(f"import tapejit\nimport tapejit.api.{home}")
+    alone = loaded_by(f"import tapejit\nimport tapejit.array.{home}")
     asked = loaded_by(f"import tapejit\ntapejit.{name}")
-    assert f"tapejit.api.{home}" in late - before
+    assert f"tapejit.array.{home}" in late - before
     assert asked == alone
 
 
 def test_code_from_disk_is_run_without_what_makes_code(tmp_path: Path) -> None:
     environment = {"TAPEJIT_CACHE_DIR": str(tmp_path / "cache"), "TAPEJIT_NATIVE": "1"}
-    makers = ("tapejit.passes.pipeline", "tapejit.passes.fusion")
+    makers = ("tapejit.rewrite.pipeline", "tapejit.loops")
     first = loaded_by(STEP, **environment)
     second = loaded_by(STEP, **environment)
     assert parts_among(first, *makers)
@@ -127,11 +128,11 @@ def test_every_public_name_can_be_imported_first() -> None:
     program = (
         "from tapejit import *\n"
         "from tapejit import fit, tan, nn, History\n"
-        "from tapejit.kits.nn import *\n"
-        "from tapejit.kits.nn import Dense, initializers, relu\n"
+        "from tapejit.nn import *\n"
+        "from tapejit.nn import Dense, initializers, relu\n"
         "import tapejit as tj\n"
         "assert tj.nn.Dense is Dense and tj.nn.initializers is initializers\n"
-        "assert Dense.__module__ == 'tapejit.kits.nn.layers'\n"
+        "assert Dense.__module__ == 'tapejit.nn.layers'\n"
         "assert isinstance(Dense(2), Module) and isinstance(Dense(2), tj.nn.Module)\n"
         "assert nn is tj.nn and relu is tj.nn.relu\n"
     )

@@ -1,4 +1,4 @@
-"""What `passes/linearity.py` says of operations is true of their values."""
+"""What `transforms/linearity.py` says of operations is true of their values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from op_cases.case import C128, F64, Array, differentiable_positions
 
 from tapejit.ir import Graph, Node, param, topological_order
 from tapejit.ir.node import OPS
-from tapejit.passes import vjp
-from tapejit.passes.linearity import PRODUCTS, VALUES, Kind, found_for
+from tapejit.transforms import vjp
+from tapejit.transforms.linearity import PRODUCTS, VALUES, Kind, found_for
 
 SEED = (Kind.LINEAR, None)
 

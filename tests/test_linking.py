@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from elsewhere import needs_fork
 
-from tapejit.codegen import linking, processor
-from tapejit.codegen.helper import Job
-from tapejit.codegen.linking import link
-from tapejit.codegen.objects import (
+from tapejit.targets.cpu.machine import linking, processor
+from tapejit.targets.cpu.machine.compile_thread import Job
+from tapejit.targets.cpu.machine.linking import link
+from tapejit.targets.cpu.machine.objects import (
     ObjectError,
     addresses_outside,
     emit,

@@ -15,7 +15,7 @@ from agreement import COMPOSED, FACTORED, assert_agrees
 
 import tapejit as tj
 from tapejit.ops import lu_factors
-from tapejit.passes.pipeline import optimise
+from tapejit.rewrite.pipeline import optimise
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]

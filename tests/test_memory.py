@@ -22,8 +22,8 @@ import pytest
 from chains import chain, chain_gradient, expected_chain_gradient
 
 import tapejit as tj
-from tapejit.api import recording
-from tapejit.api.recording import TRIE
+from tapejit.tape import recording
+from tapejit.tape.recording import TRIE
 
 pytestmark = pytest.mark.usefixtures("without_collector")
 

@@ -16,7 +16,7 @@ from op_cases.references import wide_erf, wide_sigmoid
 from scipy import special
 
 import tapejit as tj
-from tapejit.types import dtype_named
+from tapejit.base.types import dtype_named
 
 nn = tj.nn
 Array = np.ndarray[Any, Any]

@@ -13,9 +13,9 @@ import pytest
 from agreement import COMPOSED, TRANSCENDENTAL, assert_agrees
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.api.nn import attention as module
-from tapejit.types import dtype_named
+from tapejit.base import tree
+from tapejit.base.types import dtype_named
+from tapejit.nn.functional import attention as module
 
 pytestmark = pytest.mark.usefixtures("same_default_generator")
 

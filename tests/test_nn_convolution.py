@@ -12,8 +12,8 @@ import pytest
 from composed import assert_refused
 
 import tapejit as tj
+from tapejit.base.types import dtype_named
 from tapejit.ops import convolution_loops
-from tapejit.types import dtype_named
 
 pytestmark = pytest.mark.usefixtures("same_default_generator")
 

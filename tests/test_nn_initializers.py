@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import tapejit as tj
-from tapejit.kits.nn.initializers import RULES, fans_of
+from tapejit.nn.initializers import RULES, fans_of
 
 inits = tj.nn.initializers
 SHAPE = (400, 250)

@@ -12,8 +12,8 @@ from agreement import TRANSCENDENTAL, assert_agrees
 from scipy import special
 
 import tapejit as tj
-from tapejit.api.nn import losses
-from tapejit.types import dtype_named
+from tapejit.base.types import dtype_named
+from tapejit.nn.functional import losses
 
 nn = tj.nn
 Array = np.ndarray[Any, Any]

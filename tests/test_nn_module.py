@@ -377,7 +377,7 @@ def test_the_method_of_another_library(name: str) -> None:
 
 
 def test_everything_of_the_functions_is_there() -> None:
-    from tapejit.api import nn as functions
+    from tapejit.nn import functional as functions
 
     assert all(getattr(nn, x) is getattr(functions, x) for x in functions.__all__)
     assert set(functions.SPELLINGS) <= set(nn.SPELLINGS)

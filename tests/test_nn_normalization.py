@@ -11,7 +11,7 @@ import pytest
 from agreement import TRANSCENDENTAL, assert_agrees
 
 import tapejit as tj
-from tapejit.types import dtype_named
+from tapejit.base.types import dtype_named
 
 pytestmark = pytest.mark.usefixtures("same_default_generator")
 

@@ -11,7 +11,7 @@ import pytest
 from composed import assert_refused
 
 import tapejit as tj
-from tapejit.types import dtype_named
+from tapejit.base.types import dtype_named
 
 nn = tj.nn
 Array = np.ndarray[Any, Any]

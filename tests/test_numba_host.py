@@ -13,12 +13,18 @@ import pytest
 from elsewhere import run_interpreter
 from gemm_code import emit_product
 
-from tapejit import config
-from tapejit.codegen import ir, numba_host, vecmath
-from tapejit.codegen.gemm import BatchAxis, Gemm, Strides
-from tapejit.codegen.host import FORMATS, Library, aligned, loop_module
-from tapejit.codegen.numba_host import HostError, NumbaLibrary, compile_module
-from tapejit.errors import ArgumentError
+from tapejit.base import config
+from tapejit.base.errors import ArgumentError
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine import numba_host
+from tapejit.targets.cpu.machine.host import FORMATS, Library, aligned, loop_module
+from tapejit.targets.cpu.machine.numba_host import (
+    HostError,
+    NumbaLibrary,
+    compile_module,
+)
+from tapejit.targets.cpu.matmul.tiling import BatchAxis, Gemm, Strides
 
 Array = np.ndarray[Any, Any]
 HOSTS = (Library, NumbaLibrary)
@@ -215,7 +221,7 @@ def test_the_setting_chooses_the_host() -> None:
 def test_llvm_alone_does_not_load_numba() -> None:
     code = (
         "import sys, ctypes\n"
-        "from tapejit.codegen.numba_host import compile_module\n"
+        "from tapejit.targets.cpu.machine.numba_host import compile_module\n"
         "library = compile_module('define i64 @one() { ret i64 1 }')\n"
         "assert library.function('one', ctypes.c_int64)() == 1\n"
         "assert 'numba' not in sys.modules\n"

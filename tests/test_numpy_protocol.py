@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import numpy_protocol, numpy_table
+from tapejit.array.numpy import protocol, table
 
 Case = Callable[[Any], Any]
 
@@ -481,9 +481,9 @@ def test_every_numpy_function_works_or_names_itself() -> None:
     ]
     assert len(functions) > 200
     for function in functions:
-        if numpy_table.row_of(function) or function in numpy_protocol.OUTPUT:
+        if table.row_of(function) or function in protocol.OUTPUT:
             continue
-        name = numpy_table.function_name(function)
+        name = table.function_name(function)
         with pytest.raises(tj.UnsupportedError) as caught:
             tj.asarray(VECTOR).__array_function__(function, (), (), {})
         assert str(caught.value).startswith(f"{name}: ")
@@ -493,7 +493,7 @@ def test_every_numpy_function_works_or_names_itself() -> None:
 def test_every_ufunc_works_or_names_itself() -> None:
     ufuncs = {f for f in vars(np).values() if isinstance(f, np.ufunc)}
     assert len(ufuncs) > 80
-    for ufunc in ufuncs - set(numpy_protocol.UFUNCS):
+    for ufunc in ufuncs - set(protocol.UFUNCS):
         with pytest.raises(tj.UnsupportedError) as caught:
             ufunc(*[tj.asarray(VECTOR)] * ufunc.nin)
         assert str(caught.value).startswith(f"np.{ufunc.__name__}: ")
@@ -501,7 +501,7 @@ def test_every_ufunc_works_or_names_itself() -> None:
 
 def test_what_tapejit_has_numpy_reaches() -> None:
     """A function of the same name in both has a row: np.f(x) is tj.f(x)."""
-    rows = {*numpy_table.FUNCTIONS, *numpy_protocol.UFUNCS}
+    rows = {*table.FUNCTIONS, *protocol.UFUNCS}
     for name in tj.__all__:
         ours = getattr(tj, name)
         theirs = getattr(np, name, None)
@@ -519,7 +519,7 @@ def test_rows_follow_numpys_signatures() -> None:
     """Positional arguments are named by NumPy's order, which `inspect` knows."""
     import inspect
 
-    for function, row in numpy_table.FUNCTIONS.items():
+    for function, row in table.FUNCTIONS.items():
         if row.is_variadic:
             continue
         try:

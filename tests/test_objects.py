@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from elsewhere import run_interpreter
 
-from tapejit.codegen.host import F32, F64, aligned, loop_module
-from tapejit.codegen.objects import (
+from tapejit.targets.cpu.machine.host import F32, F64, aligned, loop_module
+from tapejit.targets.cpu.machine.objects import (
     PROVIDED,
     ObjectError,
     emit,
@@ -137,7 +137,7 @@ def test_a_text_that_is_no_module_is_an_error() -> None:
 def test_loading_needs_neither_numba_nor_scipy() -> None:
     code = (
         "import sys\n"
-        "from tapejit.codegen.objects import emit, load_object\n"
+        "from tapejit.targets.cpu.machine.objects import emit, load_object\n"
         f"made = emit({ONE!r})\n"
         "load_object(made.code, made.header)\n"
         "print(sorted({'numba', 'scipy'} & set(sys.modules)))\n"

@@ -9,8 +9,8 @@ from op_cases import CASES, EAGER_ROWS, ROWS, Row
 from op_cases.case import DTYPES, F64, KINDS, Array
 from op_cases.properties import for_rows
 
+from tapejit.base.types import TensorType, is_integer
 from tapejit.ir import OPS, Graph, interpret
-from tapejit.types import TensorType, is_integer
 
 
 def values_of(graph: Graph, arrays: list[Array]) -> Array:

@@ -18,7 +18,7 @@ from op_cases.case import Array, dtypes_of, eager
 from op_cases.special import INSIDE_OF
 from scipy.special import factorial
 
-from tapejit.types import DType, dtype_named, is_complex, is_float
+from tapejit.base.types import DType, dtype_named, is_complex, is_float
 
 CHUNK = 1 << 18
 

@@ -18,10 +18,10 @@ from op_cases import ROWS, Row
 from op_cases.case import F64, Array
 from op_cases.properties import for_rows
 
-from tapejit.errors import UnsupportedError
+from tapejit.base.errors import UnsupportedError
+from tapejit.base.types import DType, TensorType
 from tapejit.ir import OPS, Graph, check_graph, interpret, param
-from tapejit.passes import batch
-from tapejit.types import DType, TensorType
+from tapejit.transforms import batch
 
 SIZES = (3, 1, 0)
 

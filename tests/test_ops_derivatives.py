@@ -27,9 +27,9 @@ from op_cases import ROWS, Row
 from op_cases.case import C128, F64, Array, differentiable_positions
 from op_cases.properties import for_rows
 
+from tapejit.base.types import DType
 from tapejit.ir import Graph, Node, param, topological_order
-from tapejit.passes import vjp
-from tapejit.types import DType
+from tapejit.transforms import vjp
 
 # Differences are of sixth order with steps of 1e-3, so what remains is their rounding.
 DIFFERENCE = 1e-9

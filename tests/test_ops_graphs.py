@@ -11,11 +11,11 @@ from op_cases import CASES, ROWS, Row
 from op_cases.case import F64, differentiable_positions
 from op_cases.properties import for_rows
 
-from tapejit.dims import Dim
+from tapejit.base.dims import Dim
+from tapejit.base.types import TOKEN, DType
 from tapejit.ir import Graph, check_graph, interpret, literal, parse_graph, print_graph
 from tapejit.ir.structural import GuardFailed, first_token
-from tapejit.passes import batch, jvp_graph, vjp_graph
-from tapejit.types import TOKEN, DType
+from tapejit.transforms import batch, jvp_graph, vjp_graph
 
 
 def derived_graphs(row: Row, dtype: DType) -> Iterator[Graph]:

@@ -13,8 +13,8 @@ from differentiation import adjoint_of, as_arrays, pulled_back, pushed_forward
 from op_cases.case import Array
 
 import tapejit as tj
+from tapejit.base.types import TensorType
 from tapejit.ir import OPS, Graph, Node, param
-from tapejit.types import TensorType
 
 INF, NAN = np.inf, np.nan
 

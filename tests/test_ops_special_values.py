@@ -20,7 +20,13 @@ from agreement import (
 from op_cases import CASES, EAGER_ROWS, OpCase, Row
 from op_cases.case import DTYPES, Array, Operand, eager
 
-from tapejit.types import DType, is_complex, is_differentiable, is_float, is_integer
+from tapejit.base.types import (
+    DType,
+    is_complex,
+    is_differentiable,
+    is_float,
+    is_integer,
+)
 
 ELEMENTWISE = [
     case

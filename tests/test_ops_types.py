@@ -23,12 +23,12 @@ from op_cases.case import (
 )
 from op_cases.properties import for_rows
 
-from tapejit.api.tensor import Tensor
-from tapejit.dims import Dim, evaluate
-from tapejit.errors import ArgumentError, DTypeError, TapejitError
+from tapejit.base.dims import Dim, evaluate
+from tapejit.base.errors import ArgumentError, DTypeError, TapejitError
+from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir import OPS, check_graph, interpret
-from tapejit.passes import vjp_graph
-from tapejit.types import DType, TensorType, Type
+from tapejit.tensor.tensor import Tensor
+from tapejit.transforms import vjp_graph
 
 EAGER_CASES = [case for cases in CASES.values() for case in cases[:1] if case.is_eager]
 

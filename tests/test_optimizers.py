@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.kits.optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSprop
+from tapejit.optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 
 MODES = {"eager": lambda f: f, "traced": tj.function}
 Decorate = Callable[[Any], Any]

@@ -21,9 +21,9 @@ import tapejit as tj
 from tapejit import ops
 from tapejit.ir import Graph, check_graph, interpret
 from tapejit.ir.node import LITERAL
-from tapejit.passes.partition import partition
-from tapejit.passes.pipeline import optimise
-from tapejit.passes.rewriting import Sources
+from tapejit.ir.rewriting import Sources
+from tapejit.rewrite.pipeline import optimise
+from tapejit.transforms.partition import partition
 
 
 def work(graph: Graph) -> int:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tapejit import ops
-from tapejit.config import config
-from tapejit.errors import GraphError, TapejitError
+from tapejit.base.config import config
+from tapejit.base.errors import GraphError, TapejitError
+from tapejit.base.types import TensorType
 from tapejit.ir import (
     Graph,
     Node,
@@ -21,15 +22,14 @@ from tapejit.ir import (
     parse_graph,
     print_graph,
 )
+from tapejit.ir.rewriting import Sources
 from tapejit.ir.structural import first_token
-from tapejit.passes import pipeline
-from tapejit.passes.cse import cse
-from tapejit.passes.fold import fold
-from tapejit.passes.inline import inline
-from tapejit.passes.pipeline import PIPELINE, optimise
-from tapejit.passes.rewriting import Sources
-from tapejit.passes.simplify import simplify
-from tapejit.types import TensorType
+from tapejit.rewrite import pipeline
+from tapejit.rewrite.cse import cse
+from tapejit.rewrite.fold import fold
+from tapejit.rewrite.inline import inline
+from tapejit.rewrite.pipeline import PIPELINE, optimise
+from tapejit.rewrite.simplify import simplify
 
 F32 = np.dtype("float32")
 ALL = [inline, simplify, fold, cse, optimise]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tapejit import ops
+from tapejit.base.types import TensorType, dtype_named
 from tapejit.ir import Graph, Node, check_graph, interpret, literal, param, parse_graph
-from tapejit.passes.simplify import COPIES, PASSING, VIEWS, simplify
-from tapejit.types import TensorType, dtype_named
+from tapejit.rewrite.simplify import COPIES, PASSING, VIEWS, simplify
 
 
 def simplified(text: str) -> list[str]:

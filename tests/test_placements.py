@@ -11,11 +11,11 @@ from random_graphs import Style, case_of, random_graph
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.dims import Dim
+from tapejit.base.dims import Dim
+from tapejit.base.types import TensorType
 from tapejit.ir import Graph, Node, interpret, param, parse_graph
-from tapejit.passes.pipeline import optimise
-from tapejit.passes.placements import join_placements
-from tapejit.types import TensorType
+from tapejit.rewrite.pipeline import optimise
+from tapejit.rewrite.placements import join_placements
 
 F4 = np.dtype("float32")
 
@@ -173,14 +173,14 @@ def loss_over(steps: int) -> Any:
 
 def test_a_taped_loop_adds_slices_not_arrays() -> None:
     """Its adjoint makes one array of the size of `x`, whatever the number of steps."""
-    from tapejit.api import adjoint
+    from tapejit.tape import derivative
 
     x = tj.asarray(np.linspace(-1, 1, 40, dtype=F4).reshape(10, 4))
     with tj.GradientTape() as tape:
         tape.watch(x)
         loss = loss_over(10)(x)
-    plan = adjoint.plan_for(
-        adjoint.Request.of(tape._recording, [loss], [x]), seeded=False
+    plan = derivative.plan_for(
+        derivative.Request.of(tape._recording, [loss], [x]), seeded=False
     )
     found = names(plan.graph)
     assert found["place_add"] == 1

@@ -21,8 +21,8 @@ from chains import chain, chain_gradient, expected_chain_gradient
 from elsewhere import in_threads, needs_fork
 
 import tapejit as tj
-from tapejit.api import recording
-from tapejit.api.recording import TRIE, Recording
+from tapejit.tape import recording
+from tapejit.tape.recording import TRIE, Recording
 
 
 def gradient_of(x: tj.Variable) -> Any:

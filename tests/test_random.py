@@ -23,9 +23,9 @@ from elsewhere import needs_fork
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.dims import Dim
+from tapejit.base.dims import Dim
+from tapejit.base.types import dtype_named
 from tapejit.ops import philox
-from tapejit.types import dtype_named
 
 pytestmark = pytest.mark.usefixtures("same_default_generator")
 

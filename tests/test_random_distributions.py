@@ -276,7 +276,7 @@ def test_the_ends_of_the_words_give_finite_numbers() -> None:
     def words(shape: Any, bits: int, make: Any) -> Any:
         return make(ends)
 
-    from tapejit.api import random_distributions as draws
+    from tapejit.array import random_distributions as draws
 
     found = [
         draws.draw_exponential(words, 5, 1.0, F64),

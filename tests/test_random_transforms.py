@@ -16,11 +16,11 @@ from scipy import stats
 
 import tapejit as tj
 from tapejit import ops
+from tapejit.base.types import TensorType
 from tapejit.ir import Graph, check_graph, interpret, param, parse_graph, print_graph
 from tapejit.ops import philox
 from tapejit.ops.random import block_count
-from tapejit.passes.batch import batch
-from tapejit.types import TensorType
+from tapejit.transforms.batch import batch
 
 ALARM = 1e-6
 

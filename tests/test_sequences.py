@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tapejit as tj
-from tapejit.api import sequences
+from tapejit.array import sequences
 
 V = np.array([0.5, -0.25, np.pi, -3.0, 1.5])
 W = np.array([2.0, 0.5, -1.0])

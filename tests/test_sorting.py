@@ -11,9 +11,9 @@ import pytest
 from op_cases.case import ORDERED, dtypes_of
 
 import tapejit as tj
+from tapejit.base.types import DType, is_float
 from tapejit.ir import OPS
-from tapejit.passes.pipeline import optimise
-from tapejit.types import DType, is_float
+from tapejit.rewrite.pipeline import optimise
 
 Function = Callable[..., Any]
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ from op_cases import CASES
 from op_cases.case import DTYPES, eager
 
 import tapejit as tj
-from tapejit.types import DType, is_differentiable
+from tapejit.base.types import DType, is_differentiable
 
 Function = Callable[..., Any]
 Array = np.ndarray[Any, Any]

@@ -23,12 +23,12 @@ from stored import (
     posix_only,
 )
 
-from tapejit.config import config
-from tapejit.errors import ArgumentError
-from tapejit.runtime import store as store_module
-from tapejit.runtime.store import LEDGER, Counts, Store, current_store
-from tapejit.runtime.store_file import FORMAT, DamagedEntry, pack, unpack
-from tapejit.runtime.store_folder import default_folder
+from tapejit.base.config import config
+from tapejit.base.errors import ArgumentError
+from tapejit.runtime.store.file import FORMAT, DamagedEntry, pack, unpack
+from tapejit.runtime.store.folder import default_folder
+from tapejit.runtime.store.store import LEDGER, Counts, Store, current_store
+from tapejit.runtime.store.store import store as store_module
 
 
 @pytest.fixture

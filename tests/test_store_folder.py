@@ -21,9 +21,8 @@ from stored import (
     start,
 )
 
-from tapejit.runtime import store_folder
-from tapejit.runtime.store import Counts, Store
-from tapejit.runtime.store_folder import CacheWarning, refusal
+from tapejit.runtime.store.folder import CacheWarning, refusal
+from tapejit.runtime.store.store import Counts, Store, folder
 
 
 @pytest.fixture
@@ -33,9 +32,9 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def nobody_was_warned() -> Iterator[None]:
-    store_folder._warned.clear()
+    folder._warned.clear()
     yield
-    store_folder._warned.clear()
+    folder._warned.clear()
 
 
 @posix_only

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 from elsewhere import run_interpreter
 
-from tapejit.codegen import processor
-from tapejit.config import Config, config
-from tapejit.runtime import store_key
-from tapejit.runtime.store_key import (
+from tapejit.base.config import Config, config
+from tapejit.runtime.store.key import (
     HARMLESS,
     NOT_SOURCES,
     cache_key,
@@ -26,6 +24,8 @@ from tapejit.runtime.store_key import (
     signature,
     sources_digest,
 )
+from tapejit.runtime.store.store import key as store_key
+from tapejit.targets.cpu.machine import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
@@ -38,7 +38,7 @@ def key(digest: str = "abc", **extras: Any) -> str:
 def test_equal_circumstances_give_equal_keys_in_any_process() -> None:
     code = (
         "import sys\n"
-        "from tapejit.runtime.store_key import cache_key\n"
+        "from tapejit.runtime.store.key import cache_key\n"
         "print(cache_key('abc', extras=eval(sys.argv[1])))\n"
         "print(sorted({'numba', 'scipy'} & set(sys.modules)))\n"
     )
@@ -130,12 +130,12 @@ def test_the_environment_names_this_machine() -> None:
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small package with the folders of ours, in place of it."""
-    for name in ("runtime/store_key.py", "ops/arithmetic.py", "codegen/vecmath/a.py"):
+    for name in ("runtime/store/key.py", "ops/arithmetic.py", "codegen/vecmath/a.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {name}\n")
         os.utime(path, (1, 1))
-    monkeypatch.setattr(store_key, "__file__", str(tmp_path / "runtime/store_key.py"))
+    monkeypatch.setattr(store_key, "__file__", str(tmp_path / "runtime/store/key.py"))
     return tmp_path
 
 
@@ -169,14 +169,14 @@ def test_the_start_of_a_process_is_before_its_imports() -> None:
     code = (
         "import time\n"
         "first = time.time()\n"
-        "from tapejit.runtime.store_key import process_start\n"
+        "from tapejit.runtime.store.key import process_start\n"
         "print(process_start() - first)\n"
     )
     out = run_interpreter("-c", code)
     assert float(out.stdout) < 0.02, out.stderr
 
 
-@pytest.mark.parametrize("name", ["new.py", "codegen/vecmath/b.py", "passes/fuse.py"])
+@pytest.mark.parametrize("name", ["new.py", "targets/cpu/vecmath/b.py", "loops/b.py"])
 def test_a_new_source_counts_wherever_it_is(package: Path, name: str) -> None:
     before = sources_digest()
     (package / name).parent.mkdir(exist_ok=True)
@@ -186,7 +186,8 @@ def test_a_new_source_counts_wherever_it_is(package: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["api/tensor.py", "kits/fit.py", "__main__.py", "ops/__pycache__/a.py"]
+    "name",
+    ["tensor/tensor.py", "training/fit.py", "__main__.py", "ops/__pycache__/a.py"],
 )
 def test_what_makes_no_code_does_not_count(package: Path, name: str) -> None:
     before = sources_digest()

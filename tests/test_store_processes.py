@@ -20,7 +20,7 @@ from stored import (
     start,
 )
 
-from tapejit.runtime.store import TEMPORARY_AGE, Counts, Store
+from tapejit.runtime.store.store import TEMPORARY_AGE, Counts, Store
 
 
 @pytest.fixture

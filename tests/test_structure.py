@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tapejit import structure as containers
-from tapejit import tree
+from tapejit.base import structure as containers
+from tapejit.base import tree
 
 
 class Point(NamedTuple):

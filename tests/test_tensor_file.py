@@ -25,10 +25,10 @@ import safetensors.numpy
 from graph_properties import for_all
 from hypothesis import strategies as st
 
-from tapejit.errors import CheckpointError
-from tapejit.kits import tensor_file
-from tapejit.kits.tensor_file import FORMAT_NAMES, read_arrays, write_arrays
-from tapejit.types import dtype_named
+from tapejit.base.errors import CheckpointError
+from tapejit.base.types import dtype_named
+from tapejit.training import tensor_file
+from tapejit.training.tensor_file import FORMAT_NAMES, read_arrays, write_arrays
 
 SHAPES = [(), (3,), (2, 3), (0,), (2, 0, 3), (1, 1, 1, 5)]
 ALL_DTYPES = [*FORMAT_NAMES, "complex128"]
@@ -432,7 +432,7 @@ def test_a_save_removes_what_killed_ones_have_left(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     killed = """
 import os, sys
-from tapejit.kits import tensor_file
+from tapejit.training import tensor_file
 file = tensor_file._replacing(sys.argv[1]).__enter__()
 file.write(b"half of it")
 file.flush()
@@ -455,7 +455,7 @@ def test_a_save_leaves_those_alone_that_are_under_way(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     slow = """
 import sys
-from tapejit.kits import tensor_file
+from tapejit.training import tensor_file
 with tensor_file._replacing(sys.argv[1]) as file:
     print("writing", flush=True)
     sys.stdin.read()

@@ -21,14 +21,15 @@ import pytest
 from elsewhere import needs_fork
 
 import tapejit as tj
-from tapejit import blas
-from tapejit.codegen import driver, ir
-from tapejit.codegen.host import Library
-from tapejit.config import config
-from tapejit.errors import ArgumentError, ArgumentTypeError
-from tapejit.runtime import pool, threads
-from tapejit.runtime.kept import CompiledHere, address_of
-from tapejit.runtime.pool import Driver, open_driver
+from tapejit.base import blas
+from tapejit.base.config import config
+from tapejit.base.errors import ArgumentError, ArgumentTypeError
+from tapejit.runtime import thread_pool, threads
+from tapejit.runtime.builtin_code import CompiledHere, address_of
+from tapejit.runtime.thread_pool import Driver, open_driver
+from tapejit.targets.cpu.call import thread_driver
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.host import Library
 
 ROOT = Path(__file__).resolve().parent.parent
 TASK_COUNTS = (0, 1, 2, 7, 1000)
@@ -47,7 +48,7 @@ def tasks_module() -> Any:
     double = ir.DoubleType()
 
     def start(name: str) -> Any:
-        function = ir.Function(module, driver.TASK_TYPE, name)
+        function = ir.Function(module, thread_driver.TASK_TYPE, name)
         return ir.IRBuilder(function.append_basic_block()), function
 
     def entry(b: Any, table: Any, at: int) -> Any:
@@ -86,7 +87,7 @@ def tasks_module() -> Any:
     own = element(b, entry(b, table, 0), b.mul(index, ir.Constant(I64, 5)))
     b.store(own, b.gep(inner, [ir.Constant(I64, 0)] * 2))
     address = b.ptrtoint(entry(b, table, 2), I64)
-    parallel = b.inttoptr(address, driver.PARALLEL_TYPE.as_pointer())
+    parallel = b.inttoptr(address, thread_driver.PARALLEL_TYPE.as_pointer())
     b.call(parallel, [count, inner, ir.Constant(I64, 5)])
     b.ret_void()
     return module
@@ -101,7 +102,7 @@ def tasks() -> dict[str, int]:
     return {name: address_of(library.function(name, None)) for name in names}
 
 
-@pytest.fixture(scope="module", params=pool.POOLS)
+@pytest.fixture(scope="module", params=thread_pool.POOLS)
 def opened(request: pytest.FixtureRequest) -> Driver:
     """A driver over each pool that is to be had here."""
     found = open_driver(request.param, 4)
@@ -214,8 +215,8 @@ def test_helpers_that_went_to_sleep_come_back(tasks: dict[str, int]) -> None:
         counts = np.zeros(64, np.int64)
         run(found, tasks["work"], counts, np.full(64, 20_000))
         assert (counts == 1).all()
-    assert found.words[driver.HELPERS] == 2
-    assert found.words[driver.BUSY] == 0
+    assert found.words[thread_driver.HELPERS] == 2
+    assert found.words[thread_driver.BUSY] == 0
 
 
 def sleeping_helpers() -> Driver:
@@ -225,7 +226,11 @@ def sleeping_helpers() -> Driver:
         pytest.skip("there is no pool of our own here")
     pause = threading.Event()
     for _ in range(10_000):
-        if found.words[driver.SLEEPERS] == found.words[driver.HELPERS] == 2:
+        if (
+            found.words[thread_driver.SLEEPERS]
+            == found.words[thread_driver.HELPERS]
+            == 2
+        ):
             return found
         pause.wait(0.001)
     raise AssertionError("helpers without work do not sleep")
@@ -248,18 +253,20 @@ def test_sleepers_are_woken_when_it_is_worth_it(
     tasks: dict[str, int], worth: int, look: int, alone: int, woken: int
 ) -> None:
     found = sleeping_helpers()
-    before = found.words[driver.WAKE]
-    found.words[driver.WORTH] = worth
-    found.words[driver.LOOK] *= look  # a helper may look so long: 2 s, not for ever
-    found.words[driver.ALONE] = alone
+    before = found.words[thread_driver.WAKE]
+    found.words[thread_driver.WORTH] = worth
+    found.words[thread_driver.LOOK] *= (
+        look  # a helper may look so long: 2 s, not for ever
+    )
+    found.words[thread_driver.ALONE] = alone
     clock = ctypes.CFUNCTYPE(ctypes.c_int64)(found.functions["clock"])
-    found.words[driver.ENDED] = clock()
+    found.words[thread_driver.ENDED] = clock()
     counts = np.zeros(50, np.int64)
 
     run(found, tasks["work"], counts, np.full(50, 100))
 
     assert (counts == 1).all()
-    assert found.words[driver.WAKE] - before == woken
+    assert found.words[thread_driver.WAKE] - before == woken
 
 
 def test_helpers_are_started_when_wanted_and_not_before(tasks: dict[str, int]) -> None:
@@ -270,7 +277,7 @@ def test_helpers_are_started_when_wanted_and_not_before(tasks: dict[str, int]) -
     for count, size in ((1, 100), (4, 1), (4, 2), (4, 100), (2, 100)):
         found.set_threads(count)
         run(found, tasks["count"], np.zeros(size, np.int64))
-        started.append(found.words[driver.HELPERS])
+        started.append(found.words[thread_driver.HELPERS])
     assert started == [0, 0, 1, 3, 3]
 
 
@@ -281,14 +288,14 @@ def test_threads_that_cannot_be_started_are_done_without(
     if found.pool != "own":
         pytest.skip("there is no pool of our own here")
     refuse = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(lambda *_: 11)
-    found.words[driver.PTHREAD_CREATE] = address_of(refuse)
+    found.words[thread_driver.PTHREAD_CREATE] = address_of(refuse)
     found.set_threads(4)
     for _ in range(3):
         counts = np.zeros(100, np.int64)
         run(found, tasks["count"], counts)
         assert (counts == 1).all()
-    assert found.words[driver.HELPERS] == 0
-    assert found.words[driver.ROOM] == 0
+    assert found.words[thread_driver.HELPERS] == 0
+    assert found.words[thread_driver.ROOM] == 0
 
 
 # Pools
@@ -304,23 +311,23 @@ def test_a_pool_that_fails_its_trial_is_not_used(
 
 def test_a_missing_pool_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(threads: int) -> Driver:
-        raise pool.Missing("not here")
+        raise thread_pool.Missing("not here")
 
-    monkeypatch.setitem(pool.OPENERS, "own", missing)
-    monkeypatch.setitem(pool.OPENERS, "tbb", missing)
+    monkeypatch.setitem(thread_pool.OPENERS, "own", missing)
+    monkeypatch.setitem(thread_pool.OPENERS, "tbb", missing)
 
     assert open_driver("own", 2).pool in ("omp", "serial")
-    monkeypatch.setitem(pool.OPENERS, "omp", missing)
+    monkeypatch.setitem(thread_pool.OPENERS, "omp", missing)
     assert open_driver("own", 2).pool == "serial"
 
 
 def test_the_setting_knows_the_pools() -> None:
-    for name in pool.POOLS:
+    for name in thread_pool.POOLS:
         with config.override(pool=name):
             assert config.pool == name
 
 
-@pytest.mark.parametrize("name", pool.POOLS)
+@pytest.mark.parametrize("name", thread_pool.POOLS)
 def test_no_pool_imports_numba(name: str) -> None:
     code = (
         "import sys; from tapejit.runtime import threads;"
@@ -346,7 +353,7 @@ def test_the_driver_is_the_same_from_the_store_and_compiled_anew(
         assert files
         kept = open_driver("own", 2)
         assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(files)
-    here = CompiledHere(driver.thread_pool_module())
+    here = CompiledHere(thread_driver.thread_pool_module())
     assert set(here.functions) == set(open_driver("own", 2).functions)
     counts = np.zeros(100, np.int64)
     run(kept, tasks["count"], counts)
@@ -391,7 +398,7 @@ print(right)
 
 
 @needs_fork
-@pytest.mark.parametrize("name", pool.POOLS)
+@pytest.mark.parametrize("name", thread_pool.POOLS)
 def test_a_child_of_fork_runs_every_task(name: str) -> None:
     code = "BUSY = False" + FORK
     environ = {"TAPEJIT_POOL": name, "TAPEJIT_NUM_THREADS": "2"}
@@ -431,11 +438,11 @@ def test_set_num_threads_as_a_block_restores_what_was_before() -> None:
 def test_set_num_threads_reaches_the_driver_without_compiling() -> None:
     found = threads.current_driver()
     tj.set_num_threads(1)
-    before = found.words[driver.THREADS]
+    before = found.words[thread_driver.THREADS]
     with tj.set_num_threads(7):
         assert threads.current_driver() is found
         expected = 7 if found.is_parallel else 1
-        assert (before, found.words[driver.THREADS]) == (1, expected)
+        assert (before, found.words[thread_driver.THREADS]) == (1, expected)
 
 
 def test_set_num_threads_limits_blas_and_gives_it_back_its_own_number() -> None:
@@ -528,8 +535,8 @@ def test_blocks_of_many_threads_leave_what_was_before() -> None:
             with threads.set_num_threads(1 + number):
                 assert 1 <= threads.get_num_threads() <= 4
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
+    with ThreadPoolExecutor(4) as thread_pool:
+        list(thread_pool.map(work, range(4)))
     assert threads.get_num_threads() == before
 
 
@@ -543,6 +550,6 @@ def test_a_number_that_is_set_in_a_block_goes_with_it() -> None:
         for count in range(2, 9):
             threads.set_num_threads(count)
         assert len(threads._set) < 10, "what nothing leads back to is forgotten"
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(threads.set_num_threads, 5).result()
+        with ThreadPoolExecutor(1) as thread_pool:
+            thread_pool.submit(threads.set_num_threads, 5).result()
     assert threads.get_num_threads() == 5, "of another thread, for good"

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapejit import tree
-from tapejit.tree import StructureError
+from tapejit.base import tree
+from tapejit.base.tree import StructureError
 
 
 class Point(NamedTuple):

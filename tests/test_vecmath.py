@@ -27,13 +27,18 @@ from vecmath_accuracy import (
     truth_in,
 )
 
-from tapejit.agreement import EXACT, assert_agrees
-from tapejit.codegen import vecmath
-from tapejit.codegen.host import Elementwise, Library, elementwise, loop_module
-from tapejit.codegen.vecmath import coefficients
-from tapejit.codegen.vecmath.reduction import factors
-from tapejit.codegen.vector import F32, F64, Builder, Format, Vector
-from tapejit.errors import ArgumentError
+from tapejit.base.errors import ArgumentError
+from tapejit.base.tolerance import EXACT, assert_agrees
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.machine.host import (
+    Elementwise,
+    Library,
+    elementwise,
+    loop_module,
+)
+from tapejit.targets.cpu.simd.vector import F32, F64, Builder, Format, Vector
+from tapejit.targets.cpu.vecmath import coefficients
+from tapejit.targets.cpu.vecmath.reduction import factors
 
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float64")

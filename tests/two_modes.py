@@ -16,7 +16,7 @@ import numpy as np
 from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit.errors import TapejitError
+from tapejit.base.errors import TapejitError
 
 Outcome = Any
 Body = Callable[..., Any]

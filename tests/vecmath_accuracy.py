@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from precise import precise
 
-from tapejit.agreement import POWER, TRANSCENDENTAL, assert_agrees, round_to, widen
-from tapejit.codegen import vecmath
-from tapejit.codegen.host import Elementwise, elementwise
+from tapejit.base.tolerance import POWER, TRANSCENDENTAL, assert_agrees, round_to, widen
+from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.machine.host import Elementwise, elementwise
 
 Array = np.ndarray[Any, Any]
 HAS_EXTENDED = np.finfo(np.longdouble).nmant >= 63

@@ -31,13 +31,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapejit.binding import bind_shapes
-from tapejit.dims import Dim, evaluate, free_names
-from tapejit.errors import GraphError
+from tapejit.base.binding import bind_shapes
+from tapejit.base.dims import Dim, evaluate, free_names
+from tapejit.base.errors import GraphError
+from tapejit.base.types import TensorType, TokenType, TupleType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, PARAM, UNLISTED, Derived, Node
 from tapejit.ir.printer import Line, Writer
-from tapejit.types import TensorType, TokenType, TupleType, Type
 
 CONTEXT = 2  # lines shown before and after the offending one
 

@@ -17,7 +17,7 @@ def graph_digest(graph: Graph) -> str:
     """SHA-256 of the canonical text: no names, no comments, constants by content.
 
     >>> from tapejit.ir import param
-    >>> from tapejit.types import TensorType
+    >>> from tapejit.base.types import TensorType
     >>> def double(name):
     ...     x = param(name, TensorType.parse("f32[3]"))
     ...     return Graph("double_" + name, (x,), (x + x,))

@@ -24,7 +24,7 @@ class Graph:
     """Immutable: `name`, `inputs`, `outputs` and the last of the `effects`.
 
     >>> from tapejit.ir import param
-    >>> from tapejit.types import TensorType
+    >>> from tapejit.base.types import TensorType
     >>> x = param("x", TensorType.parse("f32[3]"))
     >>> print(Graph("double", (x,), (x + x,)))
     graph double(x: f32[3]) {

@@ -21,12 +21,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.dims import Dim, evaluate
-from tapejit.errors import ArgumentError, ArgumentTypeError
+from tapejit.base.dims import Dim, evaluate
+from tapejit.base.errors import ArgumentError, ArgumentTypeError
+from tapejit.base.numpy_adapter import restore, silence
+from tapejit.base.types import TensorType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node
-from tapejit.numpy_adapter import restore, silence
-from tapejit.types import TensorType, Type
 
 Array = Any  # np.ndarray, np.generic, or a tuple of them
 Step = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
@@ -212,7 +212,7 @@ class Program:
             if isinstance(kind, TensorType):
                 patterns.append(kind.shape)
                 actual.append(value.shape)
-        from tapejit.binding import bind_shapes
+        from tapejit.base.binding import bind_shapes
 
         sizes = bind_shapes(patterns, actual)
         bound: list[Step] = []

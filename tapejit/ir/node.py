@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.errors import ArgumentError, DTypeError, TapejitError
-from tapejit.origin import Origin
-from tapejit.types import DType, TensorType, TupleType, Type, scalar_dtype
+from tapejit.base.errors import ArgumentError, DTypeError, TapejitError
+from tapejit.base.origin import Origin
+from tapejit.base.types import DType, TensorType, TupleType, Type, scalar_dtype
 
 Rule = Callable[..., Any]
 Attrs = Mapping[str, Any]

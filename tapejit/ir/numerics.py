@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.errors import NonFiniteError
+from tapejit.base.errors import NonFiniteError
+from tapejit.base.numpy_adapter import restore, silence
+from tapejit.base.types import is_differentiable
 from tapejit.ir.interpret import Program, Step
 from tapejit.ir.node import Node, Op
-from tapejit.numpy_adapter import restore, silence
-from tapejit.types import is_differentiable
 
 MOVING: Final = frozenset(
     {

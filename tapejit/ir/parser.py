@@ -30,11 +30,18 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from tapejit.dims import parse_dim
-from tapejit.errors import GraphError
+from tapejit.base.dims import parse_dim
+from tapejit.base.errors import GraphError
+from tapejit.base.types import (
+    LONG_NAMES,
+    DType,
+    TensorType,
+    Type,
+    dtype_named,
+    parse_type,
+)
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, PARAM, Node, Op, literal, param
-from tapejit.types import LONG_NAMES, DType, TensorType, Type, dtype_named, parse_type
 
 NAME: Final = re.compile(r"[^\W\d][\w.]*")
 GRAPH_NAME: Final = re.compile(r"[\w.<>]+")

@@ -31,12 +31,19 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tapejit.dims import Dim, Size, free_names, substitute
-from tapejit.errors import GraphError
+from tapejit.base.dims import Dim, Size, free_names, substitute
+from tapejit.base.errors import GraphError
+from tapejit.base.origin import short_location
+from tapejit.base.types import (
+    SHORT_NAMES,
+    DType,
+    TensorType,
+    TupleType,
+    Type,
+    short_name,
+)
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Derived, Node
-from tapejit.origin import short_location
-from tapejit.types import SHORT_NAMES, DType, TensorType, TupleType, Type, short_name
 
 # What a bare word in an attribute means if it is not the name of a size.
 RESERVED: Final = {"None", "True", "False", "inf", "nan", *SHORT_NAMES.values()}

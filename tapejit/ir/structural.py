@@ -22,11 +22,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapejit.dims import Shape, Size, require_size, substitute
-from tapejit.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.dims import Shape, Size, require_size, substitute
+from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.types import TOKEN, TensorType, TokenType, TupleType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Node, Op, register
-from tapejit.types import TOKEN, TensorType, TokenType, TupleType, Type
 
 # Whether what runs has run before: then nothing is shown once more.
 MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
@@ -223,7 +223,7 @@ def call_type(*inputs: Type, graph: Graph) -> TupleType:
 
 def _sizes_of_call(inputs: Sequence[Type], expected: Sequence[Type]) -> dict[str, int]:
     """The symbolic sizes of a Graph for inputs whose sizes are known."""
-    from tapejit.binding import bind_shapes
+    from tapejit.base.binding import bind_shapes
 
     pairs = [
         (wanted.shape, given.shape)

@@ -6,7 +6,7 @@ but its slope keeps two infinities from meeting, in nine operations where one wi
 The slope of `softsign`, built from a quotient, is a difference of two nearly equal
 numbers wherever x is large. That of `softmax` needs the shares and nothing else; built
 from exponentials and their sum it would want these kept as well. All other activation
-functions are compositions: see `tapejit/api/nn`.
+functions are compositions: see `tapejit/nn/functional`.
 
 Start reading at `softplus`.
 """
@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.types import DType, TensorType
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops import reduction
 from tapejit.ops.complex import abs as magnitude
 from tapejit.ops.elementwise import Cotangents, check_kind, elementwise
 from tapejit.ops.functions import sigmoid
 from tapejit.ops.shapes import Axes, tensor
-from tapejit.types import DType, TensorType
 
 __all__ = ["softmax", "softplus", "softsign"]
 

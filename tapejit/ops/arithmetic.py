@@ -18,10 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.types import (
+    DType,
+    TensorType,
+    is_complex,
+    is_differentiable,
+    is_float,
+)
 from tapejit.ir.node import OPS, ZERO, Node, Op, Zero, register
 from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
 from tapejit.ops.shapes import tensor
-from tapejit.types import DType, TensorType, is_complex, is_differentiable, is_float
 
 
 def flat(t: Node, *_: Node) -> Zero:

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapejit.dims import Dim, Shape, Size, dim_max, dim_min
-from tapejit.errors import (
+from tapejit.base.dims import Dim, Shape, Size, dim_max, dim_min
+from tapejit.base.errors import (
     ArgumentError,
     ArgumentTypeError,
     OutOfRangeError,

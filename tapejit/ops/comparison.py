@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.types import DType, TensorType
 from tapejit.ir.node import Op, literal, register
 from tapejit.ops.elementwise import (
     ANY,
@@ -25,7 +26,6 @@ from tapejit.ops.elementwise import (
     elementwise,
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
-from tapejit.types import DType, TensorType
 
 
 def to_bool(dtype: DType) -> DType:

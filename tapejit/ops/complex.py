@@ -21,6 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.types import (
+    DType,
+    TensorType,
+    complex_dtype,
+    is_complex,
+    is_differentiable,
+    real_dtype,
+)
 from tapejit.ir.node import ZERO, Node, Op, Rule, register
 from tapejit.ops.arithmetic import cast, eq_mask
 from tapejit.ops.elementwise import (
@@ -34,14 +42,6 @@ from tapejit.ops.elementwise import (
     unbroadcast,
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
-from tapejit.types import (
-    DType,
-    TensorType,
-    complex_dtype,
-    is_complex,
-    is_differentiable,
-    real_dtype,
-)
 
 __all__ = ["abs", "angle", "conj", "imag", "make_complex", "real", "sign"]
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.errors import ArgumentError, ShapeError
+from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.types import TensorType, Type, is_differentiable
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.elementwise import (
     NUMERIC,
@@ -26,7 +27,6 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.movement import Tangents, exceeds, flip
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
-from tapejit.types import TensorType, Type, is_differentiable
 
 __all__ = ["convolve"]
 

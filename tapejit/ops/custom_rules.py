@@ -31,17 +31,12 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final
 
-from tapejit.errors import (
+from tapejit.base.errors import (
     ArgumentTypeError,
     NotDifferentiableError,
     UnsupportedError,
 )
-from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, Op, literal, register, register_unlisted
-from tapejit.ir.structural import call
-from tapejit.ir.structural import results as results_of
-from tapejit.ops.movement import broadcast_to
-from tapejit.types import (
+from tapejit.base.types import (
     OPAQUE,
     DType,
     TensorType,
@@ -49,6 +44,11 @@ from tapejit.types import (
     Type,
     is_differentiable,
 )
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import Node, Op, literal, register, register_unlisted
+from tapejit.ir.structural import call
+from tapejit.ir.structural import results as results_of
+from tapejit.ops.movement import broadcast_to
 
 Shapes = tuple[tuple[Any, ...], ...]
 DTypes = tuple[DType, ...]

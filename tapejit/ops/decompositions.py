@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import dim_min
-from tapejit.errors import ShapeError
+from tapejit.base.dims import dim_min
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, TupleType, Type, is_complex
 from tapejit.ir.node import Node, Op, register
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj, imag, make_complex
@@ -59,7 +60,6 @@ from tapejit.ops.small_matrices import (
     stacked,
 )
 from tapejit.ops.solving import NO_CONVERGENCE, solve_triangular
-from tapejit.types import TensorType, TupleType, Type, is_complex
 
 __all__ = ["cholesky", "complement", "eigh", "qr", "svd"]
 

@@ -19,10 +19,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tapejit.errors import ArgumentError, ArgumentTypeError, CheckFailed, TapejitError
+from tapejit.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CheckFailed,
+    TapejitError,
+)
+from tapejit.base.numpy_adapter import restore, silence
+from tapejit.base.types import TOKEN, TensorType, TokenType, Type
 from tapejit.ir.node import Node, Op, register
 from tapejit.ir.structural import MUTED
-from tapejit.numpy_adapter import restore, silence
 from tapejit.ops.comparison import (
     equal,
     greater,
@@ -34,7 +40,6 @@ from tapejit.ops.comparison import (
 )
 from tapejit.ops.movement import broadcast_to
 from tapejit.ops.shapes import tensor
-from tapejit.types import TOKEN, TensorType, TokenType, Type
 
 Array = np.ndarray[Any, Any]
 

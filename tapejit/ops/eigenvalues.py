@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.types import TupleType, Type
 from tapejit.ir.node import Node, Op, register
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj
@@ -33,7 +34,6 @@ from tapejit.ops.matrices import (
 )
 from tapejit.ops.reduction import sum
 from tapejit.ops.solving import NO_CONVERGENCE, solve
-from tapejit.types import TupleType, Type
 
 __all__ = ["eig"]
 

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapejit.errors import ArgumentTypeError, DTypeError
-from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, Zero, register
-from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
-from tapejit.types import (
+from tapejit.base.errors import ArgumentTypeError, DTypeError
+from tapejit.base.types import (
     DType,
     TensorType,
     is_complex,
@@ -25,6 +23,8 @@ from tapejit.types import (
     is_float,
     is_integer,
 )
+from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, Zero, register
+from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
 Cotangent = Node | Zero | None
 Cotangents = tuple[Cotangent, ...]

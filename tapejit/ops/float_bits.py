@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.errors import DTypeError
+from tapejit.base.errors import DTypeError
+from tapejit.base.types import DType, TensorType
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.arithmetic import flat, round
 from tapejit.ops.comparison import comparison
@@ -27,7 +28,6 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.precision import in_double
 from tapejit.ops.shapes import broadcast_shapes, tensor
-from tapejit.types import DType, TensorType
 
 __all__ = ["copysign", "exponent", "fmod", "ldexp", "nextafter", "signbit"]
 

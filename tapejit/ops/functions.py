@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.types import is_complex
 from tapejit.ir.node import Node, Op
 from tapejit.ops.comparison import equal, greater, not_equal, where
 from tapejit.ops.elementwise import INEXACT, elementwise
-from tapejit.types import is_complex
 
 
 def through_double(ufunc: np.ufunc) -> Any:

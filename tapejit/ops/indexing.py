@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ArgumentError, AxisError, ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ArgumentError, AxisError, ShapeError
+from tapejit.base.types import TensorType, Type, is_float
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.basic_index import outside
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
@@ -45,7 +46,6 @@ from tapejit.ops.shapes import (
     same_dtype,
     tensor,
 )
-from tapejit.types import TensorType, Type, is_float
 
 __all__ = ["gather", "gather_add", "iota"]
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, is_differentiable
 from tapejit.ir.node import OPS, Node, Op, register
 from tapejit.ops.elementwise import (
     NUMERIC,
@@ -29,7 +30,6 @@ from tapejit.ops.elementwise import (
     unbroadcast,
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
-from tapejit.types import TensorType, is_differentiable
 
 __all__ = ["matmul"]
 

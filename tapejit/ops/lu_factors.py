@@ -31,7 +31,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.errors import ShapeError
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, TupleType, Type
 from tapejit.ir.node import OPS, Node, Op, Rule, register
 from tapejit.ops.elementwise import (
     Cotangent,
@@ -59,7 +60,6 @@ from tapejit.ops.solving import (
     solve,
     solve_type,
 )
-from tapejit.types import TensorType, TupleType, Type
 
 __all__ = ["lu", "lu_det", "lu_inv", "lu_slogdet", "lu_solve"]
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ArgumentError, OutOfRangeError, ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ArgumentError, OutOfRangeError, ShapeError
+from tapejit.base.types import TensorType, Type
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.elementwise import check_kind
 from tapejit.ops.movement import check_shape, exceeds
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, Type
 
 __all__ = ["checked_categories", "true_positions"]
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.blas import one_thread
-from tapejit.dims import Dim, Size
-from tapejit.errors import LinAlgError, ShapeError
+from tapejit.base.blas import one_thread
+from tapejit.base.dims import Dim, Size
+from tapejit.base.errors import LinAlgError, ShapeError
+from tapejit.base.types import TensorType, Type, is_complex, real_dtype
 from tapejit.ir.node import OPS, Node, Rule
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, greater_equal, where
@@ -31,7 +32,6 @@ from tapejit.ops.linalg import transposed
 from tapejit.ops.movement import broadcast_to, reshape
 from tapejit.ops.reduction import sum
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, Type, is_complex, real_dtype
 
 # Types
 

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Shape, Size, dim_max
-from tapejit.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
+from tapejit.base.dims import Shape, Size, dim_max
+from tapejit.base.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
+from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
-from tapejit.types import DType, TensorType, Type
 
 Widths = tuple[tuple[Size, Size], ...]
 Tangents = Sequence[Node | None]
@@ -49,7 +49,7 @@ __all__ = [
 def largest(a: Size, b: Size) -> Size:
     """The larger of two sizes.
 
-    >>> from tapejit.dims import Dim
+    >>> from tapejit.base.dims import Dim
     >>> largest(2, 3), largest(Dim("n"), 1), largest(Dim("n") - 5, 0)
     (3, Dim('n'), Dim('max(n - 5, 0)'))
     """
@@ -61,7 +61,7 @@ def largest(a: Size, b: Size) -> Size:
 def exceeds(a: Size, b: Size) -> bool:
     """Whether a > b whatever the unknown sizes are.
 
-    >>> from tapejit.dims import Dim
+    >>> from tapejit.base.dims import Dim
     >>> exceeds(3, 2), exceeds(Dim("n"), 1), exceeds(Dim("n"), 2)
     (True, True, False)
     """

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.types import is_float
-from tapejit.workers import run_pieces
+from tapejit.base.types import is_float
+from tapejit.base.workers import run_pieces
 
 Window = tuple[int, int] | None
 

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, Type
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.elementwise import check_kind
 from tapejit.ops.indexing import as_signed, check_range
 from tapejit.ops.movement import check_shape
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, Type
 
 __all__ = ["written_from"]
 

@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Shape, Size
-from tapejit.errors import ArgumentError, ShapeError
+from tapejit.base.dims import Shape, Size
+from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import Node, Op, literal, register
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind
 from tapejit.ops.movement import (
@@ -39,7 +40,6 @@ from tapejit.ops.movement import (
     slice,
 )
 from tapejit.ops.shapes import Axes, same_dtype, tensor
-from tapejit.types import DType, TensorType, Type
 
 __all__ = ["place_add"]
 

@@ -23,15 +23,15 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from tapejit.dims import Shape, Size
-from tapejit.errors import ArgumentError, DTypeError, ShapeError
+from tapejit.base.dims import Shape, Size
+from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
+from tapejit.base.types import DType, TensorType, Type, is_float, is_integer
 from tapejit.ir.node import OPS, Node, Op, Rule, register
 from tapejit.ops import philox
 from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import axes_to_front
 from tapejit.ops.movement import check_shape, exceeds, permute_dims
 from tapejit.ops.shapes import broadcast_shapes, tensor
-from tapejit.types import DType, TensorType, Type, is_float, is_integer
 
 __all__ = [
     "bits_to_integers",

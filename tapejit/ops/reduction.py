@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Dim, Size, dim_min
-from tapejit.errors import AxisError, ShapeError
+from tapejit.base.dims import Dim, Size, dim_min
+from tapejit.base.errors import AxisError, ShapeError
+from tapejit.base.types import DType, TensorType, is_differentiable, is_integer
 from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
 from tapejit.ops.arithmetic import eq_mask, gate, stop_gradient
 from tapejit.ops.comparison import equal, where
@@ -38,7 +39,6 @@ from tapejit.ops.shapes import (
     normalize_axis,
     tensor,
 )
-from tapejit.types import DType, TensorType, is_differentiable, is_integer
 
 __all__ = [
     "all",

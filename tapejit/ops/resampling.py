@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ArgumentError, ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.types import TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import OPS, Node, Op, Rule, register
 from tapejit.ops.elementwise import ANY, Cotangents, check_kind
 from tapejit.ops.movement import Tangents, check_shape
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, Type, is_differentiable, is_float
 
 __all__ = ["resample", "resample_adjoint"]
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, Type
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import (
@@ -25,7 +26,6 @@ from tapejit.ops.indexing import (
 )
 from tapejit.ops.movement import repeat_rows, zeros
 from tapejit.ops.shapes import Axes, same_dtype, tensor
-from tapejit.types import TensorType, Type
 
 __all__ = ["subtract_rows"]
 

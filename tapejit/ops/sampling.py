@@ -25,7 +25,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tapejit.errors import ArgumentTypeError
+from tapejit.base.errors import ArgumentTypeError
+from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import Node, Op, Rule, register
 from tapejit.ops import philox
 from tapejit.ops.arithmetic import cast_eval
@@ -40,7 +41,6 @@ from tapejit.ops.special import (
     gammainc_slope,
     rounded_once,
 )
-from tapejit.types import DType, TensorType, Type
 
 __all__ = [
     "beta_transport",

@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import AxisError, ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import AxisError, ShapeError
+from tapejit.base.types import TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
@@ -37,7 +38,6 @@ from tapejit.ops.movement import flip, linear_jvp, pad, repeat_rows
 from tapejit.ops.movement import slice as slice_
 from tapejit.ops.reduction import accumulator
 from tapejit.ops.shapes import normalize_axis, same_dtype, tensor
-from tapejit.types import TensorType, Type, is_differentiable, is_float
 
 __all__ = ["cumulative_prod", "cumulative_sum", "linear_recurrence", "logcumsumexp"]
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import OutOfRangeError, ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import OutOfRangeError, ShapeError
+from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import Node, Op, Rule, literal, register
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
@@ -38,7 +39,6 @@ from tapejit.ops.movement import (
 from tapejit.ops.reduction import doublings, shifted
 from tapejit.ops.shapes import tensor
 from tapejit.ops.sorting import sort_by, unsort_by
-from tapejit.types import DType, TensorType, Type, is_differentiable, is_float
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 

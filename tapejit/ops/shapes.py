@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tapejit.dims import Dim, Shape, Size
-from tapejit.errors import ArgumentTypeError, AxisError, DTypeError, ShapeError
-from tapejit.types import DType, TensorType
+from tapejit.base.dims import Dim, Shape, Size
+from tapejit.base.errors import ArgumentTypeError, AxisError, DTypeError, ShapeError
+from tapejit.base.types import DType, TensorType
 
 Axes = tuple[int, ...]
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.errors import ShapeError
+from tapejit.base.errors import ShapeError
+from tapejit.base.types import TensorType, TupleType, Type, is_complex
 from tapejit.ir.node import ZERO, Node, Op, register
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj, imag, make_complex
@@ -59,7 +60,6 @@ from tapejit.ops.small_matrices import (
     solved,
     stacked,
 )
-from tapejit.types import TensorType, TupleType, Type, is_complex
 
 __all__ = [
     "cofactor",

@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Shape, Size
-from tapejit.errors import ArgumentError, DTypeError, ShapeError
+from tapejit.base.dims import Shape, Size
+from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
+from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
 from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, register
 from tapejit.ops.elementwise import (
     ANY,
@@ -52,7 +53,6 @@ from tapejit.ops.ordering import (
 )
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, TupleType, Type, is_differentiable
 
 __all__ = [
     "argsort",

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.errors import ArgumentError
+from tapejit.base.errors import ArgumentError
+from tapejit.base.types import TensorType
 from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
 from tapejit.ops import accurate, hurwitz, incomplete
 from tapejit.ops.arithmetic import cast_eval
@@ -38,7 +39,6 @@ from tapejit.ops.elementwise import (
 from tapejit.ops.exponentials import times_log_derivs
 from tapejit.ops.functions import exp, log, log1p
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
-from tapejit.types import TensorType
 
 __all__ = [
     "bessel_i",

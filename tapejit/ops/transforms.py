@@ -22,14 +22,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.dims import Size
-from tapejit.errors import ArgumentError, AxisError, ShapeError
+from tapejit.base.dims import Size
+from tapejit.base.errors import ArgumentError, AxisError, ShapeError
+from tapejit.base.types import TensorType, complex_dtype, real_dtype
+from tapejit.base.workers import run_pieces, threads
 from tapejit.ir.node import OPS, Node, Op, Rule, register
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.shapes import Axes, tensor
-from tapejit.types import TensorType, complex_dtype, real_dtype
-from tapejit.workers import run_pieces, threads
 
 __all__ = ["fourier", "inverse_real_fourier", "real_fourier"]
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.errors import ArgumentError
+from tapejit.base.errors import ArgumentError
+from tapejit.base.types import TensorType, is_complex
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.elementwise import (
@@ -34,7 +35,6 @@ from tapejit.ops.elementwise import (
 from tapejit.ops.functions import sqrt
 from tapejit.ops.precision import in_double
 from tapejit.ops.shapes import tensor
-from tapejit.types import TensorType, is_complex
 
 __all__ = [
     "acos",

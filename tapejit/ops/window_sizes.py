@@ -5,8 +5,8 @@ Start reading at `window_count`.
 
 from __future__ import annotations
 
-from tapejit.dims import Shape, Size
-from tapejit.errors import ShapeError
+from tapejit.base.dims import Shape, Size
+from tapejit.base.errors import ShapeError
 from tapejit.ops.movement import print_shape
 
 

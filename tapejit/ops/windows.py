@@ -28,8 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.dims import Dim, Shape, Size
-from tapejit.errors import ArgumentError, ShapeError
+from tapejit.base.dims import Dim, Shape, Size
+from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.types import DType, TensorType, Type, is_differentiable
 from tapejit.ir.node import Node, Op, literal, register
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.convolution_loops import correlate
@@ -51,7 +52,6 @@ from tapejit.ops.movement import (
 )
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 from tapejit.ops.window_sizes import check_groups, extent, share, window_count
-from tapejit.types import DType, TensorType, Type, is_differentiable
 
 __all__ = ["conv", "window_max"]
 

@@ -24,8 +24,8 @@ import time
 import warnings
 from typing import TYPE_CHECKING
 
-from tapejit.config import config
-from tapejit.origin import is_internal
+from tapejit.base.config import config
+from tapejit.base.origin import is_internal
 
 if TYPE_CHECKING:
     from tapejit.runtime.executable import Executable

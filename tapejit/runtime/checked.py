@@ -15,15 +15,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tapejit.config import config
+from tapejit.base.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.interpret import Program
 from tapejit.ir.node import Op
 from tapejit.ir.numerics import run_checked
-from tapejit.passes.inline import inline
-from tapejit.passes.rewriting import Sources
-from tapejit.passes.segments import Split, split
-from tapejit.runtime import native
+from tapejit.ir.rewriting import Sources
+from tapejit.loops.segments import Split, split
+from tapejit.rewrite.inline import inline
+from tapejit.runtime import compiled
 from tapejit.runtime.compile_progress import showing
 from tapejit.runtime.executable import steps_of, symbol_for
 
@@ -33,9 +33,9 @@ class CheckedExecutable:
 
     >>> import numpy as np
     >>> from tapejit import ops
-    >>> from tapejit.errors import NonFiniteError
+    >>> from tapejit.base.errors import NonFiniteError
     >>> from tapejit.ir import param
-    >>> from tapejit.types import TensorType
+    >>> from tapejit.base.types import TensorType
     >>> x = param("x", TensorType.parse("f32[2]"))
     >>> checked = CheckedExecutable(Graph("f", (x,), (ops.log(x) * 0,)))
     >>> try:
@@ -56,13 +56,13 @@ class CheckedExecutable:
             self._compile(f"{symbol_for(graph)}_checked")
 
     def _compile(self, name: str) -> None:
-        whole = native.whole_graph(self.graph)
+        whole = compiled.whole_graph(self.graph)
         if whole is not None:
             self._call = checked_code(whole, name)
             return
         self._split = split(
             self.graph,
-            native.is_candidate,
+            compiled.is_candidate,
             lambda segment, number: checked_op(segment, f"{name}_{number}"),
         )
         self._program = self._split.graph.program
@@ -70,7 +70,7 @@ class CheckedExecutable:
     def run(self, arguments: list[Any]) -> list[Any]:
         """The outputs; the list is emptied."""
         if self._call is not None:
-            found = native.called(self._call, arguments)
+            found = compiled.called(self._call, arguments)
             if found is not None:
                 arguments.clear()
                 return found
@@ -92,8 +92,8 @@ class CheckedExecutable:
 
 def checked_code(graph: Graph, name: str) -> Callable[..., Any]:
     """Native code that fails where something is not finite."""
-    with native.COMPILING, showing(graph.name):
-        return native.compiled_code(graph, name, None, checks=True).callable()
+    with compiled.COMPILING, showing(graph.name):
+        return compiled.compiled_code(graph, name, None, checks=True).callable()
 
 
 def checked_op(graph: Graph, name: str) -> Op:
@@ -104,7 +104,7 @@ def checked_op(graph: Graph, name: str) -> Op:
 
 def run_segment(graph: Graph, call: Callable[..., Any], *arrays: Any) -> list[Any]:
     """A segment by its native code; again by NumPy if that has found something."""
-    found = native.called(call, arrays)
+    found = compiled.called(call, arrays)
     return run_checked(graph.program, list(arrays)) if found is None else found
 
 

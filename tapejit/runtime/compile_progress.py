@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tapejit.config import config
+from tapejit.base.config import config
 
 PATIENCE: Final = 1.0  # seconds until something is shown
 INTERVAL: Final = 0.2  # seconds between two versions of the line

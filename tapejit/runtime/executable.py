@@ -18,19 +18,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from tapejit.collector import resting
-from tapejit.config import config
-from tapejit.errors import GraphError
+from tapejit.base.collector import resting
+from tapejit.base.config import config
+from tapejit.base.errors import GraphError
 from tapejit.ir.graph import Graph
 from tapejit.ir.interpret import Program
 from tapejit.ir.node import LITERAL, PARAM, Node
-from tapejit.passes.rewriting import VERSION, Sources
-from tapejit.passes.segments import Split
+from tapejit.ir.rewriting import VERSION, Sources
+from tapejit.loops.segments import Split
 from tapejit.runtime.background import Compilation
 from tapejit.runtime.compile_progress import current, showing
 
 if TYPE_CHECKING:
-    from tapejit.passes.pipeline import OnChange
+    from tapejit.rewrite.pipeline import OnChange
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -84,7 +84,7 @@ class Executable:
     def _passed(self) -> tuple[Graph, Sources]:
         if self._optimised is None:
             # Here: code that is on disk needs no pass, and starts 1 ms sooner without.
-            from tapejit.passes.pipeline import optimise
+            from tapejit.rewrite.pipeline import optimise
 
             sources: Sources = {}
             after = optimise(self.given, sources=sources, observe=self._observe)
@@ -116,31 +116,31 @@ class Executable:
             self._prepare(quietly)
 
     def _prepare(self, quietly: bool) -> None:
-        from tapejit.runtime import native
+        from tapejit.runtime import compiled
 
-        with native.COMPILING:
+        with compiled.COMPILING:
             if not self.is_waiting:
                 return
             shown = showing(self.given.name, quietly=quietly)
-            with native.with_helper(), shown:
+            with compiled.with_helper(), shown:
                 self._compile()
             self.is_waiting = False
             settings = config.current()
             if settings.debug or settings.dump:
-                from tapejit.runtime import inside
+                from tapejit.runtime import executable_report
 
-                inside.show(self)
+                executable_report.show(self)
 
     def _compile(self) -> None:
-        from tapejit.runtime import native
+        from tapejit.runtime import compiled
 
         self.code = self._whole_code()
         if self.code is not None:
             self.run = self._native_run(self.code.callable())
             return
-        split = native.native_form(self.graph, symbol_for(self.given))
+        split = compiled.native_form(self.graph, symbol_for(self.given))
         for number, node in enumerate(split.segments, 1):
-            segment = native.segment_of(node)
+            segment = compiled.segment_of(node)
             if len(split.segments) > 1:
                 current().part = f", part {number} of {len(split.segments)}"
             segment.prepare()
@@ -150,22 +150,22 @@ class Executable:
 
     def _whole_code(self) -> Any:
         """The code of all of the Graph, None if it cannot be."""
-        from tapejit.runtime import native
+        from tapejit.runtime import compiled
 
         digest = digest_of(self.given)
-        plain = all(native.is_plain(x.type) for x in self.given.outputs)
+        plain = all(compiled.is_plain(x.type) for x in self.given.outputs)
         if digest is not None and plain and not self._optimised:
-            found = native.stored_code(self.given, digest)
+            found = compiled.stored_code(self.given, digest)
             if found is not None:
                 return found
-            native.expect_to_compile()
-        whole = native.whole_graph(self.graph)
+            compiled.expect_to_compile()
+        whole = compiled.whole_graph(self.graph)
         if whole is None:
             return None
-        return native.code_for(whole, symbol_for(self.given), digest)
+        return compiled.code_for(whole, symbol_for(self.given), digest)
 
     def _native_run(self, call: Callable[..., Any]) -> Run:
-        from tapejit.runtime.native import called
+        from tapejit.runtime.compiled import called
 
         def run(arguments: list[Any]) -> list[Any]:
             found = called(call, arguments)

@@ -1,8 +1,9 @@
 """Signals while native code runs: the function that its long loops call.
 
-`poll_address` gives the address of `poll` (`tapejit.codegen.polling`), with everything
-it needs in its words: who the main thread is, how long 50 ms are by the processor's
-clock, where CPython's functions are. A forked child has another main thread.
+`poll_address` gives the address of `poll` (`tapejit.targets.cpu.call.signal_poll`),
+with everything it needs in its words: who the main thread is, how long 50 ms are by the
+processor's clock, where CPython's functions are. A forked child has another main
+thread.
 
 Start reading at `poll_address`.
 """
@@ -14,9 +15,9 @@ import os
 import threading
 from typing import Any, Final
 
-from tapejit.codegen import polling_words
-from tapejit.runtime.kept import address_of, load_kept
-from tapejit.runtime.pool import ticks_per_microsecond
+from tapejit.runtime.builtin_code import address_of, load_kept
+from tapejit.runtime.thread_pool import ticks_per_microsecond
+from tapejit.targets.cpu.call import signal_layout
 
 PERIOD: Final = 50_000.0  # microseconds from one look to the next
 
@@ -45,35 +46,35 @@ def _load() -> int:
     # Native code may call it until the process ends: never to be freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     place = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.functions["words"])()
-    words = (ctypes.c_int64 * polling_words.WORDS).from_address(place)
+    words = (ctypes.c_int64 * signal_layout.WORDS).from_address(place)
     for at, name in (
-        (polling_words.GET_IDENT, "PyThread_get_thread_ident"),
-        (polling_words.ENSURE, "PyGILState_Ensure"),
-        (polling_words.CHECK_SIGNALS, "PyErr_CheckSignals"),
-        (polling_words.RELEASE, "PyGILState_Release"),
+        (signal_layout.GET_IDENT, "PyThread_get_thread_ident"),
+        (signal_layout.ENSURE, "PyGILState_Ensure"),
+        (signal_layout.CHECK_SIGNALS, "PyErr_CheckSignals"),
+        (signal_layout.RELEASE, "PyGILState_Release"),
     ):
         words[at] = address_of(getattr(ctypes.pythonapi, name))
     clock = ctypes.CFUNCTYPE(ctypes.c_int64)(code.functions["clock"])
-    words[polling_words.PERIOD] = round(PERIOD * ticks_per_microsecond(clock))
+    words[signal_layout.PERIOD] = round(PERIOD * ticks_per_microsecond(clock))
     _words = words
     _note_main_thread()
-    return int(code.functions[polling_words.SYMBOL])
+    return int(code.functions[signal_layout.SYMBOL])
 
 
 def note_assigned() -> None:
     """A handler has assigned a variable that the call in flight writes: it is left."""
     if _words is not None:
-        _words[polling_words.ASSIGNED] += 1
+        _words[signal_layout.ASSIGNED] += 1
 
 
 def _poll_module() -> Any:
-    from tapejit.codegen.polling import poll_module
+    from tapejit.targets.cpu.call.signal_poll import poll_module
 
     return poll_module()
 
 
 def _note_main_thread() -> None:
-    _words[polling_words.MAIN_THREAD] = threading.main_thread().ident or 0
+    _words[signal_layout.MAIN_THREAD] = threading.main_thread().ident or 0
 
 
 def _after_fork_in_child() -> None:

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Mapping
 from typing import SupportsIndex
 
-from tapejit import blas, workers
-from tapejit.config import config
-from tapejit.errors import ArgumentError, ArgumentTypeError
-from tapejit.runtime.pool import MOST_THREADS, Driver, open_driver
+from tapejit.base import blas, workers
+from tapejit.base.config import config
+from tapejit.base.errors import ArgumentError, ArgumentTypeError
+from tapejit.runtime.thread_pool import MOST_THREADS, Driver, open_driver
 
 __all__ = ["get_num_threads", "set_num_threads"]
 

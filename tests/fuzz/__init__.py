@@ -8,8 +8,8 @@ smaller by leaving statements out.
     python -m tests.fuzz --seeds 0:20000 --processes 2
 
 runs many of them; the suite runs a sample (`native/test_random_programs.py`). Both call
-`judge`, which has one rule: `tapejit.agreement` says whether numbers agree, and what
-rounding errors alone could change (`native/conditioning.py`) is not judged.
+`judge`, which has one rule: `tapejit.base.tolerance` says whether numbers agree, and
+what rounding errors alone could change (`native/conditioning.py`) is not judged.
 
 `arguments` makes what programs are called on, `writer` writes them, a statement at a
 time, of the `families`; `program` has their text, `judge` runs and compares them,

@@ -54,7 +54,7 @@ def work(whole: bool, fault: str) -> None:
     from fuzz.judge import judge
     from fuzz.shrink import shrunk
     from fuzz.writer import program_of
-    from tapejit import blas
+    from tapejit.base import blas
 
     if fault:
         put_back(fault)

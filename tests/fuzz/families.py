@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tapejit.types import is_float
+from tapejit.base.types import is_float
 
 from .arguments import ALL, COMMON, LARGE, SIGNED, UNSIGNED
 

@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     # Private memory read before it is written.
     "keep_apart": (
         Fault(
-            "tapejit.passes.fusion.vectors:keep_apart",
+            "tapejit.targets.cpu.schedule.vectorize:keep_apart",
             " or leaf.source in made_here",
             "",
         ),
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     # Results that no gradient can pass, of a function under a tape.
     "cut_results": (
         Fault(
-            "tapejit.passes.vjp:vjp",
+            "tapejit.transforms.vjp:vjp",
             "active = reached_from(sources, nodes)",
             """active = set(sources)
     for node in nodes:
@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             active.add(node)""",
         ),
         Fault(
-            "tapejit.api.recording:Recording._grow",
+            "tapejit.tape.recording:Recording._grow",
             "and carries_gradient(operand.type)",
             "and operand not in self.cut",
         ),
@@ -69,7 +69,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     # The sign of a zero that is the largest or smallest number.
     "zero_of_extremes": (
         Fault(
-            "tapejit.codegen.reductions:Reductions.finished_extreme",
+            "tapejit.targets.cpu.nest.reductions:Reductions.finished_extreme",
             "found = b.select(found.eq(0.0) & was_there, zero, found)",
             "pass",
         ),
@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     ),
     # A double that a body takes from a tensor, as a result.
     "float_of_double": (
-        Fault("tapejit.api.scope:returned", "scope.has_doubles", "False"),
+        Fault("tapejit.tensor.scope:returned", "scope.has_doubles", "False"),
     ),
     # The slope of x log(y) at 0.
     "xlogy": (

@@ -14,8 +14,8 @@ import numpy as np
 from native.conditioning import steady_outputs
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.agreement import COMPOSED, difference, round_to
+from tapejit.base import tree
+from tapejit.base.tolerance import COMPOSED, difference, round_to
 from tapejit.ir import Graph, Node
 from tapejit.ir.node import LITERAL, Derived
 from tapejit.ops import add, eq_mask, mul

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import tapejit as tj
+from tapejit.base.types import is_differentiable
 from tapejit.ir import Graph
 
 from .arguments import Argument, Array, Shape, dtype_of
@@ -171,7 +172,7 @@ Body = Callable[..., Any]
 
 
 def is_float(x: Any) -> bool:
-    return bool(tj.types.is_differentiable(x.dtype))
+    return bool(is_differentiable(x.dtype))
 
 
 def body_of(program: Program, state: State, function: Body) -> Body:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tapejit as tj
-from tapejit.types import is_complex, is_float
+from tapejit.base.types import is_complex, is_float
 
 from .arguments import (
     LARGE,

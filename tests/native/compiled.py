@@ -16,9 +16,9 @@ from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
 from tapejit.ir import Graph, interpret
-from tapejit.passes.fusion import columns, rows
 from tapejit.runtime import executable
 from tapejit.runtime.executable import Executable, executable_for
+from tapejit.targets.cpu.schedule import tile_columns, tile_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -106,20 +106,20 @@ def limit_tiles(
     monkeypatch: pytest.MonkeyPatch,
     way: str,
     most_rows: int,
-    most_rows_of_columns: int = columns.MOST_ROWS,
+    most_rows_of_columns: int = tile_columns.MOST_ROWS,
 ) -> None:
     """Small products get tiles of rows, and what several of them need is had one way.
 
     `way` is one of `WAYS_OF_TILES`: kept for all of them, or computed again by each,
     from whole rows or from tiles of columns.
     """
-    monkeypatch.setattr(rows, "LEAST", 1)
-    monkeypatch.setattr(rows, "MOST_ROWS", most_rows)
-    monkeypatch.setattr(rows, "RECOMPUTED", 1 << 60 if way == "kept" else 1)
+    monkeypatch.setattr(tile_rows, "LEAST", 1)
+    monkeypatch.setattr(tile_rows, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1 << 60 if way == "kept" else 1)
     if way == "columns in tiles":
-        monkeypatch.setattr(columns, "LEAST_ROWS", 1)
-        monkeypatch.setattr(columns, "LEAST_COLUMNS", 1)
-        monkeypatch.setattr(columns, "MOST_ROWS", most_rows_of_columns)
-        monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
+        monkeypatch.setattr(tile_columns, "LEAST_ROWS", 1)
+        monkeypatch.setattr(tile_columns, "LEAST_COLUMNS", 1)
+        monkeypatch.setattr(tile_columns, "MOST_ROWS", most_rows_of_columns)
+        monkeypatch.setattr(tile_columns, "MOST_COLUMNS", 32)
     # An equal graph that is still there was compiled with other limits.
     monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())

@@ -20,10 +20,10 @@ import numpy as np
 from agreement import COMPOSED, EXACT, PRODUCT, ROUNDED, SUM
 from op_cases import CASES
 
-from tapejit.agreement import ULPS, difference, eps_of, parts_of, tiny_of
+from tapejit.base.tolerance import ULPS, difference, eps_of, parts_of, tiny_of
+from tapejit.base.types import TensorType, is_complex, is_differentiable
 from tapejit.ir import Graph, Node
 from tapejit.ir.node import LITERAL
-from tapejit.types import TensorType, is_complex, is_differentiable
 
 from .compiled import Array, run_numpy
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tapejit as tj
-from tapejit.codegen import module
-from tapejit.passes.fusion import lower
-from tapejit.passes.fusion.check import check_plan
+from tapejit.loops.check import check_plan
+from tapejit.loops.lower import lower
+from tapejit.targets.cpu import module
 
 
 @pytest.fixture(scope="session", autouse=True)

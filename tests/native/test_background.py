@@ -21,8 +21,8 @@ from agreement import COMPOSED, assert_agrees
 from elsewhere import needs_fork, run_interpreter
 
 import tapejit as tj
-from tapejit.errors import ArgumentError
-from tapejit.runtime import native
+from tapejit.base.errors import ArgumentError
+from tapejit.runtime import compiled
 from tapejit.runtime.executable import Executable, executable_for
 
 
@@ -55,7 +55,7 @@ def unique(factor: float) -> Callable[..., Any]:
 def test_calls_are_interpreted_until_the_code_is_ready() -> None:
     function = tj.function(compile="background")(unique(1.01))
     x = np.linspace(-1, 1, 60, dtype="f4").reshape(5, 12)
-    with native.COMPILING:
+    with compiled.COMPILING:
         first = [function(x).numpy() for _ in range(3)]
         executable = executable_of(function, x)
         assert executable.is_waiting
@@ -74,7 +74,7 @@ def test_calls_are_interpreted_until_the_code_is_ready() -> None:
 def test_one_thread_compiles_however_many_call() -> None:
     function = tj.function(compile="background")(unique(1.02))
     x = np.ones((3, 4), "f4")
-    with native.COMPILING:
+    with compiled.COMPILING:
         threads = [threading.Thread(target=function, args=(x,)) for _ in range(6)]
         for thread in threads:
             thread.start()
@@ -97,7 +97,7 @@ def test_variables_are_updated_once_per_call_across_the_switch() -> None:
         return tj.sum(x * 1.03)
 
     x = np.ones(5, "f4")
-    with native.COMPILING:
+    with compiled.COMPILING:
         for _ in range(4):
             step(x)
         executable = executable_of(step, x)
@@ -134,7 +134,7 @@ def test_an_error_has_the_users_line_before_and_after_the_switch() -> None:
 
     x, beyond = np.ones(4, "f4"), np.array([1, 7])
     texts = []
-    with native.COMPILING:
+    with compiled.COMPILING:
         with pytest.raises(tj.OutOfRangeError) as raised:
             pick(x, beyond)
         texts.append(str(raised.value))
@@ -153,7 +153,7 @@ def test_a_failing_compiler_warns_once_and_the_function_goes_on(
     def fail(*args: Any) -> Any:
         raise RuntimeError("no registers left")
 
-    monkeypatch.setattr(native, "code_for", fail)
+    monkeypatch.setattr(compiled, "code_for", fail)
     function = tj.function(compile="background")(unique(1.06))
     x = np.ones((2, 3), "f4")
     first = function(x).numpy()
@@ -175,7 +175,7 @@ def test_the_setting_is_the_default_and_the_argument_wins() -> None:
     with tj.config.override(compile="background"):
         waits = tj.function(unique(1.07))
         at_once = tj.function(compile="now")(unique(1.08))
-        with native.COMPILING:
+        with compiled.COMPILING:
             waits(x)
             assert executable_of(waits, x).is_waiting
         finish(executable_of(waits, x))
@@ -193,8 +193,8 @@ def test_settings_of_the_call_hold_for_the_thread() -> None:
         function(x)
         executable = executable_of(function, x)
         finish(executable)
-    key = native.key_for(executable.given.digest)
-    from tapejit.runtime.store import current_store
+    key = compiled.key_for(executable.given.digest)
+    from tapejit.runtime.store.store import current_store
 
     assert executable.code is not None
     assert current_store().get(key) is None, "nothing was to be kept"
@@ -218,7 +218,7 @@ def test_without_native_code_nothing_is_compiled() -> None:
 def test_a_forked_child_compiles_by_itself() -> None:
     function = tj.function(compile="background")(unique(1.11))
     x = np.ones((2, 3), "f4")
-    with native.COMPILING:  # the thread waits, and is not there in the child
+    with compiled.COMPILING:  # the thread waits, and is not there in the child
         first = function(x).numpy()
         executable = executable_of(function, x)
         child = os.fork()
@@ -241,16 +241,16 @@ LEAVES = """
     import atexit, sys
     import numpy as np
     import tapejit as tj
-    from tapejit.codegen import helper
+    from tapejit.targets.cpu.machine import compile_thread
 
     inside = __import__("threading").Event()
-    emit = helper.emit_code
+    emit = compile_thread.emit_code
 
     def told(*args):
         inside.set()
         return emit(*args)
 
-    helper.emit_code = told
+    compile_thread.emit_code = told
 
     @tj.function(compile="background")
     def f(x):

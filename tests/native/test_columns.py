@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.ir import parse_graph
-from tapejit.passes.fusion import rows
-from tapejit.passes.fusion.kernels import Plan
-from tapejit.passes.fusion.lower import lower
-from tapejit.passes.fusion.plan import plan
-from tapejit.passes.fusion.row_sums import with_known_products
-from tapejit.passes.fusion.schedule import loops_in, schedule
-from tapejit.passes.pipeline import optimise
+from tapejit.loops.kernels import Plan
+from tapejit.loops.lower.lower import lower
+from tapejit.loops.lower.reuse_row_sums import with_known_products
+from tapejit.loops.schedule.schedule import loops_in, schedule
+from tapejit.rewrite.pipeline import optimise
+from tapejit.targets.cpu.schedule import tile_rows
+from tapejit.targets.cpu.schedule.plan import plan
 
 TIME, FEATURES = 1024, 16
 
@@ -65,7 +65,7 @@ def drawn(dtype: str = "f4") -> list[tj.Tensor]:
 
 @pytest.fixture(autouse=True)
 def computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
 
 
 def planned(name: str) -> Plan:

@@ -16,12 +16,12 @@ import pytest
 from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
+from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import param
 from tapejit.ops import matmul, max
-from tapejit.passes.partition import partition
-from tapejit.passes.vjp import vjp_graph
-from tapejit.types import TensorType
+from tapejit.transforms.partition import partition
+from tapejit.transforms.vjp import vjp_graph
 
 Body = Callable[..., Any]
 

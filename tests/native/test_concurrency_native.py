@@ -20,7 +20,7 @@ import pytest
 from elsewhere import in_threads, needs_fork, run_interpreter
 
 import tapejit as tj
-from tapejit.runtime import native
+from tapejit.runtime import compiled as native
 from tapejit.runtime.executable import executable_for
 
 THREADS = 8

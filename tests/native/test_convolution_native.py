@@ -15,14 +15,14 @@ import pytest
 from agreement import EXACT, SUM, Truth, assert_agrees
 
 import tapejit as tj
-from tapejit.codegen import gemm_windows_micro
-from tapejit.codegen.gemm import Registers
+from tapejit.base.types import TensorType
 from tapejit.ir import Graph, Node, param
+from tapejit.loops.native_ops import is_native
 from tapejit.ops import conv
-from tapejit.passes import vjp_graph
-from tapejit.passes.fusion.candidates import is_native
 from tapejit.runtime.executable import Executable
-from tapejit.types import TensorType
+from tapejit.targets.cpu.matmul import conv_kernel
+from tapejit.targets.cpu.matmul.tiling import Registers
+from tapejit.transforms import vjp_graph
 
 from .compiled import (
     Array,
@@ -161,7 +161,7 @@ def run_with(
         return registers
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gemm_windows_micro, "host_registers", given)
+        patch.setattr(conv_kernel, "host_registers", given)
         with tj.config.override(native=True, cache=False):
             found = run(Executable(graph), arrays)
     assert asked, "the code was there already"

@@ -21,12 +21,12 @@ import pytest
 from llvmlite import binding
 
 import tapejit as tj
-from tapejit.codegen import host, processor
-from tapejit.codegen.host import host_machine
-from tapejit.codegen.objects import emit
-from tapejit.config import Config, ConfigError
-from tapejit.errors import UnsupportedError
-from tapejit.runtime.store_key import cache_key
+from tapejit.base.config import Config, ConfigError
+from tapejit.base.errors import UnsupportedError
+from tapejit.runtime.store.key import cache_key
+from tapejit.targets.cpu.machine import host, processor
+from tapejit.targets.cpu.machine.host import host_machine
+from tapejit.targets.cpu.machine.objects import emit
 
 from .compiled import needs_levels
 

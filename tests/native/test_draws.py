@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.codegen.module import build
-from tapejit.passes.fusion import rows
-from tapejit.passes.pipeline import optimise
+from tapejit.base.tolerance import COMPOSED, assert_agrees
+from tapejit.rewrite.pipeline import optimise
+from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import tile_rows
 
 from .compiled import WAYS_OF_TILES, limit_tiles
 
@@ -115,7 +115,7 @@ def test_words_that_others_need_as_a_whole_are_there_as_a_whole() -> None:
 
     expected = both(q, k, v)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "LEAST", 1)
+        patch.setattr(tile_rows, "LEAST", 1)
         with tj.config.override(native=True, cache=False):
             got = tj.function(both)(q, k, v)
     for x, y in zip(got, expected, strict=True):

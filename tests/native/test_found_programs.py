@@ -13,7 +13,7 @@ import pytest
 from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit import tree
+from tapejit.base import tree
 
 Array = np.ndarray[Any, Any]
 

@@ -15,13 +15,14 @@ from elsewhere import run_interpreter
 from llvmlite import binding
 
 import tapejit as tj
-from tapejit.codegen import helper, module, pieces
-from tapejit.codegen.compile import with_registers
-from tapejit.codegen.host import host_machine
-from tapejit.codegen.module import build
-from tapejit.codegen.pieces import Pieces
 from tapejit.ir import Graph
-from tapejit.runtime.native import whole_graph
+from tapejit.runtime.compiled import whole_graph
+from tapejit.targets.cpu import module
+from tapejit.targets.cpu.machine import compile_thread, module_chunks
+from tapejit.targets.cpu.machine.compile import with_registers
+from tapejit.targets.cpu.machine.host import host_machine
+from tapejit.targets.cpu.machine.module_chunks import Pieces
+from tapejit.targets.cpu.module import build
 
 from .compiled import needs_levels
 
@@ -64,13 +65,13 @@ def plain(x: Any, w: Any, v: Any) -> Any:
 
 def test_the_generator_of_llvm_is_where_it_is_expected() -> None:
     """If not, a new llvmlite has moved it, and compiling has one thread only."""
-    assert helper.generator() is not None
+    assert compile_thread.generator() is not None
 
 
 def test_code_is_what_llvmlite_would_emit() -> None:
     text = str(build(graph_of(plain), "same").module)
     context = binding.create_context()
-    ours = helper.emit_code(with_registers(text, None, context), host_machine())
+    ours = compile_thread.emit_code(with_registers(text, None, context), host_machine())
     assert ours == host_machine().emit_object(with_registers(text))
 
 
@@ -86,45 +87,46 @@ def test_the_helper_makes_code_for_the_processor_of_who_asks() -> None:
     for level in ("x86-64-v3", "x86-64-v2"):
         with tj.config.override(cpu=level):
             made[level] = host_machine().emit_object(with_registers(text))
-            with helper.helping():
-                helper.begin()
-                job = helper.submit(text)
-                if helper.has_help():
+            with compile_thread.helping():
+                compile_thread.begin()
+                job = compile_thread.submit(text)
+                if compile_thread.has_help():
                     assert job._is_over.wait(60)
                 assert job.result() == made[level]
     assert len(set(made.values())) == 2
 
 
 def test_there_is_help_inside_only() -> None:
-    assert not helper.has_help()
-    with helper.helping():
-        assert not helper.has_help()
-        helper.begin()
-        assert helper.has_help() == (helper.cores() > 1)
-        with helper.helping():
-            assert helper.has_help() == (helper.cores() > 1)
-        assert helper.has_help() == (helper.cores() > 1)
-    assert not helper.has_help()
+    assert not compile_thread.has_help()
+    with compile_thread.helping():
+        assert not compile_thread.has_help()
+        compile_thread.begin()
+        assert compile_thread.has_help() == (compile_thread.cores() > 1)
+        with compile_thread.helping():
+            assert compile_thread.has_help() == (compile_thread.cores() > 1)
+        assert compile_thread.has_help() == (compile_thread.cores() > 1)
+    assert not compile_thread.has_help()
     assert THREAD not in {thread.name for thread in threading.enumerate()}
 
 
 def test_who_needs_a_result_need_not_wait_for_the_helper() -> None:
     texts = [f"define i64 @f{at}() {{ ret i64 {at} }}" for at in range(20)]
-    with helper.helping():
-        helper.begin()
-        jobs = [helper.submit(text) for text in texts]
+    with compile_thread.helping():
+        compile_thread.begin()
+        jobs = [compile_thread.submit(text) for text in texts]
         for job in reversed(jobs):
             job.do()
         assert all(job.result()[:4] == b"\x7fELF" for job in jobs)
-    late = helper.submit(texts[0])
+    late = compile_thread.submit(texts[0])
     assert late.result() == jobs[0].result()
 
 
 def test_jobs_that_nobody_has_begun_can_still_be_done() -> None:
-    with helper.helping():
-        helper.begin()
+    with compile_thread.helping():
+        compile_thread.begin()
         jobs = [
-            helper.submit(f"define i64 @f{at}() {{ ret i64 1 }}") for at in range(50)
+            compile_thread.submit(f"define i64 @f{at}() {{ ret i64 1 }}")
+            for at in range(50)
         ]
     assert all(job.result() for job in jobs)
 
@@ -133,10 +135,10 @@ def test_an_error_reaches_who_wants_the_result(monkeypatch: pytest.MonkeyPatch) 
     def fails(*_: Any) -> Any:
         raise MemoryError("no room for code")
 
-    monkeypatch.setattr(helper, "emit_code", fails)
-    with helper.helping():
-        helper.begin()
-        job = helper.submit("define i64 @one() { ret i64 1 }")
+    monkeypatch.setattr(compile_thread, "emit_code", fails)
+    with compile_thread.helping():
+        compile_thread.begin()
+        job = compile_thread.submit("define i64 @one() { ret i64 1 }")
         with pytest.raises(MemoryError, match="no room for code"):
             job.result()
 
@@ -146,7 +148,7 @@ def test_however_it_is_cut_it_does_the_same(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuts: list[int] = []
-    submit = helper.submit
+    submit = compile_thread.submit
 
     def counted(text: str) -> Any:
         cuts.append(len(text))
@@ -155,14 +157,14 @@ def test_however_it_is_cut_it_does_the_same(
     tj.config.update(cache=False)
     try:
         whole = [x.numpy() for x in tj.function(network)(*ARGUMENTS)]
-        monkeypatch.setattr(pieces, "PIECE", size)
-        monkeypatch.setattr(pieces, "submit", counted)
+        monkeypatch.setattr(module_chunks, "PIECE", size)
+        monkeypatch.setattr(module_chunks, "submit", counted)
         found = [x.numpy() for x in tj.function(lambda *xs: network(*xs))(*ARGUMENTS)]
     finally:
         tj.config.update(cache=True)
     for x, y in zip(found, whole, strict=True):
         assert x.tobytes() == y.tobytes()
-    if size == 1 and helper.cores() > 1:
+    if size == 1 and compile_thread.cores() > 1:
         assert len(cuts) > 3
 
 
@@ -172,12 +174,12 @@ def test_the_pieces_do_not_depend_on_help(monkeypatch: pytest.MonkeyPatch) -> No
 
     def functions(has_help: bool) -> tuple[str, ...]:
         made = Pieces()
-        monkeypatch.setattr(pieces, "PIECE", 3000 if has_help else 10**9)
-        with helper.helping():
-            helper.begin()
+        monkeypatch.setattr(module_chunks, "PIECE", 3000 if has_help else 10**9)
+        with compile_thread.helping():
+            compile_thread.begin()
             built = build(graph, "cut", False, made.look)
             found = made.finish(built.module).object
-        assert (len(found.sizes) > 1) == (has_help and helper.cores() > 1)
+        assert (len(found.sizes) > 1) == (has_help and compile_thread.cores() > 1)
         return found.undefined
 
     assert functions(True) == functions(False)
@@ -187,7 +189,7 @@ def test_an_interrupt_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pieces, "joined", interrupted)
+    monkeypatch.setattr(module_chunks, "joined", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tj.function(plain)(*ARGUMENTS)
     assert THREAD not in {thread.name for thread in threading.enumerate()}
@@ -230,10 +232,10 @@ def test_where_no_thread_can_be_started_there_is_no_help(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with helper.helping():
-        helper.begin()
-        assert not helper.has_help()
-        assert helper.submit("define i64 @one() { ret i64 1 }").result()
+    with compile_thread.helping():
+        compile_thread.begin()
+        assert not compile_thread.has_help()
+        assert compile_thread.submit("define i64 @one() { ret i64 1 }").result()
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])

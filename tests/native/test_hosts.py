@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.codegen import objects
 from tapejit.runtime import executable
-from tapejit.runtime.native import Hosted
+from tapejit.runtime.compiled import Hosted
+from tapejit.targets.cpu.machine import objects
 
 
 def loss_and_gradient(x: tj.Tensor, w: tj.Tensor) -> tuple[tj.Tensor, tj.Tensor]:
@@ -46,7 +46,7 @@ def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
     def refuse(*_: object, **__: object) -> None:
         raise objects.ObjectError("no objects here")
 
-    monkeypatch.setattr("tapejit.codegen.pieces.joined", refuse)
+    monkeypatch.setattr("tapejit.targets.cpu.machine.module_chunks.joined", refuse)
     made: list[Hosted] = []
     before = Hosted.__init__
 

@@ -20,9 +20,9 @@ from random_graphs import Case, cases
 
 import tapejit as tj
 from tapejit.ir import Graph
-from tapejit.passes.pipeline import optimise
-from tapejit.runtime import native
-from tapejit.runtime.inside import Part
+from tapejit.rewrite.pipeline import optimise
+from tapejit.runtime import compiled as native
+from tapejit.runtime.executable_report import Part
 
 from .compiled import assert_composed, run_numpy
 from .conditioning import steady_outputs

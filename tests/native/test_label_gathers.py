@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.errors import OutOfRangeError
+from tapejit.base.errors import OutOfRangeError
 
 F4 = np.float32
 ROWS, COLUMNS = 300, 37

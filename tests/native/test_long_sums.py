@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import SUM, Truth, assert_agrees
+from tapejit.base.tolerance import SUM, Truth, assert_agrees
 
 pytestmark = pytest.mark.usefixtures("with_native_code")
 

@@ -10,8 +10,8 @@ import pytest
 from fuzz.faults import with_fault
 
 import tapejit as tj
-from tapejit.codegen import module
-from tapejit.passes.fusion import check
+from tapejit.loops import check
+from tapejit.targets.cpu import module
 
 pytestmark = pytest.mark.usefixtures("with_native_code", "_checked")
 

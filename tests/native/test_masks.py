@@ -11,8 +11,8 @@ from graph_properties import for_all
 from hypothesis import strategies as st
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, EXACT, assert_agrees
-from tapejit.passes.fusion import rows
+from tapejit.base.tolerance import COMPOSED, EXACT, assert_agrees
+from tapejit.targets.cpu.schedule import tile_rows
 
 from .compiled import needs_levels
 
@@ -142,7 +142,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_no_attention_has_a_matrix_of_all_pairs(
     name: str, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
     program = attention(**OPTIONS[name])
     rng = np.random.default_rng(0)
     arrays = [
@@ -163,8 +163,8 @@ def test_no_attention_has_a_matrix_of_all_pairs(
 def test_an_attention_reads_as_it_runs(
     keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "LEAST", 1)
-    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(tile_rows, "LEAST", 1)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
     rng = np.random.default_rng(0)
     arrays = [
         (rng.standard_normal((2, heads, 32, 16)) / 2).astype("f4")

@@ -16,7 +16,7 @@ from graph_properties import float_nodes, for_all, random_like
 from random_graphs import Case, Style, cases
 
 from tapejit.ir import Graph
-from tapejit.passes import jvp_graph, vjp_graph
+from tapejit.transforms import jvp_graph, vjp_graph
 
 from .compiled import assert_composed, compile_native, run, run_numpy
 from .conditioning import steady_outputs

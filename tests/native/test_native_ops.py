@@ -19,10 +19,10 @@ from op_cases import CASES, ROWS, OpCase, Row
 from op_cases.case import Array, differentiable_positions
 from test_ops_special_values import ELEMENTWISE, all_pairs
 
+from tapejit.base.types import DType, TensorType, dtype_named
 from tapejit.ir import OPS, Graph, param
-from tapejit.passes import jvp_graph, vjp_graph
 from tapejit.runtime.executable import executable_for
-from tapejit.types import DType, TensorType, dtype_named
+from tapejit.transforms import jvp_graph, vjp_graph
 
 from .compiled import (
     assert_composed,

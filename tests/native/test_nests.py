@@ -10,14 +10,14 @@ import pytest
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.codegen.module import build
+from tapejit.base.tolerance import COMPOSED, assert_agrees
+from tapejit.base.types import TensorType
 from tapejit.ir import Graph, param
-from tapejit.passes.fusion import vectors
-from tapejit.passes.fusion.lower import lower
-from tapejit.passes.fusion.plan import plan
-from tapejit.passes.fusion.schedule import Loop, schedule
-from tapejit.types import TensorType
+from tapejit.loops.lower.lower import lower
+from tapejit.loops.schedule.schedule import Loop, schedule
+from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import vectorize
+from tapejit.targets.cpu.schedule.plan import plan
 
 from .compiled import assert_same_for_any_threads, run_native, run_numpy
 
@@ -182,7 +182,7 @@ def graph_of(name: str) -> Graph:
     program, arrays = PROGRAMS[name]
     function = tj.function(program)
     traced = function.graph(*[tj.asarray(array) for array in arrays])
-    from tapejit.passes.pipeline import optimise
+    from tapejit.rewrite.pipeline import optimise
 
     return optimise(traced)
 
@@ -261,12 +261,12 @@ def test_tasks_share_two_loops_where_the_first_is_short(
     program: Callable[..., Any], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("WORTH_THREADS", "TASK_WORK"):
-        monkeypatch.setattr(vectors, name, 1)
+        monkeypatch.setattr(vectorize, name, 1)
     arrays = drawn(shape, (*shape, 24), dtype="f4")
     graph = tj.function(program).graph(*arrays)
     kernels = build(graph, "shared").plan.kernels
     assert max(kernel.inner_tasks for kernel in kernels) == min(
-        shape[1], vectors.MAX_TASKS // shape[0]
+        shape[1], vectorize.MAX_TASKS // shape[0]
     )
 
     def bits() -> list[bytes]:

@@ -13,17 +13,18 @@ from fuzz.writer import PRODUCTS, TRACED, program_of
 from op_cases import CASES
 
 import tapejit as tj
-from tapejit.errors import GraphError
+from tapejit.base.errors import GraphError
 from tapejit.ir import Graph
-from tapejit.passes.fusion import columns, lower, rows, vectors
-from tapejit.passes.fusion import plan as planning
-from tapejit.passes.fusion.check import Checker, check_plan
-from tapejit.passes.fusion.index import Affine, Axis
-from tapejit.passes.fusion.kernels import Plan
-from tapejit.passes.fusion.schedule import loops_in, schedule
-from tapejit.passes.fusion.steps import Step
-from tapejit.passes.pipeline import optimise
-from tapejit.runtime.native import native_form, whole_graph
+from tapejit.loops.check import Checker, check_plan
+from tapejit.loops.index import Affine, Axis
+from tapejit.loops.kernels import Plan
+from tapejit.loops.lower import lower
+from tapejit.loops.schedule.schedule import loops_in, schedule
+from tapejit.loops.steps import Step
+from tapejit.rewrite.pipeline import optimise
+from tapejit.runtime.compiled import native_form, whole_graph
+from tapejit.targets.cpu.schedule import plan as planning
+from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
 
 from .golden_programs import PROGRAMS
 from .test_nests import PROGRAMS as NESTS
@@ -77,15 +78,15 @@ def test_plans_of_ops_are_well_formed(full: bool) -> None:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays get tasks, tiles, blocks and a place in what a task has."""
     limits: dict[Any, dict[str, Any]] = {
-        vectors: {"WORTH_THREADS": 1, "TASK_WORK": 1, "NEAR": 256, "SINGLE_SHARE": 0},
-        rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1 << 12},
-        columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_ROWS": 16},
+        vectorize: {"WORTH_THREADS": 1, "TASK_WORK": 1, "NEAR": 256, "SINGLE_SHARE": 0},
+        tile_rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1 << 12},
+        tile_columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_ROWS": 16},
         planning: {"ON_STACK": 1 << 9},
     }
     for owner, changes in limits.items():
         for name, value in changes.items():
             monkeypatch.setattr(owner, name, value)
-    monkeypatch.setattr(columns, "MOST_COLUMNS", 32)
+    monkeypatch.setattr(tile_columns, "MOST_COLUMNS", 32)
 
 
 LARGER = replace(

@@ -15,8 +15,8 @@ from agreement import COMPOSED, EXACT, assert_agrees
 from fuzz.arguments import Shape
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.passes.fusion import sums
+from tapejit.base import tree
+from tapejit.loops.fuse import fuse_sums
 
 from .compiled import (
     assert_same_for_any_processor,
@@ -84,7 +84,7 @@ PROGRAMS: dict[str, tuple[Body, set[str]]] = {
 @pytest.fixture(autouse=True)
 def small_results_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sums along rows of any product; code is not kept, since others get none."""
-    monkeypatch.setattr(sums, "LARGE", 0)
+    monkeypatch.setattr(fuse_sums, "LARGE", 0)
     with tj.config.override(cache=False):
         yield
 

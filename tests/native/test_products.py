@@ -17,8 +17,8 @@ from agreement import COMPOSED, EXACT, assert_agrees
 from fuzz.arguments import Shape
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.codegen.module import build
+from tapejit.base import tree
+from tapejit.targets.cpu.module import build
 
 from .compiled import (
     assert_same_for_any_processor,

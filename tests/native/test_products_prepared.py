@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.codegen import gemm
-from tapejit.codegen.module import build
+from tapejit.base import tree
 from tapejit.runtime import executable
+from tapejit.targets.cpu.matmul import tiling
+from tapejit.targets.cpu.module import build
 
 from .compiled import (
     assert_same_for_any_processor,
@@ -44,9 +44,9 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, work: float) -> None:
-    monkeypatch.setattr(gemm, "READY_WORK", work)
-    monkeypatch.setattr(gemm, "READY_BLOCK", 1 << 12)
-    monkeypatch.setattr(gemm, "PACKED_BLOCK", 1 << 12)
+    monkeypatch.setattr(tiling, "READY_WORK", work)
+    monkeypatch.setattr(tiling, "READY_BLOCK", 1 << 12)
+    monkeypatch.setattr(tiling, "PACKED_BLOCK", 1 << 12)
     # Equal graphs may have been compiled with other limits.
     monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())
 
@@ -131,9 +131,9 @@ def test_a_right_side_that_is_very_large_is_not_there_twice(
     limits: pytest.MonkeyPatch,
 ) -> None:
     arrays = drawn((200, 40), (40, 50))  # rows that are many tiles on any processor
-    limits.setattr(gemm, "READY_MOST", 2 * arrays[1].nbytes)
+    limits.setattr(tiling, "READY_MOST", 2 * arrays[1].nbytes)
     assert preparations(lambda x, y: x @ y, arrays)
-    limits.setattr(gemm, "READY_MOST", arrays[1].nbytes - 1)
+    limits.setattr(tiling, "READY_MOST", arrays[1].nbytes - 1)
     assert not preparations(lambda x, y: x @ y, arrays)
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.codegen.module import build
-from tapejit.codegen.row_products import RowProduct
-from tapejit.passes.fusion import columns, rows, vectors
-from tapejit.passes.fusion.columns import even_part, part_of
+from tapejit.base.tolerance import COMPOSED, assert_agrees
+from tapejit.targets.cpu.matmul.tiled import RowProduct
+from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
+from tapejit.targets.cpu.schedule.tile_columns import even_part, part_of
 
 from .compiled import WAYS_OF_TILES, gradients, limit_tiles
 
@@ -23,13 +23,13 @@ def small_limits(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_tiles(monkeypatch, request.param, 24, 16)
-    monkeypatch.setattr(rows, "LEAST_ROWS", 8)
-    monkeypatch.setattr(rows, "LARGER", 0)
+    monkeypatch.setattr(tile_rows, "LEAST_ROWS", 8)
+    monkeypatch.setattr(tile_rows, "LARGER", 0)
     if request.param == "columns in tiles":  # of one row, none would have a rest
-        monkeypatch.setattr(columns, "LEAST_ROWS", 8)
-        monkeypatch.setattr(columns, "LEAST_COLUMNS", 16)
+        monkeypatch.setattr(tile_columns, "LEAST_ROWS", 8)
+        monkeypatch.setattr(tile_columns, "LEAST_COLUMNS", 16)
     for name in ("WORTH_THREADS", "TASK_WORK"):
-        monkeypatch.setattr(vectors, name, 1)
+        monkeypatch.setattr(vectorize, name, 1)
 
 
 @pytest.fixture

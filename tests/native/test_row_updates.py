@@ -13,7 +13,7 @@ import pytest
 from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit.errors import OutOfRangeError
+from tapejit.base.errors import OutOfRangeError
 
 F4 = np.float32
 

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.codegen import gemm, module
-from tapejit.codegen.module import build
+from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.ir import Graph
-from tapejit.passes.fusion import rows, vectors
-from tapejit.passes.fusion.lower import lower
-from tapejit.passes.fusion.plan import plan
-from tapejit.passes.fusion.schedule import Loop, loops_in, schedule
-from tapejit.passes.fusion.steps import Step
-from tapejit.passes.pipeline import optimise
-from tapejit.runtime.entry import Frames
+from tapejit.loops.lower.lower import lower
+from tapejit.loops.schedule.schedule import Loop, loops_in, schedule
+from tapejit.loops.steps import Step
+from tapejit.rewrite.pipeline import optimise
+from tapejit.runtime.native_entry import Frames
+from tapejit.targets.cpu import module
+from tapejit.targets.cpu.matmul import tiling
+from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import tile_rows, vectorize
+from tapejit.targets.cpu.schedule.plan import plan
 
 from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
 
@@ -198,7 +199,7 @@ def mixed(x: tj.Tensor, w: tj.Tensor, v: tj.Tensor, u: tj.Tensor) -> list[tj.Ten
 def test_weights_are_packed_for_all_rows(
     sizes: tuple[int, int, int], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gemm, "REUSED", 1)
+    monkeypatch.setattr(tiling, "REUSED", 1)
     first, second, third = sizes
     rng = np.random.default_rng(0)
     shapes = [(3, 112, first), (first, second), (second, third), (70, third)]
@@ -219,7 +220,7 @@ def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Less than all of it together; and nothing is written over that is still read."""
-    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
     arguments = [np.zeros((3, 256, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
     lowered = lower(graph)
@@ -250,7 +251,7 @@ def test_a_gradient_computes_weights_again_from_numbers_of_rows(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest score of a row and the sum of its powers are kept; no matrix is."""
-    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
     arguments = [np.zeros((3, 256, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
     made = build(graph, "again").plan
@@ -280,7 +281,7 @@ def test_tasks_share_parts_of_memory_with_those_that_are_over(
     tensors = [
         tj.sin(x * at + tj.cumulative_sum(x, axis=1)) for at, x in enumerate(tensors)
     ]
-    monkeypatch.setattr(rows, "RECOMPUTED", 1)
+    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
     monkeypatch.setattr(module, "cores", lambda: cores)
     with tj.config.override(native=True, cache=False):
         function = tj.function(gradients(plain))
@@ -350,8 +351,8 @@ def picked(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
 
 def shared(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
     """Two products of the same rows."""
-    rows = tj.exp(x)
-    return (rows @ w) * (rows @ (w + 1.0))
+    tile_rows = tj.exp(x)
+    return (tile_rows @ w) * (tile_rows @ (w + 1.0))
 
 
 PROLOGUES = {f.__name__: f for f in (normalized, activated, masked, picked, shared)}
@@ -379,8 +380,8 @@ def test_what_goes_into_a_product_need_not_be_whole(name: str, dtype: str) -> No
 
 def test_rows_that_others_need_are_whole() -> None:
     def program(x: tj.Tensor, w: tj.Tensor) -> list[tj.Tensor]:
-        rows = tj.exp(x)
-        return [rows @ w, tj.matrix_transpose(rows) @ x]
+        tile_rows = tj.exp(x)
+        return [tile_rows @ w, tj.matrix_transpose(tile_rows) @ x]
 
     tensors = [tj.asarray(np.ones((512, 256), "f4") / 9) for _ in range(2)]
     tensors[1] = tensors[1][:256]
@@ -434,7 +435,7 @@ def test_a_large_operand_is_not_read_again_for_every_tile(
     tensors = [tj.asarray(np.ones((512, 256), "f4"))] * 2
     tensors[1] = tensors[1][:256]
     with tj.config.override(native=True, cache=False):
-        monkeypatch.setattr(rows, "NEAR", 256 * 256 * 4 - 1)
+        monkeypatch.setattr(tile_rows, "NEAR", 256 * 256 * 4 - 1)
         kernels = tj.function(activated).kernels(*tensors)
     assert len(kernels) == 2
 
@@ -508,9 +509,9 @@ def test_a_single_matrix_is_cut_into_tasks_that_leave_parts_of_sums() -> None:
 def test_attention_of_a_single_matrix_is_attention(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "WORTH_THREADS", 1)
-    monkeypatch.setattr(vectors, "TASK_WORK", 1)
-    monkeypatch.setattr(rows, "LARGER", 0)
+    monkeypatch.setattr(vectorize, "WORTH_THREADS", 1)
+    monkeypatch.setattr(vectorize, "TASK_WORK", 1)
+    monkeypatch.setattr(tile_rows, "LARGER", 0)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((size, 8)).astype("f4") for size in (320, 96, 96)]
     tensors = [tj.asarray(x) for x in arrays]

@@ -10,11 +10,11 @@ import pytest
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.agreement import COMPOSED, assert_agrees
-from tapejit.api.dispatch import apply
-from tapejit.codegen.module import build
-from tapejit.passes.fusion import columns, rows, vectors
-from tapejit.passes.pipeline import optimise
+from tapejit.base.tolerance import COMPOSED, assert_agrees
+from tapejit.rewrite.pipeline import optimise
+from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
+from tapejit.tensor.dispatch import apply
 
 from .compiled import gradients
 
@@ -22,9 +22,9 @@ from .compiled import gradients
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, limits in {
-        rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1, "LARGER": 0},
-        columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_COLUMNS": 32},
-        vectors: {"WORTH_THREADS": 1, "TASK_WORK": 1},
+        tile_rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1, "LARGER": 0},
+        tile_columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_COLUMNS": 32},
+        vectorize: {"WORTH_THREADS": 1, "TASK_WORK": 1},
     }.items():
         for name, limit in limits.items():
             monkeypatch.setattr(module, name, limit)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.agreement import COMPOSED, assert_agrees
+from tapejit.base.tolerance import COMPOSED, assert_agrees
 
 ODD = [np.nan, np.inf, -np.inf, 0.0, -0.0]
 DTYPES = ["f2", "f4", "f8", ml_dtypes.bfloat16]

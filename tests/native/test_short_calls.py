@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tapejit as tj
-from tapejit.api.signature import MAX_DEPTH, Binder, short_call
+from tapejit.tracing.signature import MAX_DEPTH, Binder, short_call
 
 pytestmark = pytest.mark.usefixtures("with_native_code")
 

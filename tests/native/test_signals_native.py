@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from elsewhere import needs_fork, run_interpreter
 
-from tapejit.codegen.module import build
-from tapejit.codegen.polling import POLL_WORK
+from tapejit.base.types import TensorType
 from tapejit.ir import OPS, Graph, param
-from tapejit.runtime import native
+from tapejit.runtime import compiled
 from tapejit.runtime.signals import poll_address
-from tapejit.types import TensorType
+from tapejit.targets.cpu.call.signal_poll import POLL_WORK
+from tapejit.targets.cpu.module import build
 
 PROLOGUE = """
 import os, signal, sys, threading
@@ -283,7 +283,7 @@ def test_only_long_code_asks_for_signals() -> None:
     def imports_for(size: int) -> list[str]:
         x = param("x", TensorType(np.dtype("f4"), (size,)))
         graph = Graph("sines", (x,), (OPS["sin"](x),))
-        code = native.compiled_code(graph, f"sines_{size}", None)
+        code = compiled.compiled_code(graph, f"sines_{size}", None)
         return list(code.header["imports"])
 
     assert "poll" not in imports_for(1000)

@@ -10,13 +10,13 @@ import pytest
 from fuzz.writer import TRACED, program_of
 
 import tapejit as tj
-from tapejit.codegen.module import Built, build
 from tapejit.ir import Graph
-from tapejit.passes.fusion import updates
-from tapejit.passes.fusion.kernels import Kernel, Storage
-from tapejit.passes.fusion.schedule import sources_of
-from tapejit.passes.pipeline import optimise
-from tapejit.runtime.native import native_form, whole_graph
+from tapejit.loops.fuse import inplace
+from tapejit.loops.kernels import Kernel, Storage
+from tapejit.loops.schedule.schedule import sources_of
+from tapejit.rewrite.pipeline import optimise
+from tapejit.runtime.compiled import native_form, whole_graph
+from tapejit.targets.cpu.module import Built, build
 
 Array = np.ndarray[Any, Any]
 
@@ -95,8 +95,8 @@ def test_what_can_fail_is_over_before_anything_is_written_over() -> None:
 
     found = built(step.graph(np.ones(4000), np.arange(4000)))
     first, second = stages_of(found)
-    assert any(map(updates.can_fail, first))
-    assert not any(map(updates.can_fail, second))
+    assert any(map(inplace.can_fail, first))
+    assert not any(map(inplace.can_fail, second))
     assert any(x.output in found.plan.updates for k in second for x in k.steps())
 
 

@@ -24,10 +24,11 @@ from graph_properties import for_all
 from hypothesis import strategies as st
 
 import tapejit as tj
-from tapejit.codegen.module import build
 from tapejit.ir import Graph
-from tapejit.passes.fusion import lower, updates
-from tapejit.runtime.native import whole_graph
+from tapejit.loops.fuse import inplace
+from tapejit.loops.lower import lower
+from tapejit.runtime.compiled import whole_graph
+from tapejit.targets.cpu.module import build
 
 Array = np.ndarray[Any, Any]
 
@@ -608,9 +609,9 @@ def test_what_can_fail_comes_before_the_first_update() -> None:
     graph = whole_graph(step.graph(np.ones(40)))
     assert graph is not None
     plan = build(graph, "order").plan
-    final = updates.first_update(plan.kernels, plan.updates)
+    final = inplace.first_update(plan.kernels, plan.updates)
     for kernel in plan.kernels[final.number :] if final is not None else ():
-        assert not updates.can_fail(kernel)
+        assert not inplace.can_fail(kernel)
     for _ in range(39):
         step(np.ones(40))
     before = v.numpy(), w.numpy()
@@ -638,9 +639,9 @@ def test_long_work_after_an_update_can_be_interrupted(
     whole = whole_graph(graph)
     assert whole is not None
     last = build(whole, "last").plan.kernels[-1]
-    monkeypatch.setattr(updates, "LATE_WORK", last.work)
+    monkeypatch.setattr(inplace, "LATE_WORK", last.work)
     assert sorted(updates_of(graph)) == [2]
-    monkeypatch.setattr(updates, "LATE_WORK", 10)
+    monkeypatch.setattr(inplace, "LATE_WORK", 10)
     assert updates_of(graph) == {}
 
 

@@ -17,21 +17,21 @@ from op_cases import references as ref
 from op_cases.scans import logcumsumexp as logcumsumexp_reference
 
 import tapejit as tj
-import tapejit.api.path  # native code knows the class of tensors from there
-from tapejit.codegen import lanes
-from tapejit.codegen.whole import EMITTERS
-from tapejit.errors import ArgumentError, OutOfRangeError
+import tapejit.tracing.path  # native code knows the class of tensors from there
+from tapejit.base.errors import ArgumentError, OutOfRangeError
+from tapejit.base.types import DType, TensorType, dtype_named
 from tapejit.ir import OPS, Graph, Node, param
+from tapejit.loops.lower.expand import expansion
+from tapejit.loops.native_ops import WHOLE, is_native
 from tapejit.ops.placing import nothing
-from tapejit.passes.fusion.candidates import WHOLE, is_native
-from tapejit.passes.fusion.expand import expansion
-from tapejit.types import DType, TensorType, dtype_named
+from tapejit.targets.cpu.arrays.table import EMITTERS
+from tapejit.targets.cpu.simd import lanes
 
 from .compiled import assert_composed, compile_native, run, run_native, run_numpy
 
 Array = np.ndarray[Any, Any]
 
-assert tapejit.api.path
+assert tapejit.tracing.path
 F16, BF16, F32, F64 = map(dtype_named, ("float16", "bfloat16", "float32", "float64"))
 FLOATS = (F16, BF16, F32, F64)
 WHOLE_ROWS = [row for row in ROWS if row.case.op in WHOLE]

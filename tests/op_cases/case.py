@@ -29,10 +29,7 @@ from typing import Any
 import numpy as np
 
 import tapejit.ops  # noqa: F401  # fills the registry
-from tapejit.api.dispatch import apply
-from tapejit.api.tensor import Tensor
-from tapejit.ir import OPS, Graph, Node, param
-from tapejit.types import (
+from tapejit.base.types import (
     SHORT_NAMES,
     DType,
     TensorType,
@@ -42,6 +39,9 @@ from tapejit.types import (
     is_float,
     is_integer,
 )
+from tapejit.ir import OPS, Graph, Node, param
+from tapejit.tensor.dispatch import apply
+from tapejit.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

@@ -41,7 +41,7 @@ from op_cases.case import (
     near_integers,
     variants_of,
 )
-from tapejit.types import is_complex, is_differentiable, is_float, short_name
+from tapejit.base.types import is_complex, is_differentiable, is_float, short_name
 
 
 def unary(

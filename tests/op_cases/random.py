@@ -18,8 +18,8 @@ from agreement import EXACT, TRANSCENDENTAL
 
 from op_cases import references as ref
 from op_cases.case import INDEX_DTYPES, Array, OpCase, Operand, Shape, Variant
+from tapejit.base.types import dtype_named, short_name
 from tapejit.ops import philox
-from tapejit.types import dtype_named, short_name
 
 U32, U64 = np.dtype("uint32"), np.dtype("uint64")
 STATE = 6

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from agreement import Truth
 
-from tapejit.types import is_complex, is_float, is_integer
+from tapejit.base.types import is_complex, is_float, is_integer
 
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]

@@ -31,9 +31,9 @@ from op_cases.case import (
     distinct,
     dtypes_of,
 )
+from tapejit.base.types import DType, is_complex, is_differentiable, is_float
 from tapejit.ir import OPS, Node
 from tapejit.ir.structural import results
-from tapejit.types import DType, is_complex, is_differentiable, is_float
 
 # Scans
 

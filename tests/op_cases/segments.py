@@ -26,7 +26,7 @@ from op_cases.case import (
     distinct,
 )
 from op_cases.references import elementwise, widened
-from tapejit.types import is_integer
+from tapejit.base.types import is_integer
 
 
 class Ids(Operand):

@@ -14,7 +14,7 @@ from agreement import EXACT, SUM, Truth
 
 from op_cases.case import INDEX_DTYPES, Array, Attrs, OpCase, Operand, Shape, Variant
 from op_cases.references import elementwise, objects, widened
-from tapejit.types import is_integer
+from tapejit.base.types import is_integer
 
 
 def written_from(positions: Array, *, size: int) -> Array:

@@ -17,7 +17,7 @@ from agreement import EXACT, SUM, Truth
 
 from op_cases.case import ORDERED, Array, Attrs, OpCase, Operand, Variant, distinct
 from op_cases.references import elementwise, is_above, objects, widened
-from tapejit.types import is_integer
+from tapejit.base.types import is_integer
 
 Sizes = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]

@@ -34,10 +34,10 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.codegen.host import F32, F64, aligned, loop_module
-from tapejit.codegen.objects import LoadedObject, emit, load_object
-from tapejit.runtime.store import Store
-from tapejit.runtime.store_key import cache_key
+from tapejit.runtime.store.key import cache_key
+from tapejit.runtime.store.store import Store
+from tapejit.targets.cpu.machine.host import F32, F64, aligned, loop_module
+from tapejit.targets.cpu.machine.objects import LoadedObject, emit, load_object
 
 KERNELS = 8
 WORKERS = 5

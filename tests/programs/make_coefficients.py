@@ -1,4 +1,4 @@
-"""Derives the numbers in `tapejit/codegen/vecmath/coefficients.py`.
+"""Derives the numbers in `tapejit/targets/cpu/vecmath/coefficients.py`.
 
 `python tests/programs/make_coefficients.py` prints that file; it needs mpmath and some
 seconds. Each polynomial interpolates its function, computed to 50 digits, at the
@@ -39,7 +39,7 @@ Start reading at `F32` and `F64`, which hold the same names.
 
 from __future__ import annotations
 
-from tapejit.codegen.vecmath.table import Table'''
+from tapejit.targets.cpu.vecmath.table import Table'''
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from random_graphs import Style, case_of, random_graph
 
 import tapejit as tj
 from tapejit.ir import Graph
-from tapejit.passes import vjp_graph
 from tapejit.runtime.executable import executable_for
+from tapejit.transforms import vjp_graph
 
 Found = dict[str, str]
 

@@ -22,13 +22,13 @@ from unittest import mock
 import numpy as np
 
 import tapejit as tj
-from tapejit.api import path
-from tapejit.config import Config
+from tapejit.base.config import Config
+from tapejit.base.types import TensorType
 from tapejit.ir import Graph
-from tapejit.passes.fusion import steps
+from tapejit.loops import steps
 from tapejit.runtime.executable import Executable
-from tapejit.runtime.inside import Inside, Part
-from tapejit.types import TensorType
+from tapejit.runtime.executable_report import Inside, Part
+from tapejit.tracing import path
 
 THREADS: Final = 2
 LEVELS: Final = {"v3": "x86-64-v3", "v4": "x86-64-v4"}

@@ -26,12 +26,12 @@ from op_cases.case import differentiable_positions
 import tapejit as tj
 from benchmarks.case import OURS, Case, as_program
 from benchmarks.cases import load_groups
-from tapejit import tree
-from tapejit.errors import UnsupportedError
+from tapejit.base import tree
+from tapejit.base.errors import UnsupportedError
+from tapejit.base.types import DType
 from tapejit.ir import Graph
-from tapejit.passes import vjp_graph
 from tapejit.runtime.executable import Executable
-from tapejit.types import DType
+from tapejit.transforms import vjp_graph
 
 from .compiler import tracing_calls, usual_settings
 

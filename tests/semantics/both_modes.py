@@ -80,10 +80,11 @@ import numpy as np
 from agreement import COMPOSED, EXACT, assert_agrees
 
 import tapejit as tj
-from tapejit import tree
-from tapejit.api import dispatch, variable
-from tapejit.structure import LEAF
-from tapejit.types import is_differentiable
+from tapejit.base import tree
+from tapejit.base.structure import LEAF
+from tapejit.base.types import is_differentiable
+from tapejit.tape import variable
+from tapejit.tensor import dispatch
 
 from .native_sample import SAMPLE
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api.tensor import TracedTensor
+from tapejit.tensor.tensor import TracedTensor
 
 from .both_modes import assert_modes, assert_taped, note, note_error, ways
 from .native_sample import SAMPLE

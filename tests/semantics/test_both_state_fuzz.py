@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import variable
+from tapejit.tape import variable
 
 Step = Callable[["Machine"], None]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import recording
+from tapejit.tape import recording
 
 from .custom_gradients import gradient, log1pexp, sigmoid
 

@@ -508,7 +508,7 @@ def test_decorated_functions_keep_their_types(tmp_path: Any, full: bool) -> None
     path.write_text(TYPED)
     lines = api.run([str(path), "--no-error-summary", "--hide-error-context"])[0]
     revealed = [x.split('"')[1] for x in lines.splitlines() if "Revealed" in x]
-    tensor = "tapejit.api.tensor.Tensor"
+    tensor = "tapejit.tensor.tensor.Tensor"
     assert revealed == [
         f"dict[str, {tensor}]",
         f"list[{tensor}]",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import accumulator, variable
+from tapejit.tape import accumulator, variable
 
 
 class Pair(NamedTuple):

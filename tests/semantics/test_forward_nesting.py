@@ -18,7 +18,7 @@ from op_cases.case import C128, F64, differentiable_positions
 from test_fuzz_programs import Program, largest, programs, tensors
 
 import tapejit as tj
-from tapejit.api.trace import run_graph
+from tapejit.tensor.trace import run_graph
 
 
 def test_s40_accumulators_nest_to_third_order() -> None:

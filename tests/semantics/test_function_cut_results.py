@@ -16,7 +16,7 @@ import pytest
 from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit import tree
+from tapejit.base import tree
 
 from .both_modes import assert_modes, note
 

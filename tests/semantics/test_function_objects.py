@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api.cache import MAX_ENTRIES
+from tapejit.tracing.cache import MAX_ENTRIES
 
 X = tj.asarray([1.0, 2.0])
 

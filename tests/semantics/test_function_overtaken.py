@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit import collector
-from tapejit.api import variable as variable_module
+from tapejit.base import collector
 from tapejit.runtime.executable import Executable
+from tapejit.tape import variable as variable_module
 
 ONE = np.ones(3, np.float32)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api.cache import MAX_PATHS
+from tapejit.tracing.cache import MAX_PATHS
 
 from .both_modes import assert_modes
 

@@ -18,7 +18,7 @@ import pytest
 from elsewhere import needs_fork
 
 import tapejit as tj
-from tapejit.api.cache import LOCKS
+from tapejit.tracing.cache import LOCKS
 
 from .fresh_process import run_python
 
@@ -418,7 +418,7 @@ def test_s57_after_a_fork_traces_and_locks_are_usable() -> None:
     lines = run_python(
         """
         import os, threading
-        from tapejit.api.cache import LOCKS
+        from tapejit.tracing.cache import LOCKS
         v = tj.Variable(1.0)
         @tj.function
         def f(x):

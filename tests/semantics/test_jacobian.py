@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import adjoint
+from tapejit.tape import derivative
 
 from .test_gradient import Layer, Pair
 
@@ -134,13 +134,13 @@ def test_s36_a_target_that_is_the_source_has_the_identity() -> None:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one entry each time a derivative's Graph is run."""
     runs: list[int] = []
-    original = adjoint.run_graph
+    original = derivative.run_graph
 
     def counted(graph: Any, inputs: Any) -> Any:
         runs.append(1)
         return original(graph, inputs)
 
-    monkeypatch.setattr(adjoint, "run_graph", counted)
+    monkeypatch.setattr(derivative, "run_graph", counted)
     return runs
 
 
@@ -209,13 +209,13 @@ def test_s36_the_kernel_is_reused_from_call_to_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     built: list[int] = []
-    original = adjoint.batch
+    original = derivative.batch
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         built.append(1)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(adjoint, "batch", counted)
+    monkeypatch.setattr(derivative, "batch", counted)
     for step in range(5):
         x = tj.Variable(np.full(3, 1.0 + step))
         with tj.GradientTape() as tape:

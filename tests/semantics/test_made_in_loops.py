@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tapejit as tj
-from tapejit.api import made_in_loops
+from tapejit.tracing import made_in_loops
 
 X = tj.ones(3)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tapejit as tj
-from tapejit.api import recording
+from tapejit.tape import recording
 
 pytestmark = pytest.mark.usefixtures("without_collector")
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tapejit as tj
+from tapejit.base.types import TensorType
 from tapejit.ir import OPS, Graph, Node, param
-from tapejit.passes.batch import batch
-from tapejit.passes.partition import partition
-from tapejit.passes.vjp import vjp_graph
-from tapejit.types import TensorType
+from tapejit.transforms.batch import batch
+from tapejit.transforms.partition import partition
+from tapejit.transforms.vjp import vjp_graph
 
 LENGTH = 16 << 10
 BYTES = 4 * LENGTH

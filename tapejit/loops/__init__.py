@@ -1,0 +1,18 @@
+"""The loop IR: a Graph in, loops and what is computed in them out.
+
+The Graph is one whose Nodes are all native. `lower` makes Steps of it, a Step being
+what one iteration of a loop does; `schedule` puts the Steps into a tree of loops;
+`fuse` moves what surrounds matmuls and updates into them. A target makes Kernels of the
+tree.
+
+- `index` axes that loops run over, positions as affine functions of them
+- `steps` the kinds of Steps; `kernels` Kernels, Storage and the plan that holds both
+- `native_ops` what loops can compute; `reasons` why they cannot, in words; `segments`
+  cuts a Graph into native parts and what NumPy performs
+- `check` what holds of every plan, and whether it does; `accesses` what is read and
+  written in which order
+
+Nothing here sees an array or knows LLVM.
+
+Start reading at `lower/lower.py`, then `schedule/schedule.py` and `kernels.py`.
+"""

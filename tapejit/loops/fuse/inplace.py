@@ -1,0 +1,227 @@
+"""Which results may be written over an input.
+
+The new value of a variable, `w - rate * g`, is computed from the old one element by
+element. If nobody needs the old one afterwards, the new one can have its memory: half
+of the memory is touched, and what is written is in the cache already. `with_updates`
+finds such results, each with the inputs that it may replace. Whether one does is known
+when the code is called; the code is right in both cases, if
+
+- other kernels that read the input come before the one that writes over it, so kernels
+  change their order where that helps;
+- that kernel reads the input only where it writes, and only for what it writes there;
+- nothing can fail or be interrupted from then on: whoever calls relies on it that code
+  which gives up has changed nothing. So what can fail comes first too, and what is left
+  to do is short.
+
+Start reading at `with_updates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from tapejit.loops.fuse.fuse_epilogue import is_product
+from tapejit.loops.index import Affine, Axis, strides_of
+from tapejit.loops.kernels import Kernel
+from tapejit.loops.schedule.schedule import sources_of
+from tapejit.loops.steps import SCATTERS, Buffer, Step
+
+LATE_WORK: Final = 2e9  # instructions of one lane without asking for signals: 50 ms
+
+Updates = dict[Buffer, list[Buffer]]
+
+
+def with_updates(kernels: Sequence[Kernel]) -> tuple[list[Kernel], Updates]:
+    """The kernels in the order in which most results can replace an input.
+
+    Also these results, with the inputs that each may replace.
+    """
+    order = Order(kernels)
+    found: list[tuple[int, Buffer, Buffer]] = []
+    for at, kernel in enumerate(kernels):
+        for out, given in candidates(kernel):
+            if order.put_last(at, {*order.readers[given], *order.failing}):
+                found.append((at, out, given))
+    if not found:
+        return list(kernels), {}
+    places = order.sorted()
+    left, late = LATE_WORK, set()
+    for at in reversed(places):
+        left -= kernels[at].work
+        if left < 0:
+            break
+        late.add(at)
+    updates: Updates = {}
+    for at, out, given in found:
+        if at in late:
+            updates.setdefault(out, []).append(given)
+    return [kernels[at] for at in places], updates
+
+
+class Order:
+    """What has to come before what among kernels, which are numbers here."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.readers: dict[Buffer, set[int]] = {}
+        self.failing = {at for at, x in enumerate(kernels) if can_fail(x)}
+        self.needs: list[set[int]] = [set() for _ in kernels]
+        self.before: list[int] = []  # all that come before each, as bits
+        made_by = {step: at for at, x in enumerate(kernels) for step in x.steps()}
+        for at, kernel in enumerate(kernels):
+            for step in kernel.steps():
+                for buffer in buffers_of(step):
+                    self.readers.setdefault(buffer, set()).add(at)
+                self.needs[at].update(made_by[x] for x in sources_of(step))
+            self.needs[at].discard(at)
+            self.before.append(self.bits(self.needs[at]))
+
+    def bits(self, some: set[int]) -> int:
+        """These kernels and all that come before them."""
+        found = 0
+        for at in some:
+            found |= self.before[at] | 1 << at
+        return found
+
+    def put_last(self, last: int, others: set[int]) -> bool:
+        """Have a kernel come after others; False if that is impossible."""
+        others = others - {last}
+        if last in self.failing or any(self.before[at] >> last & 1 for at in others):
+            return False
+        self.needs[last] |= others
+        new = self.bits(others)
+        for at, known in enumerate(self.before):
+            if at == last or known >> last & 1:
+                self.before[at] = known | new
+        return True
+
+    def sorted(self) -> list[int]:
+        """All kernels, as far as possible in the order in which they were."""
+        users: list[list[int]] = [[] for _ in self.needs]
+        missing = [len(needed) for needed in self.needs]
+        for at, needed in enumerate(self.needs):
+            for x in needed:
+                users[x].append(at)
+        ready = [at for at, count in enumerate(missing) if not count]
+        heapify(ready)
+        found = []
+        while ready:
+            found.append(heappop(ready))
+            for user in users[found[-1]]:
+                missing[user] -= 1
+                if not missing[user]:
+                    heappush(ready, user)
+        return found
+
+
+def first_update(kernels: Sequence[Kernel], updates: Updates) -> Kernel | None:
+    """The first kernel that may write over an input."""
+    for kernel in kernels:
+        if any(step.output in updates for step in kernel.steps()):
+            return kernel
+    return None
+
+
+def can_fail(kernel: Kernel) -> bool:
+    """Whether something in a kernel may leave the mark of a failure."""
+    step = kernel.library
+    is_whole = step is not None and not is_product(step) and not is_scatter(step)
+    return is_whole or any(x.kind in ("verify", "position") for x in kernel.steps())
+
+
+def is_scatter(step: Step) -> bool:
+    """Whether a Step adds at positions, which others have checked.
+
+    It reads a row of its first operand only to write it, and nothing else of it.
+    """
+    return step.kind == "library" and step.op is not None and step.op.name in SCATTERS
+
+
+def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
+    """Results and inputs that the kernel reads only where it writes the result."""
+    uses: dict[Buffer, list[tuple[Step, Step]]] = {}
+    whole: set[Buffer] = set()
+    for step in kernel.steps():
+        for x in (step, *step.needed()):
+            if x.kind == "load" and is_input(x.source):
+                uses.setdefault(x.source, []).append((x, step))
+        whole.update(viewed(step))
+    for step in kernel.steps():
+        out = step.output
+        if out is not None and is_scatter(step):
+            given, offset, strides = step.attrs["views"][0]
+            if is_input(given) and is_alike(given, out):  # else a kernel has made it
+                is_alone = viewed(step).count(given) == 1
+                if is_alone and not offset and strides == strides_of(given.shape):
+                    yield out, given
+        if out is None or step.closed or step.kind == "library":
+            continue
+        place = own_strides(step)
+        behind: set[Step] | None = None
+        for given, loads in uses.items():
+            if given in whole or not is_alike(given, out):
+                continue
+            if any(strides_in(load) != place for load, _ in loads):
+                continue
+            behind = ancestors(step) if behind is None else behind
+            if all(user in behind for _, user in loads):
+                yield out, given
+
+
+def is_input(source: object) -> bool:
+    return isinstance(source, Buffer) and source.kind == "input"
+
+
+def is_alike(one: Buffer, other: Buffer) -> bool:
+    """Whether these are arrays, not single numbers, of the same dtype and shape."""
+    return bool(one.shape) and one.shape == other.shape and one.dtype == other.dtype
+
+
+def buffers_of(step: Step) -> Iterator[Buffer]:
+    """The inputs that a Step reads, itself or through leaves."""
+    for x in (step, *step.needed()):
+        if is_input(x.source):
+            yield x.source
+    yield from viewed(step)
+
+
+def viewed(step: Step) -> list[Buffer]:
+    """The inputs that an operation on whole arrays reads."""
+    return [x for x, *_ in step.attrs.get("views", ()) if is_input(x)]
+
+
+def ancestors(step: Step) -> set[Step]:
+    """All that a Step's value is made of, itself included."""
+    found, left = {step}, [step]
+    while left:
+        for x in sources_of(left.pop()):
+            if x not in found:
+                found.add(x)
+                left.append(x)
+    return found
+
+
+def own_strides(step: Step) -> dict[Axis, int]:
+    """Where a result's elements go in its memory, by axis."""
+    dims = step.dims or ()
+    sizes = [1 if dim is None else dim.size for dim in dims]
+    return {
+        dim.root: stride
+        for dim, stride in zip(dims, strides_of(sizes), strict=True)
+        if dim is not None
+    }
+
+
+def strides_in(load: Step) -> dict[Axis, int] | None:
+    """Where a load reads its array, by axis; None if that is not all there is to it."""
+    if load.ranges or load.attrs.get("flat"):
+        return None
+    total = Affine()
+    strides = strides_of(load.source.shape)
+    for position, stride in zip(load.index, strides, strict=True):
+        if not isinstance(position, Affine):
+            return None
+        total += position * stride
+    total = total.rooted()
+    return None if total.constant else dict(total.terms)

@@ -1,0 +1,399 @@
+"""Steps arranged into a tree of loops.
+
+A `Loop` runs over one axis; its body has Steps and Loops. `schedule` picks an axis for
+the outermost loop and asks of every Step whether it belongs inside. Steps that need the
+result of a reduction along the axis, or elements from other iterations, have to wait
+until the loop is over, and go into another loop over the same axis: the fewer such
+passes an axis needs, the better it is as the outer one. Inside each loop, and among the
+Steps outside, the same is done again with the axes that are left.
+
+So forward values and their adjoints share loops without either knowing of the other,
+and a value is stored only where a later pass needs it and computing it again would cost
+more (`RECOMPUTE`).
+
+Start reading at `schedule`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from tapejit.loops.index import Affine, Axis
+from tapejit.loops.steps import Step, across
+
+CHEAP: Final = 1.0
+COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
+TRANSCENDENTAL: Final = 20.0
+RECOMPUTE: Final = 7.0  # how much work is less than a store and a load in the cache
+RECOMPUTE_FAR: Final = 45.0  # and in main memory
+RECOMPUTED: Final = ("compute", "load", "index", "choose", "constant", "add_at")
+NEARLY: Final = 0.95  # of the most work: an axis that is as good as the one with it
+FAR: Final = 1 << 15  # elements; what is larger does not stay in the nearest caches
+
+
+class Loop:
+    """A loop over one axis.
+
+    `tile` is not 0 if it goes through the axis in tiles of that many iterations, which
+    loops over the same axis in its body do one by one or all at once. `lanes` is the
+    axis along which its body is done as vectors, if that is not the kernel's, with
+    their width. `copies` iterations go through the loops in its body together.
+    """
+
+    __slots__ = ("axis", "body", "copies", "lanes", "tile")
+
+    def __init__(
+        self,
+        axis: Axis,
+        body: list[Step | Loop],
+        *,
+        tile: int = 0,
+        lanes: tuple[Axis, int] | None = None,
+    ) -> None:
+        self.axis = axis
+        self.body = body
+        self.tile = tile
+        self.lanes = lanes
+        self.copies = 1
+
+    def __repr__(self) -> str:
+        return f"Loop({self.axis}, {self.body})"
+
+    def steps(self) -> Iterator[Step]:
+        """Every Step inside."""
+        return steps_in(self.body)
+
+
+def cost(step: Step) -> float:
+    """About how many instructions a Step takes."""
+    if step.kind in ("constant", "index"):
+        return 0.5
+    if step.op is None or step.kind in ("reduce", "part", "verify"):
+        return CHEAP
+    if step.op.is_cheap:
+        return CHEAP
+    return COSTS.get(step.op.name, TRANSCENDENTAL)
+
+
+def is_long(step: Step) -> bool:
+    """Whether a Step computes a formula of many instructions."""
+    return cost(step) >= TRANSCENDENTAL
+
+
+def is_leaf(step: Step) -> bool:
+    """Whether a Step takes nothing but positions: it is done wherever it is needed.
+
+    A load of what another Step has computed is one, too: who uses it waits for that.
+    """
+    if step.kind == "load":
+        return all(isinstance(x, Affine) for x in step.index)
+    return step.kind in ("constant", "index")
+
+
+def reads_its_own(load: Step, axes: Iterable[Axis]) -> bool:
+    """Whether a load takes, along these axes, what the same iteration has made."""
+    source = load.source
+    if load.attrs.get("flat") or source.dims is None:
+        return False
+    wanted = frozenset(axes)
+    for dim, position in zip(source.dims, load.index, strict=True):
+        if dim is not None and dim.root in wanted:
+            axis = position.axis if isinstance(position, Affine) else None
+            if axis is None or axis.root is not dim.root:
+                return False
+    return True
+
+
+def sources_of(step: Step) -> Iterator[Step]:
+    """The Steps whose values a Step takes, itself or through loads."""
+    for x in step.needed():
+        if not is_leaf(x):
+            yield x
+        elif isinstance(x.source, Step):
+            yield x.source
+
+
+Waits = Iterable[tuple[Step, frozenset[Axis]]]
+
+
+def waits(step: Step) -> Waits:
+    """What has to come before a Step, and the axes whose loops have to be over then."""
+    for x in step.needed():
+        if not is_leaf(x):
+            yield x, across(x, step)
+        elif isinstance(x.source, Step):
+            yield x.source, across(x.source, x)
+
+
+def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
+    """The tree of loops for these Steps; leaves are not in it."""
+    inner = [step for step in steps if not is_leaf(step)]
+    tree = Scheduler().arrange(inner, frozenset())
+    used: set[Step] = set()
+    for step in reversed(list(steps_in(tree))):
+        if is_end(step) or step in used:
+            used.add(step)
+            used.update(x for x, _ in waits(step))
+    return only(tree, used)
+
+
+def is_end(step: Step) -> bool:
+    """Whether a Step is there for its own sake: a result, or a check."""
+    return step.output is not None or step.kind in ("verify", "position")
+
+
+def steps_in(items: Sequence[Step | Loop]) -> Iterator[Step]:
+    """Every Step of a tree, in the order of the first iteration."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from steps_in(item.body)
+        else:
+            yield item
+
+
+def loops_in(items: Sequence[Step | Loop]) -> Iterator[Loop]:
+    """Every loop of a tree, outer ones first."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield item
+            yield from loops_in(item.body)
+
+
+def only(items: Sequence[Step | Loop], used: set[Step]) -> list[Step | Loop]:
+    """A tree without the Steps that copies have made superfluous."""
+    kept: list[Step | Loop] = []
+    for item in items:
+        if not isinstance(item, Loop):
+            if item in used:
+                kept.append(item)
+        elif body := only(item.body, used):
+            kept.append(Loop(item.axis, body, tile=item.tile, lanes=item.lanes))
+    return kept
+
+
+class Scheduler:
+    """Arranges Steps; a value that is cheap to compute again is copied where needed."""
+
+    def arrange(self, steps: list[Step], bound: frozenset[Axis]) -> list[Step | Loop]:
+        """The items of the body of a loop nest over the `bound` axes."""
+        open_axes = {step: (step.labels | step.closed) - bound for step in steps}
+        if not any(open_axes.values()):
+            return list(steps)
+        before: dict[Step, Waits] = {step: list(waits(step)) for step in steps}
+        axis = choose_axis(steps, open_axes, before, bool(bound))
+        levels = phases(steps, open_axes, before, axis)
+        put_off(steps, levels, before, bound)
+        steps, levels = self.recomputed(steps, levels, axis, bound)
+        body: list[Step | Loop] = []
+        for level in range(max(levels.values()) + 1):
+            here = [step for step in steps if levels[step] == level]
+            if not here:
+                continue
+            if level % 2:
+                body.append(Loop(axis, self.arrange(here, bound | {axis})))
+            else:
+                body.extend(self.arrange(here, bound))
+        return body
+
+    def recomputed(
+        self,
+        steps: list[Step],
+        levels: dict[Step, int],
+        axis: Axis,
+        bound: frozenset[Axis],
+    ) -> tuple[list[Step], dict[Step, int]]:
+        """The Steps, with cheap values of earlier passes computed again later."""
+        if max(levels.values()) < 3:
+            return steps, levels
+        limits: dict[Step, float] = {}
+
+        def limit(step: Step) -> float:
+            if step not in limits:
+                free = step.labels - bound
+                size = math.prod(label.size for label in free)
+                limits[step] = RECOMPUTE_FAR if size > FAR else RECOMPUTE
+            return limits[step]
+
+        def price(step: Step, level: int, budget: float) -> float:
+            """What it costs to have an earlier value here without memory."""
+            if levels.get(step, -1) in (-1, level) or levels[step] % 2 == 0:
+                return CHEAP if is_leaf(step) else 0.0
+            if step.kind not in RECOMPUTED:
+                return math.inf
+            total = cost(step)
+            for x in step.inputs:
+                if total > budget:
+                    break
+                total += price(x, level, budget - total)
+            if step.kind == "load" and any(
+                isinstance(x, Step) and levels.get(x, -1) != -1 for x in step.index
+            ):
+                return math.inf
+            return total
+
+        made: dict[tuple[Step, int], Step] = {}
+        order: list[Step] = []
+
+        def copied(step: Step, level: int) -> Step:
+            if levels.get(step, -1) in (-1, level) or levels[step] % 2 == 0:
+                return step
+            found = made.get((step, level))
+            if found is None:
+                inputs = [copied(x, level) for x in step.inputs]
+                found = made[step, level] = step.copy(inputs, step.index)
+                for label in step.axes:
+                    label.root.steps.add(found.number)
+                levels[found] = level
+                order.append(found)
+            return found
+
+        for step in steps:
+            level = levels[step]
+            for at, x in enumerate(step.inputs):
+                if x not in levels or levels[x] % 2 == 0 or levels[x] >= level:
+                    continue
+                if level % 2 == 0 or axis not in x.labels:
+                    continue
+                if x.output is not None:  # it is in memory anyway
+                    continue
+                if price(x, level, limit(x)) <= limit(x):
+                    step.inputs[at] = copied(x, level)
+            order.append(step)
+        return order, levels
+
+
+def phases(
+    steps: Sequence[Step],
+    open_axes: dict[Step, frozenset[Axis]],
+    before: dict[Step, Waits],
+    axis: Axis,
+) -> dict[Step, int]:
+    """When each Step runs: odd numbers are passes over the axis, even ones between."""
+    levels: dict[Step, int] = {}
+    for step in steps:
+        inside = axis in open_axes[step]
+        level = 1 if inside else 0
+        for x, apart in before[step]:
+            last = levels.get(x)
+            if last is None:
+                continue
+            if not inside:
+                level = max(level, last + last % 2)
+            elif last % 2 == 0:
+                level = max(level, last + 1)
+            else:
+                level = max(level, last + (2 if axis in apart else 0))
+        levels[step] = level
+    return levels
+
+
+def put_off(
+    steps: Sequence[Step],
+    levels: dict[Step, int],
+    before: dict[Step, Waits],
+    bound: frozenset[Axis],
+) -> None:
+    """Have cheap values between passes wait until they are used: they stay registers.
+
+    Such a value is made of what is in memory anyway, as is a part of the new value of a
+    variable that needs nothing but the old one.
+    """
+    if max(levels.values()) < 2:
+        return
+    work: dict[Step, float] = {}  # of a value that is made of nothing but memory
+    for step in steps:
+        is_simple = step.kind in ("compute", "choose") and levels[step] % 2 == 0
+        if is_simple and step.labels - bound:
+            made_of = [
+                0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs
+            ]
+            work[step] = cost(step) + sum(made_of)
+    first: dict[Step, int] = {}  # the level of a value's first user
+    for step in reversed(steps):
+        level, later = levels[step], first.get(step, 0)
+        if later > level and later % 2 == 0 and work.get(step, math.inf) <= RECOMPUTE:
+            levels[step] = level = later
+        for x, _ in before[step]:
+            first[x] = min(level, first.get(x, level))
+
+
+def choose_axis(
+    steps: Sequence[Step],
+    open_axes: dict[Step, frozenset[Axis]],
+    before: dict[Step, Waits],
+    is_inside: bool,
+) -> Axis:
+    """The axis whose loop should be the outermost.
+
+    At the top, the fewest passes over memory count. Inside of a loop everything is
+    near, and what counts is that sums are registers: no axis is to be summed along
+    while others, of the same sum, are looped over inside.
+    """
+    work: dict[Axis, float] = {}
+    shared: dict[tuple[Axis, Axis], float] = {}
+    arrays: dict[Axis, float] = {}
+    near: dict[Axis, float] = {}
+    for step in steps:
+        axes = open_axes[step]
+        size = math.prod(axis.size for axis in axes)
+        here = cost(step) * size
+        for leaf in (step, *step.inputs):
+            last = last_axis(leaf)
+            if last in axes:
+                assert last is not None
+                near[last] = near.get(last, 0.0) + size
+        is_array = bool(step.labels & axes)
+        for axis in axes:
+            work[axis] = work.get(axis, 0.0) + here
+            if is_array and axis in step.closed:
+                arrays[axis] = arrays.get(axis, 0.0) + here
+            for other in axes:
+                shared[axis, other] = shared.get((axis, other), 0.0) + here
+    most = max(work.values())
+    candidates = [axis for axis in work if work[axis] >= most / 4]
+
+    def is_dominated(axis: Axis) -> bool:
+        """Whether nearly all its work is inside that of another one with more."""
+        for other in candidates:
+            both = shared.get((axis, other), 0.0)
+            without, beyond = work[axis] - both, work[other] - both
+            if without <= 0.1 * work[axis] and beyond > max(without, 0.02 * most):
+                return True
+        return False
+
+    def rank(axis: Axis) -> tuple[float, ...]:
+        passes = max(phases(steps, open_axes, before, axis).values()) // 2
+        is_less = work[axis] < NEARLY * most
+        place = place_among(steps, axis)
+        rest = (passes, near.get(axis, 0.0), is_less, place, -work[axis], axis.number)
+        if is_inside:
+            return (arrays.get(axis, 0.0), is_dominated(axis), *rest)
+        return (is_dominated(axis), *rest)
+
+    return candidates[0] if len(candidates) == 1 else min(candidates, key=rank)
+
+
+def place_among(steps: Sequence[Step], axis: Axis) -> float:
+    """How many axes of arrays come before an axis, on average."""
+    places = [
+        at
+        for step in steps
+        for at, dim in enumerate(step.dims or ())
+        if dim is not None and dim.root is axis
+    ]
+    return sum(places) / len(places) if places else 0.0
+
+
+def last_axis(step: Step) -> Axis | None:
+    """The axis along which a Step goes through memory element by element."""
+    if step.kind == "load" and step.index:
+        position = step.index[-1]
+        if isinstance(position, Affine):
+            for axis, factor in position.terms:
+                if factor == 1:
+                    return axis.root
+    elif step.output is not None and step.dims and step.dims[-1] is not None:
+        return step.dims[-1].root
+    return None

@@ -1,0 +1,8 @@
+"""Targets: what a plan of loops is emitted for. Plans in, code out.
+
+`cpu` schedules loops for a processor with vectors and caches and emits LLVM; `python`
+writes the same loops as readable Python. Both interpret the records' lane expressions,
+which are written in the `lane_algebra`.
+
+Start reading at `lane_algebra.py`, then `tapejit.targets.cpu`.
+"""

@@ -1,0 +1,182 @@
+"""Finding the first extremum, as loops over whole arrays.
+
+Start reading at `Extremum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.base.types import DType
+from tapejit.ir.node import OPS, Node
+from tapejit.loops.index import strides_of
+from tapejit.targets.cpu.arrays.loops import (
+    Whole,
+    by_vectors,
+    each,
+    merged,
+    moved,
+    read,
+    write,
+)
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.nest.addressing import I32, INT64, Cursor, number, steps
+from tapejit.targets.cpu.simd import lanes
+
+BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
+LANES: Final = 32  # of a search: several vectors, which do not wait for each other
+
+
+# The first extremum
+
+
+def emit_argmax(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+    """Where the first largest element is, or the first NaN."""
+    Extremum(at, "greater", operands[0].dtype).emit(node, operands[0], out)
+
+
+def emit_argmin(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+    """Where the first smallest element is, or the first NaN."""
+    Extremum(at, "less", operands[0].dtype).emit(node, operands[0], out)
+
+
+class Extremum:
+    """The search for the first element that nothing goes before.
+
+    Each lane keeps the best element it has seen and its index. Lanes are neighbours
+    along another axis if those lie side by side; if not, along the axis searched, and
+    are compared with each other at the end.
+    """
+
+    def __init__(self, at: Cursor, order: str, dtype: DType) -> None:
+        self.at = at
+        self.order = order
+        self.dtype = dtype
+        self.index: DType = INT32  # what lanes count in
+
+    def emit(self, node: Node, x: Whole, out: Any) -> None:
+        at, axis = self.at, node.attrs["axis"]
+        shape = [int(size) for size in node.inputs[0].shape]
+        length, stride = shape[axis], x.strides[axis]
+        if length > np.iinfo(INT32).max:
+            self.index = INT64
+        rest = [*shape[:axis], *shape[axis + 1 :]]
+        own = strides_of(rest)
+        sizes, strides = merged(rest, [*x.strides[:axis], *x.strides[axis + 1 :]], own)
+        result = Whole(out, INT64, own)
+        is_across = bool(sizes) and strides[0][-1] == 1 and stride != 1
+        if not is_across:
+
+            def single(places: list[Any]) -> None:
+                index = self.along(x, places[0], stride, length)
+                write(at, result, places[1], 1, self.whole(index))
+
+            each(at, sizes, strides, single)
+            return
+
+        def row(places: list[Any]) -> None:
+            def part(index: Any, width: int) -> None:
+                place, to = (at.builder.add(p, index) for p in places)
+                _, found = self.chain(x, place, 1, stride, length, width)
+                write(at, result, to, 1, self.whole(found))
+
+            by_vectors(at, sizes[-1], LANES, part)
+
+        each(at, sizes[:-1], [own[:-1] for own in strides], row)
+
+    def whole(self, index: Any) -> Any:
+        return self.at.converted(index, self.index, INT64)
+
+    def chain(
+        self, x: Whole, place: Any, apart: int, stride: int, length: int, width: int
+    ) -> tuple[Any, Any]:
+        """The best of `length` vectors, `stride` apart, and their numbers."""
+        at = self.at
+        first = read(at, x, place, apart, width)
+        zero = lanes.constant(self.index, 0, width)
+        if length == 1:
+            return first, zero
+        with at.at_entry():
+            best = at.builder.alloca(first.type)
+            where = at.builder.alloca(zero.type)
+        at.builder.store(first, best)
+        at.builder.store(zero, where)
+
+        def compare(index: Any) -> None:
+            here = read(at, x, moved(at, place, index, stride), apart, width)
+            before = at.builder.load(best, typ=first.type)
+            is_better = self.goes_before(here, before)
+            at.builder.store(at.builder.select(is_better, here, before), best)
+            known = at.builder.load(where, typ=zero.type)
+            count = at.converted(at.spread(index, 1), INT64, self.index)
+            found = at.builder.select(is_better, at.widened(count, width), known)
+            at.builder.store(found, where)
+
+        at.for_range(number(1), number(length), 1, compare)
+        return (
+            at.builder.load(best, typ=first.type),
+            at.builder.load(where, typ=zero.type),
+        )
+
+    def along(self, x: Whole, place: Any, stride: int, length: int) -> Any:
+        """The index of the first extremum of a row."""
+        at, width = self.at, LANES
+        while width > 4 and length < 4 * width:
+            width //= 2
+        if length < 2 * width:
+            return self.chain(x, place, stride, stride, length, 1)[1]
+        count, left = divmod(length, width)
+        best, index = self.chain(x, place, stride, stride * width, count, width)
+        index = at.builder.mul(index, lanes.constant(self.index, width, width))
+        index = at.builder.add(index, at.converted(steps(width), INT64, self.index))
+        while best.type.count > 1:
+            half = best.type.count // 2
+            pairs = [
+                (
+                    self.lanes_from(best, first, half),
+                    self.lanes_from(index, first, half),
+                )
+                for first in (0, half)
+            ]
+            best, index = self.earlier(*pairs)
+        for position in range(length - left, length):
+            here = at.builder.add(place, number(position * stride))
+            last = (
+                read(at, x, here, stride, 1),
+                lanes.constant(self.index, position, 1),
+            )
+            best, index = self.earlier((best, index), last)
+        return index
+
+    def lanes_from(self, value: Any, first: int, count: int) -> Any:
+        """Some neighbouring lanes."""
+        kind = ir.VectorType(I32, count)
+        return self.at.builder.shuffle_vector(
+            value,
+            ir.Constant(value.type, ir.Undefined),
+            ir.Constant(kind, list(range(first, first + count))),
+        )
+
+    def earlier(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Of two elements with their indices the better; of equal ones the first."""
+        builder = self.at.builder
+        (x, i), (y, j) = left, right
+        is_better = self.goes_before(y, x)
+        is_worse = self.goes_before(x, y)
+        is_first = builder.icmp_signed("<", j, i)
+        takes = builder.or_(is_better, builder.and_(builder.not_(is_worse), is_first))
+        return builder.select(takes, y, x), builder.select(takes, j, i)
+
+    def goes_before(self, x: Any, y: Any) -> Any:
+        """Whether an element is better than another; NaN is better than numbers."""
+        builder, width = self.at.builder, x.type.count
+        dtypes = [self.dtype, self.dtype]
+        found = lanes.apply(builder, OPS[self.order], {}, dtypes, BOOL, [x, y], width)
+        if self.dtype.kind in "biu":
+            return found
+        x_is_nan = builder.fcmp_unordered("uno", x, x)
+        y_is_number = builder.fcmp_ordered("ord", y, y)
+        return builder.or_(found, builder.and_(x_is_nan, y_is_number))

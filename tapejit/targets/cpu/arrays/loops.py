@@ -1,0 +1,274 @@
+"""Loops over whole arrays: what the emitters of `codegen.whole` are made of.
+
+A `Whole` is an array as it lies in memory. Loops run over positions of several arrays
+of one shape at once; `merged` first makes one axis of neighbours that all arrays go
+through evenly, so that what is inside gets long rows. The last axis is done several
+elements at a time: `by_vectors` visits each of them once, with shorter vectors at the
+end, and `by_repeated_vectors` has one body only and may visit the last ones again.
+
+Start reading at `Whole`, then `emit_map`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tapejit.base.types import DType
+from tapejit.ir.node import OPS
+from tapejit.loops.steps import Step
+from tapejit.targets.cpu.nest.addressing import I8, Cursor, number, steps
+from tapejit.targets.cpu.simd import lanes
+
+VECTOR: Final = 64  # bytes
+ELEMENT_WORK: Final = 10.0  # instructions for an element, about
+
+Sizes = Sequence[int]
+Strides = Sequence[int]
+
+
+class Whole(NamedTuple):
+    """An array in memory: its first element, and strides in elements."""
+
+    pointer: Any
+    dtype: DType
+    strides: tuple[int, ...]
+
+    def as_bits(self) -> Whole:
+        """The same elements as integers, which are copied as they are."""
+        return self._replace(dtype=np.dtype(f"uint{8 * self.dtype.itemsize}"))
+
+
+def widest(*dtypes: DType) -> int:
+    """How many lanes a vector has that holds elements of all these dtypes.
+
+    >>> widest(np.dtype("float64")), widest(np.dtype("int8"), np.dtype("float32"))
+    (8, 16)
+    """
+    return VECTOR // max(4, *[dtype.itemsize for dtype in dtypes])
+
+
+def merged(sizes: Sizes, *strides: Strides) -> tuple[list[int], list[list[int]]]:
+    """Fewer and longer axes: without those of size 1, and neighbours made one.
+
+    >>> merged((2, 1, 3, 4), (12, 0, 4, 1), (4, 0, 0, 1))
+    ([2, 3, 4], [[12, 4, 1], [4, 0, 1]])
+    >>> merged((2, 1, 3, 4), (12, 0, 4, 1), (24, 0, 8, 2))
+    ([24], [[1], [2]])
+    """
+    kept: list[int] = []
+    found: list[list[int]] = [[] for _ in strides]
+    for at, size in enumerate(sizes):
+        if size == 1:
+            continue
+        here = [own[at] for own in strides]
+        if kept and all(
+            before[-1] == stride * size
+            for before, stride in zip(found, here, strict=True)
+        ):
+            kept[-1] *= size
+            for before, stride in zip(found, here, strict=True):
+                before[-1] = stride
+            continue
+        kept.append(size)
+        for before, stride in zip(found, here, strict=True):
+            before.append(stride)
+    return kept, found
+
+
+def operands_of(at: Cursor) -> list[Whole]:
+    """The operands of the operation that a kernel is, as they lie in memory."""
+    (step,) = at.kernel.steps()
+    assert step.node is not None
+    operands = []
+    views = zip(step.node.inputs, step.attrs["views"], strict=True)
+    for node, (base, offset, strides) in views:
+        is_step = isinstance(base, Step)
+        start = at.pointer_to(at.plan.storage[base]) if is_step else at.buffer(base)
+        nbytes = offset * base.dtype.itemsize
+        place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
+        # An axis of size 1 is repeated where those of other operands are longer.
+        own = zip(node.shape, strides, strict=True)
+        steps = tuple(0 if size == 1 else stride for size, stride in own)
+        operands.append(Whole(place, base.dtype, steps))
+    return operands
+
+
+# Positions
+
+
+def moved(at: Cursor, place: Any, index: Any, stride: int) -> Any:
+    """A place, `index` strides further."""
+    if stride == 0:
+        return place
+    step = index if stride == 1 else at.builder.mul(index, number(stride))
+    return at.builder.add(place, step)
+
+
+def each(
+    at: Cursor,
+    sizes: Sizes,
+    strides: Sequence[Strides],
+    body: Callable[[list[Any]], None],
+    places: Sequence[Any] | None = None,
+) -> None:
+    """Loops over all positions; the body gets the place of each in every array."""
+    start = [number(0)] * len(strides) if places is None else list(places)
+    _nest(at, sizes, strides, body, start, at.kernel.work)
+
+
+def _nest(
+    at: Cursor,
+    sizes: Sizes,
+    strides: Sequence[Strides],
+    body: Callable[[list[Any]], None],
+    start: list[Any],
+    work: float,
+) -> None:
+    """The loops of `each`; `work` is that of all of them together."""
+    if not sizes:
+        body(start)
+        return
+
+    def inside(index: Any) -> None:
+        here = [
+            moved(at, place, index, own[0])
+            for place, own in zip(start, strides, strict=True)
+        ]
+        _nest(at, sizes[1:], [own[1:] for own in strides], body, here, share)
+
+    share = work / sizes[0]
+    at.long_range(number(0), number(sizes[0]), 1, inside, share, sizes[0])
+
+
+def by_vectors(
+    at: Cursor, size: int, width: int, body: Callable[[Any, int], None]
+) -> None:
+    """`body(position, lanes)` for each part of a row; no element is visited twice."""
+    done = size - size % width
+    if done:
+        at.long_range(
+            number(0), number(done), width, lambda i: body(i, width), ELEMENT_WORK, done
+        )
+    while done < size:
+        width //= 2
+        if size - done >= width:
+            body(number(done), width)
+            done += width
+
+
+def by_repeated_vectors(
+    at: Cursor, size: int, width: int, body: Callable[[Any, int], None]
+) -> None:
+    """The same with one width, at most `width`; the last elements may come again."""
+    width = min(width, 1 << (size.bit_length() - 1))
+    last = number(size - width)
+
+    def clamped(position: Any) -> None:
+        is_inside = at.builder.icmp_signed("<", position, last)
+        body(at.builder.select(is_inside, position, last), width)
+
+    if size % width:
+        at.long_range(number(0), number(size), width, clamped, ELEMENT_WORK, size)
+    else:
+        at.long_range(
+            number(0), number(size), width, lambda i: body(i, width), ELEMENT_WORK, size
+        )
+
+
+# Elements
+
+
+def read(at: Cursor, x: Whole, place: Any, stride: int, width: int) -> Any:
+    """Elements of a row, as many as there are lanes."""
+    if width == 1 or stride == 1:
+        return at.load_at(x.pointer, place, x.dtype, width)
+    if stride == 0:
+        return at.widened(at.load_at(x.pointer, place, x.dtype, 1), width)
+    places = at.builder.add(at.spread(place, width), steps(width, stride))
+    return at.gather(x.pointer, places, x.dtype, width)
+
+
+def write(at: Cursor, out: Whole, place: Any, stride: int, value: Any) -> None:
+    """Lanes to the elements of a row."""
+    width = value.type.count
+    if width == 1 or stride == 1:
+        at.store_at(out.pointer, place, value, out.dtype)
+        return
+    for lane in range(width):
+        here = at.builder.add(place, number(lane * stride))
+        at.store_at(out.pointer, here, at.lane(value, lane), out.dtype)
+
+
+def combined(at: Cursor, name: str, x: Any, y: Any, dtype: DType) -> Any:
+    """Two values through the operation of this name, whose result is of their dtype."""
+    width = x.type.count
+    return lanes.apply(at.builder, OPS[name], {}, [dtype, dtype], dtype, [x, y], width)
+
+
+def function_of(at: Cursor, name: str, x: Any, dtype: DType) -> Any:
+    """A function of floats, by its name."""
+    return lanes.apply(at.builder, OPS[name], {}, [dtype], dtype, [x], x.type.count)
+
+
+def emit_map(
+    at: Cursor,
+    shape: Sizes,
+    operands: Sequence[Whole],
+    out: Whole,
+    function: Callable[[Sequence[Any], int], Any],
+) -> None:
+    """out[...] = function(operands[...]), lane by lane, for arrays of one shape."""
+    every = (*operands, out)
+    sizes, strides = merged(shape, *[x.strides for x in every])
+    if not sizes:
+        sizes, strides = [1], [[1] for _ in every]
+    width = widest(*[x.dtype for x in every])
+    last = [own[-1] for own in strides]
+
+    def row(places: list[Any]) -> None:
+        def part(index: Any, width: int) -> None:
+            here = [
+                moved(at, place, index, stride)
+                for place, stride in zip(places, last, strict=True)
+            ]
+            values = [
+                read(at, x, place, stride, width)
+                for x, place, stride in zip(operands, here, last, strict=False)
+            ]
+            write(at, out, here[-1], last[-1], function(values, width))
+
+        by_repeated_vectors(at, sizes[-1], width, part)
+
+    each(at, sizes[:-1], [own[:-1] for own in strides], row)
+
+
+def emit_copy(at: Cursor, shape: Sizes, x: Whole, out: Whole) -> None:
+    """The elements of an array, converted to the dtype of the other."""
+    emit_map(
+        at,
+        shape,
+        [x],
+        out,
+        lambda values, width: at.converted(values[0], x.dtype, out.dtype),
+    )
+
+
+def emit_fill(at: Cursor, size: int, out: Whole, value: Any) -> None:
+    """One number in all elements, which lie side by side."""
+    flat = out._replace(strides=(1,))
+    emit_map(
+        at,
+        (size,),
+        [],
+        flat,
+        lambda _, width: lanes.constant(out.dtype, value, width),
+    )
+
+
+def part_of(at: Cursor, x: Whole, start: int) -> Whole:
+    """The array that begins some elements later."""
+    nbytes = number(start * x.dtype.itemsize)
+    return x._replace(pointer=at.builder.gep(x.pointer, [nbytes], source_etype=I8))

@@ -1,0 +1,260 @@
+"""Putting parts into an array, and adding them there, as loops over whole arrays.
+
+`concat` copies its operands to their places. `place_add` sees what its parts cover when
+code is made: those that have no element in common are copied as well; where they meet,
+each is added to what is there, one after the other. Parts of one shape, the steps of a
+loop over rows for one, share the code: their addresses are in a table. If nobody waits
+for another, tasks share the table.
+
+Start reading at `emit_place_add`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tapejit.base.types import DType, is_float
+from tapejit.ir.node import Node
+from tapejit.loops.fuse.row_updates import is_zeros
+from tapejit.loops.index import strides_of
+from tapejit.ops.placing import met, ranges_of
+from tapejit.targets.cpu.arrays.loops import (
+    Whole,
+    by_vectors,
+    combined,
+    each,
+    emit_copy,
+    emit_fill,
+    emit_map,
+    merged,
+    moved,
+    part_of,
+    read,
+    widest,
+    write,
+)
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.nest.addressing import I64, POINTER, Cursor, number
+from tapejit.targets.cpu.simd import lanes
+
+TASK_ELEMENTS: Final = 1 << 15  # that are worth a task: some microseconds
+MOST_TASKS: Final = 64
+MOST_COUNTED: Final = 1 << 24  # places that are counted to know what parts cover
+
+
+def emit_place(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+    """Zeros, and the operand at every so many places of each axis."""
+    (x,) = operands
+    result = Whole(out, node.dtype, strides_of(node.shape)).as_bits()
+    emit_fill(at, math.prod(map(int, node.shape)), result, 0)
+    target = region(at, result, ranges_of(node.inputs[0].shape, *placing(node)))
+    emit_copy(at, node.inputs[0].shape, x.as_bits(), target)
+
+
+def placing(node: Node) -> tuple[Any, Any]:
+    return node.attrs["starts"], node.attrs["steps"]
+
+
+def region(at: Cursor, x: Whole, ranges: Sequence[range]) -> Whole:
+    """The part of an array that has these places along its axes."""
+    pairs = list(zip(ranges, x.strides, strict=True))
+    start = sum(places.start * stride for places, stride in pairs)
+    strides = tuple(places.step * stride for places, stride in pairs)
+    return part_of(at, x, start)._replace(strides=strides)
+
+
+class Part(NamedTuple):
+    """An update: as it lies in memory, its shape, and its places along each axis."""
+
+    update: Whole
+    shape: tuple[int, ...]
+    ranges: list[range]
+
+    @property
+    def kind(self) -> Any:
+        """What parts have in common that share code."""
+        return self.shape, self.update.strides, [x.step for x in self.ranges]
+
+
+def emit_place_add(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+    """The first operand, plus each update at its place."""
+    x, *updates = operands
+    shape = tuple(map(int, node.shape))
+    result = Whole(out, node.dtype, strides_of(shape))
+    parts = [
+        Part(update, tuple(map(int, given.shape)), ranges_of(given.shape, start, step))
+        for update, given, start, step in zip(
+            updates, node.inputs[1:], *placing(node), strict=True
+        )
+    ]
+    least, most = coverage(shape, parts)
+    is_zero = is_zeros(node.inputs[0])
+    if is_zero and most == 1 and len(parts) > 1:  # no element is one of all parts
+        if least == 0:
+            emit_fill(at, math.prod(shape), result.as_bits(), 0)
+        else:
+            share_parts(at, shape, parts)
+        emit_parts(at, parts, result, plus_zero)
+        return
+    if is_zero:
+        emit_fill(at, math.prod(shape), result.as_bits(), 0)
+    else:
+        emit_map(
+            at,
+            shape,
+            [x],
+            result,
+            lambda values, width: plus_zero(at, values[0], None, node.dtype),
+        )
+    common = met([part.ranges for part in parts])
+    if is_float(node.dtype) and all(common):
+        sizes = tuple(map(len, common))
+        own = region(at, x, common).as_bits()
+        emit_copy(at, sizes, own, region(at, result, common).as_bits())
+    emit_parts(at, parts, result, plus_before)
+
+
+def emit_concat(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+    """Each operand to its place."""
+    axis, shape = node.attrs["axis"], tuple(map(int, node.shape))
+    result = Whole(out, node.dtype, strides_of(shape)).as_bits()
+    parts, start = [], 0
+    for x, given in zip(operands, node.inputs, strict=True):
+        own = tuple(map(int, given.shape))
+        ranges = list(map(range, own))
+        ranges[axis] = range(start, start + own[axis])
+        parts.append(Part(x.as_bits(), own, ranges))
+        start += own[axis]
+    share_parts(at, shape, parts)
+    emit_parts(at, parts, result, as_it_is)
+
+
+# What is written at a place, of a part and of what is there
+
+
+def as_it_is(at: Cursor, x: Any, before: Any, dtype: DType) -> Any:
+    return x
+
+
+def plus_zero(at: Cursor, x: Any, before: Any, dtype: DType) -> Any:
+    """What is there when zeros are added: -0.0 + 0.0 is 0.0."""
+    zero = lanes.constant(dtype, 0, x.type.count)
+    return combined(at, "add", x, zero, dtype)
+
+
+def plus_before(at: Cursor, x: Any, before: Any, dtype: DType) -> Any:
+    return combined(at, "add", before(), x, dtype)
+
+
+Written = Callable[[Cursor, Any, Any, DType], Any]
+
+
+def share_parts(at: Cursor, shape: Sequence[int], parts: Sequence[Part]) -> None:
+    """Let tasks share parts that have nothing in common, if they share their code."""
+    if all(part.kind == parts[0].kind for part in parts):
+        wanted = math.prod(shape) // TASK_ELEMENTS
+        at.kernel.tasks = max(1, min(MOST_TASKS, wanted, len(parts)))
+
+
+def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
+    """Of how many parts an element is one, at least and at most."""
+    cut = [
+        axis
+        for axis, size in enumerate(shape)
+        if any(part.ranges[axis] != range(size) for part in parts)
+    ]
+    sizes = [shape[axis] for axis in cut]
+    if math.prod(sizes) > MOST_COUNTED:
+        return 0, len(parts)
+    counts = np.zeros(sizes, np.int32)
+    for part in parts:
+        ranges = [part.ranges[axis] for axis in cut]
+        counts[tuple(np.s_[r.start : r.stop : r.step] for r in ranges)] += 1
+    return int(counts.min()), int(counts.max())
+
+
+def emit_parts(at: Cursor, parts: Sequence[Part], out: Whole, written: Written) -> None:
+    """Each part to its place."""
+    for _, alike in groupby(parts, key=lambda part: part.kind):
+        emit_alike(at, list(alike), out, written)
+
+
+def emit_alike(at: Cursor, parts: Sequence[Part], out: Whole, written: Written) -> None:
+    """The same for parts that differ in where they come from and where they go."""
+    first, builder = parts[0], at.builder
+    target = out._replace(
+        strides=tuple(
+            places.step * stride
+            for places, stride in zip(first.ranges, out.strides, strict=True)
+        )
+    )
+    starts = [
+        sum(
+            r.start * stride for r, stride in zip(part.ranges, out.strides, strict=True)
+        )
+        for part in parts
+    ]
+    if len(parts) == 1:
+        emit_part(at, first.shape, first.update, target, number(starts[0]), written)
+        return
+    with at.at_entry():
+        pointers, places = (
+            at.builder.alloca(ir.ArrayType(kind, len(parts))) for kind in (POINTER, I64)
+        )
+    pointers.type = places.type = POINTER
+    for index, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        where = builder.gep(pointers, [number(index)], source_etype=POINTER)
+        builder.store(part.update.pointer, where)
+        where = builder.gep(places, [number(index)], source_etype=I64)
+        builder.store(number(start), where)
+
+    def single(index: Any) -> None:
+        where = at.builder.gep(pointers, [index], source_etype=POINTER)
+        update = first.update._replace(pointer=at.builder.load(where, typ=POINTER))
+        where = at.builder.gep(places, [index], source_etype=I64)
+        start = at.builder.load(where, typ=I64)
+        emit_part(at, first.shape, update, target, start, written)
+
+    low, high = share_of(at, len(parts))
+    at.long_range(low, high, 1, single, at.kernel.work / len(parts), len(parts))
+
+
+def share_of(at: Cursor, count: int) -> tuple[Any, Any]:
+    """What of `count` things this task does: from one number up to another."""
+    tasks = at.kernel.tasks
+    if tasks == 1:
+        return number(0), number(count)
+    low = at.builder.mul(at.task, number(count))
+    high = at.builder.add(low, number(count))
+    return at.builder.sdiv(low, number(tasks)), at.builder.sdiv(high, number(tasks))
+
+
+def emit_part(
+    at: Cursor, shape: Sequence[int], x: Whole, out: Whole, start: Any, written: Written
+) -> None:
+    """An update at a place."""
+    sizes, strides = merged(shape, x.strides, out.strides)
+    if not sizes:
+        sizes, strides = [1], [[1], [1]]
+    from_stride, to_stride = (own[-1] for own in strides)
+    width = widest(out.dtype) if to_stride == 1 else 1
+
+    def row(places: list[Any]) -> None:
+        source, target = places
+
+        def some(index: Any, width: int) -> None:
+            here = moved(at, source, index, from_stride)
+            there = moved(at, target, index, to_stride)
+            value = read(at, x, here, from_stride, width)
+            before = partial(read, at, out, there, to_stride, width)
+            write(at, out, there, to_stride, written(at, value, before, out.dtype))
+
+        by_vectors(at, sizes[-1], width, some)
+
+    each(at, sizes[:-1], [own[:-1] for own in strides], row, [number(0), start])

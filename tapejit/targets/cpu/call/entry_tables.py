@@ -1,0 +1,197 @@
+"""The tables that the native entry reads: their columns, as numbers of 64-bit words.
+
+    Services   one per process: functions of CPython and NumPy, classes, offsets
+    Record     one per callable, in the memory of the ndarray that is its `self`
+    Guard      a context variable and what it must hold
+    Global     a module's dictionary, a name in it, and what it must hold
+    Input      an argument or a variable: what its array must be like
+    Output     an array or scalar to be made, and the variable that it is for
+    frame      working memory of one call: link, table of pointers, objects held, arena
+
+`entry.py` emits the code that reads them, `tapejit.runtime.native_entry` fills them.
+They stand apart because a process that loads the code from a file needs no code
+generator.
+
+Start reading at `Record`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+from typing import Any, Final
+
+SYMBOL: Final = "tapejit_entry"
+HEADER: Final = 16  # bytes before an object's own fields: the only layout in the code
+WORD: Final = 8
+ALIGNMENT: Final = 64
+# What compiled code returns if a signal's handler has raised; an error is set then. It
+# returns less if the call has to be made again (`OVERTAKEN` of polling).
+INTERRUPTED: Final = -1
+
+
+class Words(IntEnum):
+    """Columns of a table, numbered from 0."""
+
+    @staticmethod
+    def _generate_next_value_(
+        name: str, start: int, count: int, last_values: list[Any]
+    ) -> int:
+        return count
+
+
+class Services(Words):
+    """What the code needs of the process.
+
+    Functions are called by their C names, `object_*`, `array_*` and `descr_*` are
+    offsets of fields, `tensor_*`, `loan_block` and `kept` are offsets of slots; `lend`
+    is the Python function that gives a Loan for a size, `acquire` and `release` are
+    names of methods, `forking` is the address of a word that is not 0 before a fork.
+    """
+
+    Py_IncRef = auto()
+    Py_DecRef = auto()
+    PyContextVar_Get = auto()
+    PyDict_GetItem = auto()
+    PyObject_CallNoArgs = auto()
+    PyObject_CallOneArg = auto()
+    PyObject_VectorcallMethod = auto()
+    PyErr_Fetch = auto()
+    PyErr_Restore = auto()
+    PyType_GenericAlloc = auto()
+    PyEval_SaveThread = auto()
+    PyEval_RestoreThread = auto()
+    PyArray_NewFromDescr = auto()
+    PyArray_SetBaseObject = auto()
+    PyArray_Scalar = auto()
+    miss = auto()
+    none = auto()
+    zero = auto()
+    false = auto()
+    true = auto()
+    acquire = auto()
+    release = auto()
+    array_class = auto()
+    tensor_class = auto()
+    byte_descr = auto()
+    lend = auto()
+    loan_class = auto()
+    object_count = auto()
+    object_class = auto()
+    array_data = auto()
+    array_ndim = auto()
+    array_shape = auto()
+    array_base = auto()
+    array_descr = auto()
+    array_flags = auto()
+    descr_number = auto()
+    descr_order = auto()
+    tensor_value = auto()
+    tensor_id = auto()
+    tensor_made = auto()
+    loan_block = auto()
+    kept = auto()
+    forking = auto()
+
+
+class Record(Words):
+    """What one callable does; `objects` is the offset of that part of a frame.
+
+    Of the outputs, `results` are returned, the others are for variables. `new` and
+    `put` make the container of the results, both 0 for a single one; `grow`
+    is a Python function that gives an array which is a new frame; `bare` says that
+    NumPy scalars are taken by themselves.
+    """
+
+    services = auto()
+    run = auto()
+    arguments = auto()
+    guards = auto()
+    guard_table = auto()
+    globals = auto()
+    global_table = auto()
+    inputs = auto()
+    input_table = auto()
+    outputs = auto()
+    results = auto()
+    output_table = auto()
+    objects = auto()
+    free = auto()
+    grow = auto()
+    wraps = auto()
+    new = auto()
+    put = auto()
+    releases = auto()
+    bare = auto()
+
+
+class Guard(Words):
+    """A context variable and the object it must hold."""
+
+    variable = auto()
+    expected = auto()
+
+
+class Global(Words):
+    """A dictionary, a key and the object that must be there."""
+
+    dictionary = auto()
+    key = auto()
+    expected = auto()
+
+
+class Input(Words):
+    """What an input must be like; its data goes to word `place` of the table.
+
+    `variable` is 0 for an argument, else the object whose slot at offset `slot` holds
+    the Tensor; `scalar_class` is 0 unless a NumPy scalar, with its number at offset
+    `scalar_data`, does as well.
+    """
+
+    variable = auto()
+    slot = auto()
+    descr = auto()
+    number = auto()
+    order = auto()
+    ndim = auto()
+    shape = auto()
+    scalar_class = auto()
+    scalar_data = auto()
+    place = auto()
+
+
+class Output(Words):
+    """What to make, for word `place` of the table.
+
+    `padded` is the address of the number of bytes to allocate, 0 for a small array,
+    which NumPy places itself; `lent` is for a large one whose memory is lent: the
+    number of bytes, as a Python object, else 0. The number of a scalar, `itemsize`
+    bytes, goes to offset `scalar_data` of its object; if that is 0, the object is made
+    when the number is known.
+
+    `variable` is what the output is the next value of, else 0, with the offsets of its
+    slots: of its Tensor, of its lock, and of the Tensor while its memory is `away`,
+    being written. `source` is the number of the input whose memory it may have, -1 if
+    it has to have its own.
+    """
+
+    is_scalar = auto()
+    scalar_data = auto()
+    itemsize = auto()
+    descr = auto()
+    ndim = auto()
+    shape = auto()
+    padded = auto()
+    lent = auto()
+    place = auto()
+    variable = auto()
+    slot = auto()
+    lock = auto()
+    away = auto()
+    source = auto()
+
+
+# A frame begins with the next free one and, if it serves one call only, the array that
+# it is; the pointers for the compiled code follow.
+LINK: Final = 0
+OWNER: Final = 1
+TABLE: Final = 2

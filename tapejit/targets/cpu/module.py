@@ -1,0 +1,400 @@
+"""A whole Graph as one LLVM module: its kernels, and the function that runs them.
+
+`build` lowers, schedules and plans a Graph and emits `run(table)`: every kernel in
+order, those that are worth it cut into tasks for the parallel driver. The table points
+to inputs, outputs, the arena and the addresses of foreign functions, so a module names
+nothing outside itself.
+
+Start reading at `build`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tapejit.base.config import config
+from tapejit.base.types import TensorType
+from tapejit.ir.graph import Graph
+from tapejit.loops.fuse.fuse_epilogue import is_product
+from tapejit.loops.fuse.inplace import first_update
+from tapejit.loops.kernels import Kernel, Plan
+from tapejit.loops.lower.lower import lower
+from tapejit.loops.schedule.schedule import schedule
+from tapejit.targets.cpu.call.signal_layout import SYMBOL as POLL
+from tapejit.targets.cpu.call.signal_poll import (
+    FAILURE,
+    INTERRUPTED,
+    LOOKED,
+    POLL_TYPE,
+    POLL_WORK,
+    TAKEN,
+)
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.machine.processor import cores
+from tapejit.targets.cpu.matmul.kernel import ProductKernel
+from tapejit.targets.cpu.nest.addressing import (
+    I8,
+    I64,
+    POINTER,
+    Cursor,
+    Layout,
+    Place,
+    number,
+)
+from tapejit.targets.cpu.nest.kernel_emitter import (
+    MOST_PARTS,
+    emit_combination,
+    emit_kernel,
+    new_function,
+)
+from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_array_is_finite
+from tapejit.targets.cpu.schedule.plan import plan
+
+LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depend on it
+DRIVER: Final = "parallel"
+
+
+class Built(NamedTuple):
+    """A module and what its caller has to know.
+
+    `imports` names the foreign functions in the order of their addresses.
+    """
+
+    module: Any
+    symbol: str
+    plan: Plan
+    arena_size: int
+    imports: tuple[str, ...]
+
+
+def build(
+    graph: Graph,
+    name: str,
+    checks: bool = False,
+    look: Callable[[Any, Mapping[str, str]], None] | None = None,
+    marks_memory: bool = False,
+    tell: Callable[[str, int, int], None] | None = None,
+) -> Built:
+    """The module of a Graph whose Nodes are all native; `name` makes symbols unique.
+
+    With `checks` the function fails where a value is NaN or infinite. `look` is called
+    with the module whenever it has another kernel, and the texts that are known of what
+    is in it; what is there stays as it is. With `marks_memory` everything that is to be
+    written is NaN before, so that what is read too early shows. `tell` hears how many
+    kernels there are by now, and will be.
+    """
+    lowered = lower(graph)
+    made = plan(lowered, schedule(lowered.steps), LANES, checks)
+    if config.check:
+        # Here, because users do without it: 3 ms.
+        from tapejit.loops.check import check_plan
+
+        check_plan(made, graph.name)
+    made.at_once = cores() if cores() <= MOST_PARTS else 0
+    made.marks_memory = marks_memory
+    module = ir.Module(name, marks_memory)
+    constants = [constant_of(module, name, x) for x in made.constants]
+    polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
+    layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
+    quiet = Layout(len(graph.inputs), len(graph.outputs), constants, False)
+    final = first_update(made.kernels, made.updates)
+    imports: list[str] = [POLL] if polls else []
+    parts = Parts(module)
+    stages: dict[int, list[Emitted]] = {}
+    for count, kernel in enumerate(made.kernels, 1):
+        if tell is not None:
+            tell("kernel", count, len(made.kernels))
+        if kernel is final:
+            layout = quiet
+        if kernel.stage not in stages:
+            made.begin_stage()
+        label = f"{name}_k{kernel.number}"
+        emitted: Cursor | ProductKernel
+        if kernel.library is None:
+            emitted = emit_kernel(module, made, kernel, layout, label)
+        elif is_product(kernel.library):
+            emitted = ProductKernel(module, made, kernel, layout, label)
+            kernel.tasks = emitted.tasks
+        else:
+            emitted = emit_library(module, made, kernel, layout, label)
+        part, combination = parts.add(emitted), None
+        if kernel.partials:
+            combination = parts.add(
+                emit_combination(module, made, kernel, layout, f"{label}_combine")
+            )
+        before = [
+            (parts.keep(Part(x.function, x.places)), x.tasks)
+            for x in emitted.preparations
+        ]
+        made_of = Emitted(kernel, before, part, combination)
+        stages.setdefault(kernel.stage, []).append(made_of)
+        if look is not None:
+            look(module, parts.texts)
+    symbol = f"{name}_run"
+    run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
+    builder = ir.IRBuilder(run.append_basic_block("entry"))
+    (table,) = run.args
+    arena = entry(builder, table, layout.arena)
+    for at in (FAILURE, TAKEN):
+        builder.store(number(0), word(builder, arena, at))
+    calls = {at: parts.calls(x, f"{name}_s{at}") for at, x in stages.items()}
+    most = max([len(part.places) for part in parts.all] or [0])
+    local = Table(builder, table, layout, most)
+    flag = word(builder, arena, INTERRUPTED)
+    if polls:
+        for place in (flag, word(builder, arena, LOOKED)):
+            builder.store(number(0), place)
+    if marks_memory:
+        mark_outputs(builder, local, graph, made)
+    since_poll = 0.0
+
+    def call(part: Part, tasks: int) -> None:
+        local.fill(part.places)
+        if tasks == 1:
+            builder.call(part.function, [local.memory, number(0)])
+            return
+        driver = imported(builder, table, layout, imports, DRIVER)
+        signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
+        operands = [part.function, local.memory, number(tasks)]
+        call_address(builder, driver, signature, operands)
+
+    for at, stage in stages.items():
+        if stage[0].kernel is final:  # from here on nothing fails or is interrupted
+            if polls:
+                leave_if_raised(builder, flag)
+            leave_if_failed(builder, arena)
+            polls = False
+        since_poll += sum(x.kernel.work for x in stage)
+        if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
+            poll = imported(builder, table, layout, imports, POLL)
+            call_address(builder, poll, POLL_TYPE, [arena])
+            leave_if_raised(builder, flag)
+            since_poll = 0.0
+        if marks_memory:
+            mark_arena(builder, local, made, at)
+        for part, tasks in calls[at]:
+            call(part, tasks)
+        for combination in [x.combination for x in stage if x.combination]:
+            call(combination, 1)
+    if polls:
+        leave_if_raised(builder, flag)
+    builder.ret(builder.load(arena, typ=I64))
+    return Built(module, symbol, made, made.arena_size, tuple(imports))
+
+
+class Part(NamedTuple):
+    """A function of a kernel, and what its table has to point to."""
+
+    function: Any
+    places: tuple[Place, ...]
+
+
+class Emitted(NamedTuple):
+    """The functions of a kernel: those before it, with tasks, itself, one after it."""
+
+    kernel: Kernel
+    before: Sequence[tuple[Part, int]]
+    part: Part
+    combination: Part | None
+
+
+class Parts:
+    """The functions of a module: kernels that do the same have one."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.by_text: dict[str, Any] = {}
+        self.texts: dict[str, str] = {}  # of functions, by name
+        self.all: list[Part] = []
+
+    def add(self, emitted: Cursor | ProductKernel) -> Part:
+        """Keep a function just emitted, or the one that does the same already."""
+        function = emitted.function
+        texts = {x.name: x.definition() for x in emitted.own}
+        text = "".join(texts.values()).replace(function.name, "")
+        known = self.by_text.setdefault(text, function)
+        if known is function:
+            self.texts |= texts
+        else:
+            for name in texts:
+                del self.module.globals[name]
+        return self.keep(Part(known, tuple(emitted.places)))
+
+    def calls(self, stage: Sequence[Emitted], name: str) -> list[tuple[Part, int]]:
+        """What to call, and with how many tasks, to run the kernels of a stage.
+
+        Kernels with much work in a task are first, so that threads end at about the
+        same time.
+        """
+        before = [call for x in stage for call in x.before]
+        longest = sorted(stage, key=lambda x: -x.kernel.work / x.kernel.tasks)
+        kernels = [(x.part, x.kernel.tasks) for x in longest]
+        return self.together(before, f"{name}_before") + self.together(kernels, name)
+
+    def together(
+        self, calls: list[tuple[Part, int]], name: str
+    ) -> list[tuple[Part, int]]:
+        """Calls that may be made in any order: all their tasks as one function's."""
+        if len(calls) < 2 or all(tasks == 1 for _, tasks in calls):
+            return calls
+        function = new_function(self.module, name)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        table, task = function.args
+        places: list[Place] = []
+        for part, tasks in calls:
+            start = builder.gep(table, [number(len(places))], source_etype=POINTER)
+            with builder.if_then(builder.icmp_signed("<", task, number(tasks))):
+                builder.call(part.function, [start, task])
+                builder.ret_void()
+            task = builder.sub(task, number(tasks))
+            places += part.places
+        builder.unreachable()
+        whole = self.keep(Part(function, tuple(places)))
+        return [(whole, sum(tasks for _, tasks in calls))]
+
+    def keep(self, part: Part) -> Part:
+        """Remember what is called."""
+        self.all.append(part)
+        return part
+
+
+class Table:
+    """The table of the kernel that comes next, filled by `run`.
+
+    `run` has no loops: what it has loaded or written stays so to its end.
+    """
+
+    def __init__(self, builder: Any, given: Any, layout: Layout, size: int) -> None:
+        self.builder, self.given, self.layout = builder, given, layout
+        self.memory = builder.alloca(ir.ArrayType(POINTER, max(size, 1)))
+        self.memory.type = POINTER
+        self.entries: dict[int, Any] = {}
+        self.written: dict[int, Place] = {}
+
+    def fill(self, places: Sequence[Place]) -> None:
+        """Point to the memory of a kernel."""
+        for at, place in enumerate(places):
+            if self.written.get(at) != place:
+                where = self.builder.gep(
+                    self.memory, [number(at)], source_etype=POINTER
+                )
+                self.builder.store(self.pointer(place), where)
+                self.written[at] = place
+
+    def pointer(self, place: Place) -> Any:
+        if place.entry < 0:
+            return self.layout.constants[place.offset]
+        found = self.entries.get(place.entry)
+        if found is None:
+            found = entry(self.builder, self.given, place.entry)
+            self.entries[place.entry] = found
+        if place.offset:
+            offset = number(place.offset)
+            found = self.builder.gep(found, [offset], source_etype=I8)
+        return found
+
+
+def mark_outputs(builder: Any, table: Table, graph: Graph, plan: Plan) -> None:
+    """Make the outputs NaN, but for one that is written over an input."""
+    layout = table.layout
+    given: dict[int, list[int]] = {}
+    for out, at in plan.update_pairs():
+        given.setdefault(out, []).append(at)
+    for out, node in enumerate(graph.outputs):
+        assert isinstance(node.type, TensorType)
+        nbytes = math.prod(map(int, node.type.shape)) * node.type.dtype.itemsize
+        pointer = table.pointer(Place(layout.inputs + out))
+        own = builder.ptrtoint(pointer, I64)
+        size = number(nbytes)
+        for at in given.get(out, ()):
+            other = builder.ptrtoint(table.pointer(Place(at)), I64)
+            is_fresh = builder.icmp_unsigned("!=", own, other)
+            size = builder.select(is_fresh, size, number(0))
+        builder.mark(pointer, size)
+
+
+def mark_arena(builder: Any, table: Table, plan: Plan, stage: int) -> None:
+    """Make what a stage is the first to write NaN, and what its kernels have alone."""
+    spans = [(x.offset, x.nbytes) for x in plan.fresh.get(stage, ())]
+    spans.append((plan.shared_size, plan.arena_size - plan.shared_size))
+    for offset, nbytes in spans:
+        place = table.pointer(Place(table.layout.arena, offset))
+        builder.mark(place, number(nbytes))
+
+
+def constant_of(module: Any, name: str, buffer: Any) -> Any:
+    """An array as part of the module."""
+    data = bytearray(np.ascontiguousarray(buffer.value).tobytes())
+    kind = ir.ArrayType(I8, len(data))
+    made = ir.GlobalVariable(module, kind, f"{name}_c{buffer.number}")
+    made.linkage = "internal"
+    made.global_constant = True
+    made.align = 64
+    made.initializer = ir.Constant(kind, data)
+    made.type = POINTER  # whose elements are told at each use
+    return made
+
+
+def entry(builder: Any, table: Any, at: int) -> Any:
+    """An entry of the table."""
+    where = builder.gep(table, [number(at)], source_etype=POINTER)
+    return builder.load(where, typ=POINTER)
+
+
+def word(builder: Any, arena: Any, at: int) -> Any:
+    """The place of one of the words that the arena begins with."""
+    return builder.gep(arena, [number(at)], source_etype=I64)
+
+
+def leave_if_raised(builder: Any, flag: Any) -> None:
+    """Return, if the handler of a signal has raised, or made the call overtaken."""
+    reason = builder.load(flag, typ=I64)
+    with builder.if_then(builder.icmp_signed("!=", reason, number(0))):
+        builder.ret(builder.sub(number(0), reason))
+
+
+def leave_if_failed(builder: Any, arena: Any) -> None:
+    """Return the number of a failure, if there was one."""
+    failure = builder.load(arena, typ=I64)
+    with builder.if_then(builder.icmp_signed("!=", failure, number(0))):
+        builder.ret(failure)
+
+
+def imported(
+    builder: Any, table: Any, layout: Layout, imports: list[str], name: str
+) -> Any:
+    """The address of a foreign function."""
+    if name not in imports:
+        imports.append(name)
+    addresses = entry(builder, table, layout.imports)
+    return entry(builder, addresses, imports.index(name))
+
+
+def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> Any:
+    """Call a function whose address is only known when it runs."""
+    number = builder.ptrtoint(address, I64)
+    typed = builder.inttoptr(number, signature.as_pointer())
+    return builder.call(typed, operands)
+
+
+def emit_library(
+    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
+) -> Cursor:
+    """An operation on whole arrays that is no product of matrices."""
+    # Here, because most programs have none: 5 ms.
+    from tapejit.targets.cpu.arrays.loops import operands_of
+    from tapejit.targets.cpu.arrays.table import EMITTERS
+
+    (step,) = kernel.steps()
+    assert step.node is not None
+    at = Cursor(new_function(module, name), plan, kernel, layout)
+    out = at.pointer_to(plan.storage[step])
+    EMITTERS[step.node.op.name](at, step.node, operands_of(at), out)
+    if plan.checks:
+        fail_unless_array_is_finite(at, out, plan.storage[step].size, step.dtype)
+    at.builder.ret_void()
+    return at

@@ -1,0 +1,570 @@
+"""A place in a function of a kernel: positions, memory and widths of vectors.
+
+A `Cursor` knows where the function has got to (`builder`), the number of the current
+iteration of each loop around it (`indices`), and how to reach memory: the entries of
+the table, private memory of the call, the arena. Values are vectors, of the kernel's
+width or of one lane; `together` makes them equally wide.
+
+Start reading at `Cursor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tapejit.base.types import DType
+from tapejit.ir.node import OPS
+from tapejit.loops.index import Affine, Axis
+from tapejit.loops.kernels import ON_STACK, Kernel, Plan, Storage
+from tapejit.loops.steps import Buffer, Step
+from tapejit.targets.cpu.call.signal_poll import POLL_TYPE, POLL_WORK
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.matmul.tiling import host_registers
+from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.simd.vector import Splat
+
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+POINTER = ir.PointerType()
+INT64: Final = np.dtype(np.int64)
+STREAM: Final = 32  # bytes that are written past the caches at a time
+STREAMED: Final = 1 << 23  # bytes of an output from which on that is worth it
+MOST_ON_STACK: Final = 1 << 18  # of a kernel in all
+
+
+def number(value: int) -> Any:
+    """A position."""
+    return ir.Constant(I64, value)
+
+
+class Layout:
+    """Which entry of the table points to what."""
+
+    def __init__(
+        self, inputs: int, outputs: int, constants: Sequence[Any], polls: bool = False
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.constants = constants  # LLVM globals
+        self.polls = polls  # whether the first of the imports is `poll`
+
+    @property
+    def arena(self) -> int:
+        """The entry of the arena; the imports follow."""
+        return self.inputs + self.outputs
+
+    @property
+    def imports(self) -> int:
+        """The entry of the addresses of foreign functions."""
+        return self.inputs + self.outputs + 1
+
+    def place_of(self, memory: Buffer | Storage, offset: int = 0) -> Place:
+        """Where memory is that kernels have in common, or an element of it."""
+        nbytes = offset * memory.dtype.itemsize
+        if isinstance(memory, Storage):
+            if memory.buffer is None:
+                return Place(self.arena, memory.offset + nbytes)
+            memory = memory.buffer
+        if memory.kind == "constant":
+            assert not offset, "a constant is known as a whole"
+            return Place(-1, memory.number)
+        first = 0 if memory.kind == "input" else self.inputs
+        return Place(first + memory.number, nbytes)
+
+
+class Place(NamedTuple):
+    """Where a kernel finds memory: an entry of the table and an offset in bytes.
+
+    For a constant, the entry is negative and the offset its number.
+    """
+
+    entry: int
+    offset: int = 0
+
+
+class Preparation(NamedTuple):
+    """A function to be called before a kernel, with its table, once for each task."""
+
+    function: Any
+    places: tuple[Place, ...]
+    tasks: int
+
+
+class Cursor:
+    """Emits at one place; `builder` is where."""
+
+    def __init__(
+        self,
+        function: Any,
+        plan: Plan,
+        kernel: Kernel,
+        layout: Layout,
+        places: dict[Place, int] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.kernel = kernel
+        self.layout = layout
+        self.function = function
+        self.table, self.task = function.args[:2]
+        self.entry = function.append_basic_block("entry")
+        self.builder: Any = ir.IRBuilder(self.entry)
+        start = function.append_basic_block("start")
+        self.builder.branch(start)
+        self.builder.position_at_end(start)
+        self.indices: dict[Axis, Any] = {}
+        self.origins: dict[Axis, Any] = {}  # where the current tile begins
+        self.vector, self.width = kernel.vector, kernel.width
+        self.private: dict[Storage, Any] = {}
+        self.of_task: Any = None  # what this task has of the arena, if it was asked for
+        self.part: Any = None  # the number of the part that it has; by default the task
+        self.on_stack = 0  # bytes
+        self.has_streamed = False  # whether some stores go past the caches
+        # Entries of the kernel's own table; its functions have the same one.
+        self.places: dict[Place, int] = {} if places is None else places
+        self.pointers: dict[Place, Any] = {}
+        self.preparations: list[Preparation] = []
+
+    @property
+    def own(self) -> list[Any]:
+        """The functions of the kernel that no other kernel uses."""
+        return [self.function]
+
+    @contextlib.contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Emit where everything is still ahead."""
+        here = self.builder
+        self.builder = ir.IRBuilder(self.entry)
+        try:
+            yield
+        finally:
+            self.builder = here
+
+    def for_range(
+        self, low: Any, high: Any, stride: int, body: Callable[[Any], None]
+    ) -> None:
+        """for (i = low; i < high; i += stride); runs at least once."""
+        before = self.builder.block
+        head = self.function.append_basic_block("loop")
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        index = self.builder.phi(I64)
+        index.add_incoming(low, before)
+        body(index)
+        following = self.builder.add(index, number(stride))
+        index.add_incoming(following, self.builder.block)
+        after = self.function.append_basic_block("after")
+        again = self.builder.icmp_signed("<", following, high)
+        self.builder.cbranch(again, head, after)
+        self.builder.position_at_end(after)
+
+    def long_range(
+        self,
+        low: Any,
+        high: Any,
+        stride: int,
+        body: Callable[[Any], None],
+        work: float,
+        size: int,
+    ) -> None:
+        """The same, asking for signals now and then if it takes long.
+
+        `work` is that of an iteration, `size` how many there are at most.
+        """
+        if not self.layout.polls or size * work <= POLL_WORK:
+            self.for_range(low, high, stride, body)
+            return
+        strip = stride * max(1, int(POLL_WORK / (work * stride)))
+
+        def part(first: Any) -> None:
+            self.poll()
+            end = self.builder.add(first, number(strip))
+            end = self.smaller(end, high)
+            self.for_range(first, end, stride, body)
+
+        self.for_range(low, high, strip, part)
+
+    def poll(self) -> None:
+        """Leave the kernel if a signal asks for it."""
+        address = self.builder.load(self.imports(), typ=I64)
+        poll = self.builder.inttoptr(address, POLL_TYPE.as_pointer())
+        raised = self.builder.call(poll, [self.arena()])
+        with self.builder.if_then(self.builder.icmp_signed("!=", raised, number(0))):
+            self.leave()
+
+    def leave(self) -> None:
+        """The end of a task."""
+        self.builder.ret_void()
+
+    # Positions
+
+    def scalar(self, position: Affine) -> Any:
+        """A position, that of the first lane if it varies with the vector axis."""
+        total: Any = None
+        for axis, factor in position.terms:
+            index = self.indices[axis.root]
+            term = index if factor == 1 else self.builder.mul(index, number(factor))
+            total = term if total is None else self.builder.add(total, term)
+        if total is None:
+            return number(position.constant)
+        if position.constant:
+            total = self.builder.add(total, number(position.constant))
+        return total
+
+    def affine(self, position: Affine, kind: DType = INT64) -> Any:
+        """A position in every lane, as an integer that can hold it."""
+        vector, width = self.vector, self.width
+        along = sum(f for axis, f in position.terms if axis.root is vector)
+        first, element = self.scalar(position), ir.IntType(8 * kind.itemsize)
+        if element != I64:
+            first = self.builder.trunc(first, element)
+        if along == 0:
+            return self.spread(first, 1)
+        here = self.spread(first, width)
+        return self.builder.add(here, steps(width, along, element))
+
+    def offset(self, strides: dict[Axis, int]) -> Any:
+        """The place of this iteration in memory with these strides."""
+        return self.scalar(Affine(tuple(strides.items())))
+
+    # Memory
+
+    def arena(self) -> Any:
+        return self.at_place(Place(self.layout.arena))
+
+    def imports(self) -> Any:
+        return self.at_place(Place(self.layout.imports))
+
+    def fail(self) -> None:
+        """Leave a mark: NumPy will do all of this again, and raise."""
+        self.builder.store(number(1), self.arena())
+
+    def fail_unless(self, is_good: Any) -> None:
+        """Leave the mark if something is not so in one of the lanes."""
+        bits = self.builder.bitcast(is_good, ir.IntType(is_good.type.count))
+        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
+        with self.builder.if_then(is_bad):
+            self.fail()
+
+    def at_place(self, place: Place) -> Any:
+        """A pointer to memory; the kernel's own table has it.
+
+        What a kernel does not say itself, several can have in common.
+        """
+        found = self.pointers.get(place)
+        if found is None:
+            at = number(self.places.setdefault(place, len(self.places)))
+            with self.at_entry():
+                where = self.builder.gep(self.table, [at], source_etype=POINTER)
+                found = self.pointers[place] = self.builder.load(where, typ=POINTER)
+        return found
+
+    def buffer(self, buffer: Buffer) -> Any:
+        """The first element of a Buffer."""
+        return self.at_place(self.layout.place_of(buffer))
+
+    def pointer_to(self, memory: Storage) -> Any:
+        """The first element of a Step's memory."""
+        if memory.buffer is not None or memory.kernel is None:
+            return self.at_place(self.layout.place_of(memory))
+        found = self.private.get(memory)
+        if found is None:
+            if memory.is_placed:
+                found = self.placed(memory)
+            else:
+                size = memory.size * max(memory.lanes, 1)
+                found = self.private_memory(size, memory.dtype)
+            self.private[memory] = found
+        return found
+
+    def placed(self, memory: Storage) -> Any:
+        """Private memory in what this task has of the arena."""
+        if self.of_task is None:
+            self.of_task = self.part_of_arena(self.kernel.task_bytes)
+        with self.at_entry():
+            offset = number(memory.offset)
+            return self.builder.gep(self.of_task, [offset], source_etype=I8)
+
+    def private_memory(self, size: int, dtype: DType) -> Any:
+        """Memory of this task: on the stack, or its part of the arena."""
+        nbytes = -(-size * dtype.itemsize // 64) * 64
+        self.on_stack += nbytes
+        if nbytes > ON_STACK or self.on_stack > MOST_ON_STACK:
+            self.on_stack -= nbytes
+            return self.part_of_arena(nbytes)
+        with self.at_entry():
+            kind = ir.ArrayType(lanes.memory_type(dtype), size)
+            found = self.builder.alloca(kind)
+            found.align = 64
+            found.type = POINTER  # whose elements are told at each use
+        return found
+
+    def part_of_arena(self, nbytes: int) -> Any:
+        """Memory of this task in the arena: each part of it is as large."""
+        parts = self.plan.parts_of(self.kernel) if self.part is not None else 0
+        offset = self.plan.room_for(nbytes * (parts or self.kernel.tasks))
+        first = self.at_place(Place(self.layout.arena, offset))
+        with self.at_entry():
+            part = self.task if self.part is None else self.part
+            distance = self.builder.mul(part, number(nbytes))
+            found = self.builder.gep(first, [distance], source_etype=I8)
+            if self.plan.marks_memory:  # a task before this one has left it written
+                self.builder.mark(found, number(nbytes))
+        return found
+
+    def load_at(self, pointer: Any, at: Any, dtype: DType, width: int) -> Any:
+        """Neighbouring elements from memory."""
+        element = lanes.memory_type(dtype)
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        kind = ir.VectorType(element, width)
+        value = self.builder.load(where, align=dtype.itemsize, typ=kind)
+        return lanes.from_memory(self.builder, value, dtype)
+
+    def store_at(self, pointer: Any, at: Any, value: Any, dtype: DType) -> Any:
+        """Neighbouring elements to memory; the instruction that does it."""
+        element = lanes.memory_type(dtype)
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        plain = lanes.to_memory(self.builder, value, dtype)
+        return self.builder.store(plain, where, align=dtype.itemsize)
+
+    def place_in(self, memory: Storage) -> Any:
+        """The element of this iteration in a Step's memory."""
+        at = self.offset(memory.strides)
+        at = self.within_tile(memory, at)
+        return self.builder.mul(at, number(memory.lanes)) if memory.lanes else at
+
+    def within_tile(self, memory: Storage, at: Any) -> Any:
+        """A place in memory that holds one tile only."""
+        for axis in memory.tiled:
+            stride = number(memory.strides[axis])
+            start = self.builder.mul(self.origins[axis], stride)
+            at = self.builder.sub(at, start)
+        return at
+
+    def read(self, memory: Storage) -> Any:
+        """The value of this iteration from memory."""
+        at, pointer = self.place_in(memory), self.pointer_to(memory)
+        if memory.lanes:
+            return self.load_at(pointer, at, memory.dtype, memory.lanes)
+        vector, width = self.vector, self.width
+        stride = memory.strides.get(vector, 0) if vector is not None else 0
+        if stride in (0, 1):
+            return self.load_at(pointer, at, memory.dtype, width if stride else 1)
+        place = self.builder.add(self.spread(at, width), steps(width, stride))
+        return self.gather(pointer, place, memory.dtype, width)
+
+    def write(self, memory: Storage, value: Any) -> None:
+        """The value of this iteration to memory."""
+        at, pointer = self.place_in(memory), self.pointer_to(memory)
+        vector, width = self.vector, self.width
+        if memory.lanes:
+            whole = self.widened(value, memory.lanes)
+            self.store_at(pointer, at, whole, memory.dtype)
+            return
+        stride = memory.strides.get(vector, 0) if vector is not None else 0
+        if stride == 0:
+            self.store_at(pointer, at, self.lane(value, 0), memory.dtype)
+        elif stride == 1:
+            value = self.widened(value, width)
+            made = self.store_at(pointer, at, value, memory.dtype)
+            if self.streams(memory, width):
+                self.stream(made)
+        else:
+            value = self.widened(value, width)
+            for lane in range(width):
+                here = self.builder.add(at, number(lane * stride))
+                self.store_at(pointer, here, self.lane(value, lane), memory.dtype)
+
+    def streams(self, memory: Storage, width: int) -> bool:
+        """Whether memory is so large that what is written to it is not kept in caches.
+
+        Every vector has to begin at a multiple of `STREAM`, also the last one, which is
+        done together with some elements before it.
+        """
+        itemsize, vector = memory.dtype.itemsize, self.vector
+        if memory.buffer is None or memory.size * itemsize < STREAMED or not vector:
+            return False
+        others = [x for axis, x in memory.strides.items() if axis is not vector]
+        places = [*others, width, vector.size - width]
+        return all(x * itemsize % STREAM == 0 for x in places)
+
+    def stream(self, store: Any) -> None:
+        """Let a store go past the caches."""
+        store.align = STREAM
+        one = self.function.module.add_metadata([ir.Constant(I32, 1)])
+        store.set_metadata("nontemporal", one)
+        self.has_streamed = True
+
+    # Widths
+
+    def whole(self, value: int, width: int) -> Any:
+        return lanes.constant(INT64, value, width)
+
+    def spread(self, value: Any, width: int) -> Any:
+        """A plain number in every lane."""
+        kind = ir.VectorType(value.type, width)
+        one = self.builder.insert_element(
+            ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0)
+        )
+        return one if width == 1 else self.repeated(one, width)
+
+    def repeated(self, value: Any, width: int) -> Any:
+        if isinstance(value, Splat):
+            return Splat(ir.VectorType(value.type.element, width), value.constant)
+        zeros = ir.Constant(ir.VectorType(I32, width), None)
+        nothing = ir.Constant(value.type, ir.Undefined)
+        return self.builder.shuffle_vector(value, nothing, zeros)
+
+    def widened(self, value: Any, width: int) -> Any:
+        """A value with as many lanes, all alike if it had one."""
+        if value.type.count == width:
+            return value
+        return self.repeated(value, width)
+
+    def together(self, values: Sequence[Any], width: int = 1) -> list[Any]:
+        """Values with equally many lanes."""
+        most = max([width, *[x.type.count for x in values]])
+        return [self.widened(x, most) for x in values]
+
+    def lane(self, value: Any, at: int) -> Any:
+        """One lane as a value of one lane."""
+        if value.type.count == 1:
+            return value
+        one = self.builder.extract_element(value, ir.Constant(I32, at))
+        return self.spread(one, 1)
+
+    def lane_number(self, value: Any, at: int) -> Any:
+        return self.builder.extract_element(value, ir.Constant(I32, at))
+
+    def converted(self, value: Any, before: DType, after: DType) -> Any:
+        """Lanes of another dtype."""
+        if before == after:
+            return value
+        return lanes.apply(
+            self.builder,
+            OPS["cast"],
+            {"dtype": after},
+            [before],
+            after,
+            [value],
+            value.type.count,
+        )
+
+    def gather(self, pointer: Any, place: Any, dtype: DType, width: int) -> Any:
+        """Elements from anywhere, one by one."""
+        element = lanes.memory_type(dtype)
+        found: Any = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        for lane in range(width):
+            at = self.builder.extract_element(place, ir.Constant(I32, lane))
+            where = self.builder.gep(pointer, [at], source_etype=element)
+            value = self.builder.load(where, align=dtype.itemsize, typ=element)
+            found = self.builder.insert_element(found, value, ir.Constant(I32, lane))
+        return lanes.from_memory(self.builder, found, dtype)
+
+    def guarded(
+        self, step: Step, pointer: Any, base: Any, width: int, holds: Any
+    ) -> Any:
+        """Neighbouring elements; the `fill` where a condition does not hold."""
+        if holds is None:
+            return self.load_at(pointer, base, step.dtype, width)
+        if width == 1 and holds.type.count == 1:
+            is_good = self.builder.extract_element(holds, ir.Constant(I32, 0))
+            safe = self.builder.select(is_good, base, number(0))
+            found = self.load_at(pointer, safe, step.dtype, 1)
+            fill = lanes.constant(step.dtype, step.fill, 1)
+            return self.builder.select(holds, found, fill)
+        holds = self.widened(holds, width)
+        size = min(width, host_registers().nbytes // step.dtype.itemsize)
+        parts = [
+            self.masked(step, pointer, base, at, size, holds)
+            for at in range(0, width, size)
+        ]
+        while len(parts) > 1:
+            parts = [
+                self.joined(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return lanes.from_memory(self.builder, parts[0], step.dtype)
+
+    def smaller(self, x: Any, y: Any) -> Any:
+        """The smaller one of two positions."""
+        return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
+
+    def masked(
+        self, step: Step, pointer: Any, base: Any, first: int, size: int, holds: Any
+    ) -> Any:
+        """Some of neighbouring elements, zeros where a condition does not hold.
+
+        A register at a time: LLVM does not split wider loads correctly if it knows the
+        condition.
+        """
+        element = lanes.memory_type(step.dtype)
+        kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
+        at = self.builder.add(base, number(first))
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        letter = "i" if isinstance(element, ir.IntType) else "f"
+        name = f"llvm.masked.load.v{size}{letter}{step.dtype.itemsize * 8}.p0"
+        load = self.declared(name, kind, [POINTER, mask, kind])
+        wanted = self.part_of_mask(holds, first, size, step.dtype)
+        fill = ir.Constant(kind, None)
+        return self.builder.call(load, [where, wanted, fill])
+
+    def part_of_mask(self, holds: Any, first: int, size: int, dtype: DType) -> Any:
+        """Some lanes of a condition, for numbers of a dtype in one register.
+
+        As signs of numbers that are as wide: of bits that it knows in part, LLVM 22
+        takes those for set that are not (with AVX2: a whole vector is loaded).
+        """
+        element = ir.IntType(8 * dtype.itemsize)
+        wide = self.builder.sext(holds, ir.VectorType(element, holds.type.count))
+        some = self.shuffled(wide, wide, range(first, first + size))
+        zero = ir.Constant(ir.VectorType(element, size), None)
+        return self.builder.icmp_signed("<", some, zero)
+
+    def store_masked(
+        self, pointer: Any, at: Any, value: Any, dtype: DType, holds: Any
+    ) -> None:
+        """Those of neighbouring floats for which a condition holds, to memory."""
+        element = lanes.memory_type(dtype)
+        plain, width = lanes.to_memory(self.builder, value, dtype), value.type.count
+        size = min(width, host_registers().nbytes // dtype.itemsize)
+        kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
+        name = f"llvm.masked.store.v{size}f{dtype.itemsize * 8}.p0"
+        store = self.declared(name, ir.VoidType(), [kind, POINTER, mask])
+        for first in range(0, width, size):
+            here = self.builder.add(at, number(first))
+            where = self.builder.gep(pointer, [here], source_etype=element)
+            new = self.shuffled(plain, plain, range(first, first + size))
+            is_new = self.part_of_mask(holds, first, size, dtype)
+            self.builder.call(store, [new, where, is_new])
+
+    def declared(self, name: str, result: Any, operands: Sequence[Any]) -> Any:
+        """An intrinsic function of LLVM."""
+        module = self.function.module
+        known = module.globals.get(name)
+        if known is None:
+            known = ir.Function(module, ir.FunctionType(result, operands), name)
+        return known
+
+    def joined(self, x: Any, y: Any) -> Any:
+        """The lanes of two vectors as one."""
+        return self.shuffled(x, y, range(2 * x.type.count))
+
+    def shuffled(self, x: Any, y: Any, wanted: Sequence[int]) -> Any:
+        """Some lanes of two vectors."""
+        kind = ir.VectorType(I32, len(wanted))
+        numbers = ir.Constant(kind, [ir.Constant(I32, lane) for lane in wanted])
+        return self.builder.shuffle_vector(x, y, numbers)
+
+
+def lane_numbers(width: int) -> Any:
+    """0, 1, 2 ... in 32 bits, one for each lane."""
+    kind = ir.VectorType(I32, width)
+    return ir.Constant(kind, [ir.Constant(I32, lane) for lane in range(width)])
+
+
+def steps(width: int, stride: int = 1, element: Any = I64) -> Any:
+    """0, 1, 2 ... times a stride, one for each lane."""
+    numbers = [ir.Constant(element, lane * stride) for lane in range(width)]
+    return ir.Constant(ir.VectorType(element, width), numbers)

@@ -1,0 +1,630 @@
+"""A kernel as LLVM: loops of vectors, from a plan.
+
+`KernelEmitter` walks the tree of loops of one kernel. Values are vectors: of the
+kernel's width if they vary with its vector axis, else of one lane; what meets a wider
+value is spread. The loop over the vector axis takes several iterations at a time; where
+they do not divide its size, the last ones are done once more together with those before
+them, and reductions leave them out the second time.
+
+A reduction has an accumulator that is set up before the outermost loop it reduces along
+and read after it: a register, or an array if its value has axes inside that loop. Long
+sums are added up in blocks. If the outermost loop is cut into tasks, each task leaves
+its part in the arena, and `combine` adds the parts in order. So the result does not
+depend on the number of threads.
+
+Start reading at `emit_kernel`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.loops.index import Axis
+from tapejit.loops.kernels import Kernel, Path, Plan, Storage, bound, grain_of
+from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
+from tapejit.loops.steps import Step
+from tapejit.targets.cpu.call.signal_poll import TAKEN
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.matmul.tiled import RowProduct
+from tapejit.targets.cpu.nest.addressing import I32, I64, POINTER, Layout, Place, number
+from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
+from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
+from tapejit.targets.cpu.nest.row_draws import draw_rows
+from tapejit.targets.cpu.schedule.tile_roles import is_product
+from tapejit.targets.cpu.schedule.vectorize import distance
+
+TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
+UNROLLED: Final = 16  # loops of no more iterations are written out
+MOST_UNROLLED: Final = 24  # Steps that are written out so
+LONG: Final = 8  # Steps that a long formula counts for
+PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
+MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
+
+
+def emit_kernel(
+    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
+) -> KernelEmitter:
+    """A function `name(table, task)` that runs one task of a kernel.
+
+    The table is the kernel's own: pointers to the `places` that it uses.
+    """
+    emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
+    emitter.emit()
+    return emitter
+
+
+def new_function(module: Any, name: str) -> Any:
+    """A function of the kind that the driver calls, known in the module only."""
+    function = ir.Function(module, TASK, name)
+    function.linkage = "internal"
+    return function
+
+
+def taking_function(module: Any, parts: int) -> Any:
+    """A function that finds a bit which is not set, sets it, and gives its number.
+
+    It waits if there is none: whoever has set one is a task that runs.
+    """
+    name = f"{module.name}_take_{parts}"
+    known = module.globals.get(name)
+    if known is not None:
+        return known
+    function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
+    function.linkage = "internal"
+    entry, look, take, done = (
+        function.append_basic_block(x) for x in ("entry", "look", "take", "done")
+    )
+    ir.IRBuilder(entry).branch(look)
+    b, (word,) = ir.IRBuilder(look), function.args
+    before = b.load_atomic(word, "monotonic", 8, typ=I64)
+    place = b.cttz(b.not_(before), ir.Constant(ir.IntType(1), 0))
+    b.cbranch(b.icmp_unsigned("<", place, number(parts)), take, look)
+    b.position_at_end(take)
+    bit = b.shl(number(1), place)
+    found = b.atomic_rmw("or", word, bit, "acquire")
+    is_free = b.icmp_unsigned("==", b.and_(found, bit), number(0))
+    b.cbranch(is_free, done, look)
+    b.position_at_end(done)
+    b.ret(place)
+    return function
+
+
+@dataclass
+class Copy:
+    """What is an iteration's own, while several go on together."""
+
+    indices: dict[Axis, Any]
+    values: dict[Step, Any]
+    accumulators: dict[Step, Accumulator]
+
+
+class KernelEmitter(Reductions):
+    """Emits one kernel; `builder` is where it has got to."""
+
+    def __init__(
+        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+    ) -> None:
+        super().__init__(function, plan, kernel, layout)
+        self.copies: list[Copy] = []  # the iterations that go on together
+        self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
+        self.products: list[Any] = []  # functions that are called for tiles of rows
+        self.has_updates = any(x.output in plan.updates for x in kernel.steps())
+        self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
+        self.rooms: dict[Step, Any] = {}  # for what is packed for one matrix of a stack
+
+    @property
+    def own(self) -> list[Any]:
+        """The functions of the kernel that no other kernel uses."""
+        return [self.function, *dict.fromkeys(self.products)]
+
+    def emit(self) -> None:
+        """The whole function."""
+        if (
+            self.kernel.task_bytes
+            and self.plan.parts_of(self.kernel) < self.kernel.tasks
+        ):
+            self.take_part()
+        self.block(self.kernel.items, ())
+        if self.has_streamed:  # other threads are to see it as they see other stores
+            self.builder.fence("seq_cst")
+        self.leave()
+
+    def take_part(self) -> None:
+        """Have one of a few parts of memory for as long as the task runs.
+
+        There are more tasks than processors, and those that run take turns with it.
+        """
+        parts = self.plan.parts_of(self.kernel)
+        take = taking_function(self.function.module, parts)
+        taken = self.taken_parts()
+        with self.at_entry():
+            self.part = self.builder.call(take, [taken])
+
+    def taken_parts(self) -> Any:
+        """The word that says which parts are taken."""
+        arena = self.arena()
+        with self.at_entry():
+            return self.builder.gep(arena, [number(TAKEN)], source_etype=I64)
+
+    def leave(self) -> None:
+        """The end of a task; what it has taken is free again."""
+        if self.part is not None:
+            bit = self.builder.shl(number(1), self.part)
+            rest = self.builder.not_(bit)
+            self.builder.atomic_rmw("and", self.taken_parts(), rest, "release")
+        super().leave()
+
+    # Blocks and loops
+
+    def block(self, items: Sequence[Step | Loop], path: Path) -> None:
+        """A body: its Steps and loops in order, leaves where they are first needed."""
+        around = bound(path)
+        for item in items:
+            inside = set(item.steps()) if isinstance(item, Loop) else set()
+            leaves = leaves_of(item)
+            early = [x for x in leaves if x.labels <= around and x.source not in inside]
+            if isinstance(item, Loop):
+                early += self.stored_outside(item, around)
+            for x in early:
+                for _ in self.each_copy():
+                    self.value(x)
+            if isinstance(item, Loop):
+                self.loop(item, path)
+                if len(path) == 1:
+                    self.read_before.update(leaves_of(item))
+            else:
+                for _ in self.each_copy():
+                    self.run(item)
+
+    def stored_outside(self, loop: Loop, around: set[Axis]) -> list[Step]:
+        """What a loop would read from memory in each iteration, always the same."""
+        storage, steps = self.plan.storage, list(loop.steps())
+        inside = set(steps)
+        inputs = {x: None for step in steps for x in step.inputs if x not in inside}
+        stored = [x for x in inputs if not is_leaf(x) and x in storage]
+        return [x for x in stored if storage[x].strides.keys() <= around]
+
+    def loop(self, loop: Loop, path: Path) -> None:
+        """A loop, with the reductions that begin and end with it."""
+        plan = self.plan
+        closing = [
+            step
+            for step in loop.steps()
+            if step.closed and plan.homes[step] == path and loop in plan.paths[step]
+        ]
+        made = [[self.accumulator(step) for step in closing] for _ in self.each_copy()]
+        before = (self.vector, self.width)
+        if loop.lanes is not None:
+            self.vector, self.width = loop.lanes
+        if loop.tile and not any(outer.tile for outer in path):
+            for step in loop.steps():
+                if is_product(step):
+                    self.row_product(step).prepare()
+        with self.in_registers(loop, path):
+            if any(outer.tile and outer.axis is loop.axis for outer in path):
+                self.tile_loop(loop, path)
+            else:
+                self.whole_loop(loop, path)
+        self.vector, self.width = before
+        for _, row in zip(self.each_copy(), made, strict=True):
+            for x in row:
+                self.finish(x)
+
+    def iteration(
+        self, loop: Loop, path: Path, at: Any, stride: int, is_full: bool = False
+    ) -> None:
+        """The body for `stride` iterations from `at` on, a number of Python or LLVM.
+
+        The last ones of the axis are done together with some before them, unless
+        `is_full` says that there are as many.
+        """
+        axis = loop.axis
+        if loop.tile and axis is not self.vector and has_library(loop):
+            self.origins[axis] = number(at) if isinstance(at, int) else at
+            self.skips[axis] = None
+            self.counts[axis] = self.rows_at(loop, at, is_full)
+            self.body(loop, path)
+            return
+        base, skip = at, None
+        last = axis.size - stride
+        if stride > 1 and isinstance(at, int):
+            base = min(at, last)
+            skip = number(at - base) if at != base else None
+        elif stride > 1 and axis.size % stride and not is_full:
+            base = self.smaller(at, number(last))
+            skip = self.builder.sub(at, base)
+        base = number(base) if isinstance(base, int) else base
+        if loop.tile:
+            self.origins[axis] = base
+            self.skips[axis] = skip
+            self.body(loop, path)
+            return
+        if stride > 1:
+            self.valid = None if skip is None else self.lanes_from(skip, stride)
+        self.body(loop, path, base)
+        if stride > 1:
+            self.valid = None
+
+    def rows_at(self, loop: Loop, at: Any, is_full: bool) -> Any:
+        """How many rows a tile for products has: the last one may have fewer."""
+        size, rest = loop.axis.size, loop.axis.size % loop.tile
+        if isinstance(at, int):
+            return number(min(loop.tile, size - at))
+        if is_full or not rest:
+            return number(loop.tile)
+        is_last = self.builder.icmp_signed("==", at, number(size - rest))
+        return self.builder.select(is_last, number(rest), number(loop.tile))
+
+    def body(self, loop: Loop, path: Path, at: Any = None) -> None:
+        """The body of a loop, at an iteration; its values are forgotten afterwards."""
+        outer = []
+        for _ in self.each_copy():
+            outer.append(self.values)
+            self.values = dict(self.values)
+            if at is not None:
+                self.indices[loop.axis] = at
+        self.block(loop.body, (*path, loop))
+        for _, values in zip(self.each_copy(), outer, strict=True):
+            self.values = values
+
+    def together_at(self, loop: Loop, path: Path, at: Any) -> None:
+        """The body of a loop for several iterations, which go on together."""
+        outer, made = self.copies, []
+        for _ in self.each_copy():
+            for place in range(loop.copies):
+                index = self.builder.add(at, number(place)) if place else at
+                made.append(
+                    Copy(
+                        {**self.indices, loop.axis: index},
+                        dict(self.values),
+                        {x: copy.copy(y) for x, y in self.accumulators.items()},
+                    )
+                )
+        self.copies = made
+        self.apart |= {loop.axis}
+        self.block(loop.body, (*path, loop))
+        self.apart -= {loop.axis}
+        self.copies = outer
+
+    def each_copy(self) -> Iterator[None]:
+        """Go through the iterations that go on together, one after the other."""
+        if not self.copies:
+            yield
+            return
+        for x in self.copies:
+            outside = self.indices, self.values, self.accumulators
+            self.indices, self.values = x.indices, x.values
+            self.accumulators = x.accumulators
+            yield
+            x.values = self.values
+            self.indices, self.values, self.accumulators = outside
+
+    def known(self, step: Step) -> Any:
+        """A value of this iteration that is in a register, or None.
+
+        What does not differ between iterations that go on together is there once.
+        """
+        found = self.values.get(step)
+        if found is None and self.copies and not step.labels & self.apart:
+            found = self.copies[0].values.get(step)
+        return found
+
+    def whole_loop(self, loop: Loop, path: Path) -> None:
+        """All iterations of an axis, or those of this task."""
+        kernel, axis = self.kernel, loop.axis
+        is_vector = axis is self.vector
+        stride = loop.tile or (self.width if is_vector else loop.copies)
+        low, high = number(0), number(axis.size)
+        is_cut = not path and kernel.tasks > 1
+        if kernel.inner_tasks > 1 and len(path) < 2:
+            is_cut = True
+            low, high = self.share(loop, is_inner=bool(path))
+        elif is_cut:
+            low = self.first_of(self.task)
+            end = self.first_of(self.builder.add(self.task, number(1)))
+            high = self.smaller(end, number(axis.size))
+
+        def body(at: Any, is_full: bool = False) -> None:
+            if loop.copies > 1:
+                self.together_at(loop, path, number(at) if isinstance(at, int) else at)
+            else:
+                self.iteration(loop, path, at, stride, is_full)
+
+        trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
+        work = self.iteration_work(loop, path)
+        rest = axis.size % stride
+        is_peeled = not is_cut and rest and weight <= PEELED and trips > 1
+        end = number(axis.size - rest) if is_peeled else high
+
+        def part(at: Any) -> None:
+            body(at, is_full=bool(is_peeled))
+
+        if self.flushes_in(loop):
+            self.loop_in_blocks(loop, low, end, stride, part, work)
+        elif not is_cut and self.is_unrolled(loop):
+            for trip in range(trips):
+                body(trip * stride)
+            return
+        else:
+            self.long_range(low, end, stride, part, work, axis.size)
+        if is_peeled:
+            body(axis.size - rest)
+
+    def share(self, loop: Loop, is_inner: bool) -> tuple[Any, Any]:
+        """What a task has of two loops: one iteration, and a part of the other one.
+
+        That is of whole tiles, the last of which may end before its time, or of
+        iterations that go on together.
+        """
+        parts, b = number(self.kernel.inner_tasks), self.builder
+        if not is_inner:
+            low = b.udiv(self.task, parts)
+            return low, b.add(low, number(1))
+        part, unit = b.urem(self.task, parts), loop.tile or loop.copies
+        trips = number(math.ceil(loop.axis.size / unit))
+        low, high = (
+            b.mul(b.udiv(b.mul(x, trips), parts), number(unit))
+            for x in (part, b.add(part, number(1)))
+        )
+        return low, self.smaller(high, number(loop.axis.size))
+
+    def first_of(self, task: Any) -> Any:
+        """Where a task begins: all are of the same size, or one grain larger."""
+        loop, grain = self.kernel.loop, grain_of(self.kernel)
+        assert loop is not None
+        each, more = divmod(math.ceil(loop.axis.size / grain), self.kernel.tasks)
+        larger = self.smaller(task, number(more))
+        grains = self.builder.add(self.builder.mul(task, number(each)), larger)
+        return self.builder.mul(grains, number(grain))
+
+    def iteration_work(self, loop: Loop, path: Path) -> float:
+        """About how many instructions one iteration of a loop takes."""
+        total = 0.0
+        for step in loop.steps():
+            inner = self.plan.paths[step][len(path) + 1 :]
+            # Inside of tiles there are loops along the same axis.
+            axes = {x.axis for x in inner if x.axis is not loop.axis}
+            total += cost(step) * math.prod(axis.size for axis in axes)
+        return total
+
+    def is_unrolled(self, loop: Loop) -> bool:
+        """Whether a loop is short enough to be written out."""
+        stride = self.width if loop.axis is self.vector else 1
+        trips = math.ceil(loop.axis.size / stride)
+        if loop.tile or trips > UNROLLED:
+            return False
+        return trips * self.weight(loop.body) <= MOST_UNROLLED
+
+    def weight(self, items: Sequence[Step | Loop]) -> int:
+        """How many Steps a body is when it is written out."""
+        total = 0
+        for item in items:
+            if not isinstance(item, Loop):
+                total += self.step_weight(item)
+            elif self.is_unrolled(item):
+                stride = self.width if item.axis is self.vector else 1
+                trips = math.ceil(item.axis.size / stride)
+                total += trips * self.weight(item.body)
+            else:
+                total += self.weight(item.body)
+        return total
+
+    def step_weight(self, step: Step) -> int:
+        """The same of one Step: long formulas and elements from all over count more."""
+        total = LONG if is_long(step) and not self.is_large else 1
+        vector = self.vector
+        if vector is None:
+            return total
+        for x in (step, *step.inputs):
+            memory = self.plan.storage.get(x)
+            apart: int | None = 0
+            if memory is not None and not memory.lanes:
+                apart = memory.strides.get(vector, 0)
+            elif x.kind == "load":
+                apart = distance(x, vector)
+            total += self.width if apart not in (0, 1) else 0
+        return total
+
+    @contextlib.contextmanager
+    def in_registers(self, loop: Loop, path: Path) -> Iterator[None]:
+        """Keep what adds up in one place of an array in a register during a loop."""
+        around, kept = bound(path), []
+        for _ in self.each_copy():
+            for step in loop.steps():
+                made = self.accumulators.get(step)
+                if made is None or not made.axes or made.register is not None:
+                    continue
+                if set(made.axes) <= around:
+                    kept.append((made, *self.into_register(made)))
+        yield
+        for made, at, kind in kept:
+            value = self.builder.load(made.register, typ=kind)
+            self.store_at(made.pointer, at, value, made.dtype)
+            made.register = None
+
+    def flushes_in(self, loop: Loop) -> list[int]:
+        """After how many iterations of a loop sums are flushed, shortest first."""
+        found = {x.every for _, x in self.flushes(loop)}
+        return sorted(found)
+
+    def flushes(self, loop: Loop) -> list[tuple[Accumulator, Flush]]:
+        """The sums that this iteration flushes in a loop, from low levels to high."""
+        pairs = [(x, y) for x in self.accumulators.values() for y in x.flushes]
+        found = [(x, y) for x, y in pairs if y.loop is loop]
+        return sorted(found, key=lambda pair: pair[1].level)
+
+    def flush_after(self, loop: Loop, every: int) -> None:
+        """Flush what is to be flushed after so many iterations."""
+        for _ in self.each_copy():
+            for made, x in self.flushes(loop):
+                if x.every == every:
+                    self.flush(made, x)
+
+    def loop_in_blocks(
+        self,
+        loop: Loop,
+        low: Any,
+        high: Any,
+        stride: int,
+        body: Callable[[Any], None],
+        work: float,
+    ) -> None:
+        """A loop whose long sums are flushed at the end of blocks of iterations."""
+        first, *later = self.flushes_in(loop)
+
+        def iteration(at: Any) -> None:
+            body(at)
+            if first == 1:
+                self.flush_after(loop, 1)
+
+        if first == 1 and not later:
+            self.long_range(low, high, stride, iteration, work, loop.axis.size)
+            return
+        block = later.pop(0) if first == 1 else first
+
+        def part(at: Any) -> None:
+            end = self.builder.add(at, number(block * stride))
+            self.for_range(at, self.smaller(end, high), stride, iteration)
+            self.flush_after(loop, block)
+            done = self.builder.sub(end, low)
+            for every in later:
+                over = self.builder.urem(done, number(every * stride))
+                is_full = self.builder.icmp_unsigned("==", over, number(0))
+                with self.builder.if_then(is_full):
+                    self.flush_after(loop, every)
+
+        self.long_range(low, high, block * stride, part, work, loop.axis.size)
+
+    def tile_loop(self, loop: Loop, path: Path) -> None:
+        """The iterations of one tile: all at once, or one by one."""
+        axis = loop.axis
+        size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
+        origin, skip = self.origins[axis], self.skips[axis]
+        is_vector = axis is self.vector
+
+        def body(at: Any) -> None:
+            if is_vector and skip is not None:
+                self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
+                self.is_repeating = True
+            self.body(loop, path, self.builder.add(origin, at))
+            self.valid, self.is_repeating = None, False
+            self.flush_after(loop, 1)
+
+        trips = size // self.width
+        is_short = trips * self.weight(loop.body) <= MOST_UNROLLED
+        if is_vector and (trips == 1 or is_short):
+            for trip in range(trips):
+                body(number(trip * self.width))
+        elif is_vector:
+            self.for_range(number(0), number(size), self.width, body)
+        else:
+            first = number(0) if skip is None else skip
+            self.for_range(first, self.counts.get(axis, number(size)), 1, body)
+
+    def run(self, step: Step) -> None:
+        """A Step of a body, and the writing of its value."""
+        if is_product(step):
+            self.products += self.row_product(step).emit()
+            return
+        if step.kind == "library":
+            draw_rows(self, step)
+            return
+        if step.closed:
+            self.accumulate(step)
+            return
+        value = self.step(step)
+        if self.plan.checks and step.node is not None:
+            fail_unless_finite(self, value, step.dtype)
+        self.values[step] = value
+        memory = self.plan.storage.get(step)
+        if memory is not None:
+            self.write(memory, value)
+
+    def row_product(self, step: Step) -> RowProduct:
+        """A product for the rows of a tile."""
+        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
+        return RowProduct(self, step, tiles)
+
+    def write(self, memory: Storage, value: Any) -> None:
+        """The value of this iteration to memory.
+
+        In the last tile, iterations that were done before are vectors' lanes once more,
+        but loops that go one by one leave them out: what was kept for these lanes is of
+        other iterations. Such lanes are not written. Nor are lanes that are done once
+        more after an update: what they have read is the new value.
+        """
+        is_partial = self.is_repeating and memory.kernel is None
+        is_partial |= self.has_updates and self.valid is not None
+        if not is_partial or self.vector not in memory.strides:
+            super().write(memory, value)
+            return
+        assert self.vector is not None
+        value = self.widened(value, self.width)
+        at, pointer = self.place_in(memory), self.pointer_to(memory)
+        stride = memory.strides[self.vector]
+        # Of truncated integers, as halves are in memory, LLVM 22 may store a lone lane
+        # before it truncates it, over what comes next.
+        if stride == 1 and memory.dtype in (np.float32, np.float64):
+            self.store_masked(pointer, at, value, memory.dtype, self.valid)
+            return
+        for lane in range(self.width):
+            is_new = self.builder.extract_element(self.valid, ir.Constant(I32, lane))
+            with self.builder.if_then(is_new):
+                here = self.builder.add(at, number(lane * stride))
+                self.store_at(pointer, here, self.lane(value, lane), memory.dtype)
+
+    # What tasks leave
+
+    def combine(self, step: Step) -> None:
+        """The value of a reduction from the parts that the tasks left, in order."""
+        loop, parts = self.kernel.loop, self.kernel.partials[step]
+        assert loop is not None
+        tasks = self.kernel.tasks
+        memory = self.plan.storage[step]
+        made = Accumulator(step, parts.dtype, [], False, 1, {})
+        base, out = self.pointer_to(parts), self.pointer_to(memory)
+        width = min(16, 1 << (memory.size.bit_length() - 1))
+        last = number(memory.size - width)
+
+        def body(at: Any) -> None:
+            at = self.smaller(at, last)
+            total = self.load_at(base, at, made.dtype, width)
+            for task in range(1, tasks):
+                here = self.builder.add(at, number(task * memory.size))
+                part = self.load_at(base, here, made.dtype, width)
+                total = self.combined(made, total, part, width)
+            value = self.converted(total, made.dtype, memory.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, memory.dtype)
+            self.store_at(out, at, value, memory.dtype)
+
+        self.for_range(number(0), number(memory.size), width, body)
+
+
+def has_library(loop: Loop) -> bool:
+    """Whether there are products, or random words, for the rows of a tile."""
+    return any(step.kind == "library" for step in loop.steps())
+
+
+def leaves_of(item: Step | Loop) -> list[Step]:
+    """The leaves that an item needs, the first ones first."""
+    inside = item.steps() if isinstance(item, Loop) else (item,)
+    return [x for step in inside for x in step.needed() if is_leaf(x)]
+
+
+def emit_combination(
+    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
+) -> KernelEmitter:
+    """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
+    emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
+    for step in kernel.partials:
+        emitter.combine(step)
+    emitter.builder.ret_void()
+    return emitter

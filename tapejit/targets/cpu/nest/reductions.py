@@ -1,0 +1,575 @@
+"""Reductions: where they add up, and what becomes of that.
+
+An `Accumulator` is set up before the outermost loop that a reduction goes along and
+read after it. It is a register, or an array if its value has axes inside of that loop;
+an element of an array is in a register while a loop adds to that element only. Its
+lanes are folded as a tree in the end.
+
+Rounding errors of a sum grow with the number of terms that are added one after the
+other. So no more than `CHAIN` are: their sum is then flushed into a total of its own,
+of which there may be several levels.
+
+Start reading at `Reductions.accumulator`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.base.types import DType, is_float
+from tapejit.ir.node import OPS
+from tapejit.loops.index import Axis, strides_of
+from tapejit.loops.kernels import (
+    Kernel,
+    Path,
+    Plan,
+    Storage,
+    accumulator,
+    bound,
+    inner_axes,
+)
+from tapejit.loops.schedule.schedule import Loop
+from tapejit.loops.steps import Step
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.nest.addressing import I32, Layout, lane_numbers, number
+from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
+from tapejit.targets.cpu.nest.step_values import StepValues
+from tapejit.targets.cpu.simd import floats, lanes
+from tapejit.targets.cpu.simd.storage import Floats
+from tapejit.targets.cpu.simd.vector import INTEGER, MASK, Vector
+
+COMBINES: Final = {
+    "sum": "add",
+    "prod": "mul",
+    "max": "maximum",
+    "min": "minimum",
+    "all": "bitwise_and",
+    "any": "bitwise_or",
+}
+
+CHAIN: Final = 32  # terms of a sum that are added one after the other
+SIDES: Final = {"max": "<", "min": ">"}
+EXTREMES: Final = {
+    "max": floats.reduced_maximum,
+    "min": floats.reduced_minimum,
+}
+
+
+def identity(op: str, dtype: DType) -> Any:
+    """The number that changes nothing."""
+    if op in ("sum", "any"):
+        return 0
+    if op in ("prod", "all"):
+        return 1
+    lowest = op == "max"
+    if dtype.kind == "b":
+        return not lowest
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if lowest else np.iinfo(dtype).max
+    return -math.inf if lowest else math.inf
+
+
+def combine(
+    builder: Any, reduction: str, dtype: DType, x: Any, y: Any, width: int
+) -> Any:
+    """Two parts of a reduction as one."""
+    if reduction in EXTREMES and is_float(dtype):
+        b = Floats(builder, dtype, width)
+        return EXTREMES[reduction](b, b.wrap(x), b.wrap(y)).value
+    op = OPS[COMBINES[reduction]]
+    return lanes.apply(builder, op, {}, [dtype, dtype], dtype, [x, y], width)
+
+
+def integers_like(dtype: DType, width: int) -> Any:
+    """The LLVM type of the bits of float lanes."""
+    bits = 64 if dtype == np.float64 else 32
+    return ir.VectorType(ir.IntType(bits), width)
+
+
+@dataclass(frozen=True)
+class Flush:
+    """After how many iterations of a loop a level of a sum is added to the next."""
+
+    loop: Loop
+    every: int
+    level: int
+    around: frozenset[Axis]  # the axes of which the loop has one iteration at a time
+
+
+class Accumulator:
+    """Where a reduction adds up."""
+
+    def __init__(
+        self,
+        step: Step,
+        dtype: DType,
+        axes: list[Axis],
+        lanes: bool,
+        width: int,
+        tiles: dict[Axis, int],
+    ) -> None:
+        self.step = step
+        self.dtype = dtype
+        self.axes = axes
+        self.lanes = lanes
+        self.width = width
+        self.pointer: Any = None
+        self.flushes: list[Flush] = []  # where a sum goes on from a new start
+        self.totals: list[Any] = []  # what is flushed into, level by level
+        self.undefined: Any = None  # the last NaN that a maximum or minimum has met
+        self.bits: Any = None  # those of its elements that come first, as integers
+        self.register: Any = None  # of one element of an array, while it is in use
+        self.vector: Axis | None = None
+        self.full = 1  # lanes of a vector along it
+        sizes = [tiles.get(axis, axis.size) for axis in axes]
+        self.strides = dict(zip(axes, strides_of(sizes), strict=True))
+        self.size = math.prod(sizes)
+        self.tiles = tiles
+
+    @property
+    def op(self) -> str:
+        """The name of the reduction."""
+        return self.step.reduction
+
+
+def trips_of(loop: Loop, path: Path, made: Accumulator) -> tuple[int, int]:
+    """How many iterations a loop has, and how many terms each adds to a chain."""
+    size = tile_around(loop, path) or loop.axis.size
+    lanes = made.full if loop.axis is made.vector else 1
+    together = loop.tile or lanes * loop.copies
+    return -(-size // together), loop.copies
+
+
+def tile_around(loop: Loop, path: Path) -> int:
+    """The size of the tile that a loop goes through, 0 if it is no tile's."""
+    sizes = [outer.tile for outer in path if outer.tile and outer.axis is loop.axis]
+    return sizes[0] if sizes else 0
+
+
+def is_flushable(made: Accumulator, path: Path) -> bool:
+    """Whether what adds up inside of these loops is one piece of an array."""
+    around = bound(path)
+    is_bound = [axis in around for axis in made.axes]
+    return all(is_bound) or is_bound == sorted(is_bound, reverse=True)
+
+
+def power_of_two(n: int) -> int:
+    """The largest one that is not above `n`; 0 for 0."""
+    return 1 << (n.bit_length() - 1) if n else 0
+
+
+Combination = Callable[[Accumulator, Any, Any, int], Any]
+
+
+class Reductions(StepValues):
+    """Emits the beginning, the steps and the end of reductions."""
+
+    def __init__(
+        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+    ) -> None:
+        super().__init__(function, plan, kernel, layout)
+        self.valid: Any = None  # lanes that are here for the first time
+        self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
+        self.counts: dict[Axis, Any] = {}  # those of a tile of rows for products
+        self.is_repeating = False  # whether lanes that are not valid are of those
+        self.accumulators: dict[Step, Accumulator] = {}
+
+    def lanes_from(self, skip: Any, width: int) -> Any:
+        """The lanes from a number on."""
+        first = self.builder.trunc(skip, I32)
+        return self.builder.icmp_signed(
+            ">=", lane_numbers(width), self.spread(first, width)
+        )
+
+    def accumulator(self, step: Step) -> Accumulator:
+        """Set up before the loop."""
+        plan = self.plan
+        around = bound(plan.homes[step])
+        axes = inner_axes(plan, step)
+        vector, full = plan.lanes[step]
+        if vector in axes:
+            axes.remove(vector)
+            axes.append(vector)
+        has_lanes = vector in step.closed or (vector in around & step.labels)
+        width = full if has_lanes else 1
+        dtype = accumulator(step.dtype)
+        tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
+        made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
+        made.vector, made.full = vector, full
+        self.accumulators[step] = made
+        made.flushes = self.flushes_of(made)
+        levels = len(made.flushes)
+        kind = lanes.register_type(dtype, width)
+        if not axes:
+            with self.at_entry():
+                made.pointer = self.builder.alloca(kind)
+                made.totals = [self.builder.alloca(kind) for _ in range(levels)]
+                if made.op in SIDES and dtype.kind not in "biu":
+                    made.undefined = self.builder.alloca(kind)
+                    made.bits = self.builder.alloca(integers_like(dtype, width))
+            for pointer in (made.pointer, *made.totals):
+                self.builder.store(self.neutral(made), pointer)
+            if made.undefined is not None:
+                self.builder.store(self.neutral(made), made.undefined)
+            if made.bits is not None:
+                # The bits of -1 and 1 are those of no zero.
+                other = lanes.constant(dtype, -1 if made.op == "max" else 1, width)
+                start = self.builder.bitcast(other, integers_like(dtype, width))
+                self.builder.store(start, made.bits)
+            return made
+        whole = made.size * width
+        made.pointer = self.private_memory(whole, dtype)
+        made.totals = [self.private_memory(whole, dtype) for _ in range(levels)]
+        for pointer in (made.pointer, *made.totals):
+
+            def clear(at: Any, fill: Any, width: int, pointer: Any = pointer) -> None:
+                self.store_at(pointer, at, fill, dtype)
+
+            self.along(number(0), whole, made, clear)
+        return made
+
+    def along(
+        self,
+        start: Any,
+        count: int,
+        made: Accumulator,
+        body: Callable[[Any, Any, int], None],
+    ) -> None:
+        """Go through elements of an array in wide vectors, with neutral ones at hand.
+
+        The last vector overlaps the one before it.
+        """
+        width = min(64, 1 << (count.bit_length() - 1))
+        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
+        last = number(count - width)
+
+        def part(at: Any) -> None:
+            body(self.builder.add(start, self.smaller(at, last)), fill, width)
+
+        self.for_range(number(0), number(count), width, part)
+
+    # Long sums
+
+    def flushes_of(self, made: Accumulator) -> list[Flush]:
+        """Where a sum is flushed, so that no more than `CHAIN` terms follow each other.
+
+        Loops are looked at from the inside. While all terms that they add fit one
+        chain, nothing is done. The loop where they do not flushes a chain into the
+        next level and starts a new one; the flushes are a chain of that level.
+        """
+        step, plan = made.step, self.plan
+        if made.op != "sum" or not is_float(made.dtype):
+            return []
+        found: list[Flush] = []
+        path = plan.paths[step]
+        chain = 1
+        for at in reversed(range(len(plan.homes[step]), len(path))):
+            loop = path[at]
+            if loop.axis not in step.closed:
+                continue
+            trips, each = trips_of(loop, path[:at], made)
+            chain *= each
+            if chain * trips <= CHAIN or not is_flushable(made, path[:at]):
+                chain *= trips
+                continue
+            is_inside_tile = tile_around(loop, path[:at]) > 0
+            every = 1 if is_inside_tile else max(1, power_of_two(CHAIN // chain))
+            around = frozenset(bound(path[:at]))
+            found.append(Flush(loop, every, len(found), around))
+            chain = -(-trips // every)
+            while chain > CHAIN and not is_inside_tile:
+                every *= CHAIN
+                found.append(Flush(loop, every, len(found), around))
+                chain = -(-chain // CHAIN)
+        return found
+
+    def flush(self, made: Accumulator, at: Flush) -> None:
+        """Add what a level has to the next one; it starts again from nothing."""
+        level = at.level
+        source = made.totals[level - 1] if level else made.pointer
+        target = made.totals[level]
+        if not made.axes:
+            kind = lanes.register_type(made.dtype, made.width)
+            part = self.builder.load(source, typ=kind)
+            total = self.builder.load(target, typ=kind)
+            both = self.combined(made, total, part, made.width)
+            self.builder.store(both, target)
+            self.builder.store(self.neutral(made), source)
+            return
+        if made.register is not None:
+            self.flush_element(made, level, source, target)
+            return
+        start, size = number(0), made.width
+        for axis in made.axes:
+            if axis in at.around:
+                index = self.indices[axis]
+                if axis in made.tiles:
+                    index = self.builder.sub(index, self.origins[axis])
+                distance = number(made.strides[axis] * made.width)
+                start = self.builder.add(start, self.builder.mul(index, distance))
+            else:
+                size *= made.tiles.get(axis, axis.size)
+
+        def body(at: Any, fill: Any, width: int) -> None:
+            part = self.load_at(source, at, made.dtype, width)
+            total = self.load_at(target, at, made.dtype, width)
+            self.store_at(
+                target, at, self.combined(made, total, part, width), made.dtype
+            )
+            self.store_at(source, at, fill, made.dtype)
+
+        self.along(start, size, made, body)
+
+    def flush_element(
+        self, made: Accumulator, level: int, source: Any, target: Any
+    ) -> None:
+        """The same of one element of an array, which is in a register by now."""
+        width = made.full if made.vector in made.axes else made.width
+        at = self.place_of(made)
+        total = self.load_at(target, at, made.dtype, width)
+        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
+        if level:
+            part = self.load_at(source, at, made.dtype, width)
+            self.store_at(source, at, fill, made.dtype)
+        else:
+            kind = lanes.register_type(made.dtype, width)
+            part = self.builder.load(made.register, typ=kind)
+            self.builder.store(fill, made.register)
+        self.store_at(target, at, self.combined(made, total, part, width), made.dtype)
+
+    def neutral_number(self, made: Accumulator) -> Any:
+        return identity(made.op, made.dtype)
+
+    def neutral(self, made: Accumulator) -> Any:
+        return lanes.constant(made.dtype, self.neutral_number(made), made.width)
+
+    def combined(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
+        """Two parts of a reduction as one."""
+        return combine(self.builder, made.op, made.dtype, x, y, width)
+
+    def accumulate(self, step: Step) -> None:
+        """Add the element of this iteration."""
+        made = self.accumulators[step]
+        vector = made.vector
+        is_row = vector in made.axes
+        width = made.full if is_row else made.width
+        values = [
+            self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
+            for x in step.inputs
+        ]
+        pointer, at = made.pointer, None
+        is_array = made.axes and made.register is None
+        if is_array:
+            at = self.place_of(made)
+            before = self.load_at(pointer, at, made.dtype, width)
+        else:
+            if made.register is not None:
+                pointer = made.register
+            before = self.builder.load(
+                pointer, typ=lanes.register_type(made.dtype, width)
+            )
+        if step.kind == "contract":
+            after = self.multiplied(before, values, made.dtype, width)
+        elif made.undefined is not None:
+            after = self.extreme(made, before, values[0])
+        else:
+            after = self.combined(made, before, values[0], width)
+        is_repeated = self.valid is not None and (vector in step.closed or is_row)
+        if is_repeated:
+            after = self.builder.select(self.valid, after, before)
+        if is_array:
+            self.store_at(pointer, at, after, made.dtype)
+        else:
+            self.builder.store(after, pointer)
+
+    def extreme(self, made: Accumulator, before: Any, value: Any) -> Any:
+        """The larger or smaller of two, where NaN and zeros are remembered elsewhere.
+
+        One instruction; looking for them in what was found so far would make every
+        iteration wait longer for the one before it. It does not matter if lanes of an
+        earlier iteration are looked at once more.
+        """
+        kept = self.builder.load(made.undefined, typ=value.type)
+        is_nan = self.builder.fcmp_unordered("uno", value, value)
+        self.builder.store(self.builder.select(is_nan, value, kept), made.undefined)
+        b = Floats(self.builder, made.dtype, made.width)
+        bits = b.as_bits(b.wrap(value)).value
+        lowest = self.builder.load(made.bits, typ=bits.type)
+        is_lower = self.bits_below(made, bits, lowest)
+        self.builder.store(self.builder.select(is_lower, bits, lowest), made.bits)
+        return self.beyond(made, before, value, made.width)
+
+    def bits_below(self, made: Accumulator, x: Any, y: Any) -> Any:
+        """Whether bits come first: 0 does in a maximum, -0 in a minimum."""
+        is_max = made.op == "max"
+        compare = self.builder.icmp_unsigned if is_max else self.builder.icmp_signed
+        return compare("<", x, y)
+
+    def finished_extreme(self, made: Accumulator, total: Any) -> Any:
+        """A maximum or minimum with what `extreme` has remembered, lanes folded.
+
+        Of equal numbers `extreme` takes the later one, so that 0 may have been lost to
+        -0 in a maximum: it is back if it was there.
+        """
+        b = Floats(self.builder, made.dtype, made.width)
+        zero = b.constant(0.0 if made.op == "max" else -0.0)
+        bits = b.as_bits(zero)
+        lowest = self.builder.load(made.bits, typ=bits.value.type)
+        was_there = b.compare("==", Vector(b, lowest, INTEGER), bits)
+        undefined = b.wrap(self.builder.load(made.undefined, typ=total.type))
+        is_nan = undefined.ne(undefined)
+        if made.vector in made.step.closed and made.width > 1:
+            flags = [self.spread(b.any(mask), 1) for mask in (was_there, is_nan)]
+            total = self.folded(made, total, self.beyond)
+            b = Floats(self.builder, made.dtype, 1)
+            was_there, is_nan = (Vector(b, flag, MASK) for flag in flags)
+            zero = b.constant(0.0 if made.op == "max" else -0.0)
+        found = b.wrap(total)
+        found = b.select(found.eq(0.0) & was_there, zero, found)
+        return b.select(is_nan, math.nan, found).value
+
+    def beyond(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
+        """The larger or smaller one; of equal ones the second, of NaN either."""
+        is_beyond = self.builder.fcmp_ordered(SIDES[made.op], y, x)
+        return self.builder.select(is_beyond, x, y)
+
+    def into_register(self, made: Accumulator) -> tuple[Any, Any]:
+        """Take the element of this iteration to a register; where it was, its type."""
+        width = made.full if made.vector in made.axes else made.width
+        kind = lanes.register_type(made.dtype, width)
+        with self.at_entry():
+            made.register = self.builder.alloca(kind)
+        at = self.place_of(made)
+        value = self.load_at(made.pointer, at, made.dtype, width)
+        self.builder.store(value, made.register)
+        return at, kind
+
+    def place_of(self, made: Accumulator) -> Any:
+        """The element of this iteration in an array that adds up."""
+        at = self.offset(made.strides)
+        for axis in made.tiles:
+            if axis in made.strides:
+                start = self.builder.mul(self.origins[axis], number(made.strides[axis]))
+                at = self.builder.sub(at, start)
+        return self.builder.mul(at, number(made.width)) if made.lanes else at
+
+    def finish(self, made: Accumulator) -> None:
+        """The value of a reduction, now that its loop is over."""
+        step = made.step
+        memory = self.plan.storage.get(step)
+        parts = self.kernel.partials.get(step)
+        if not made.axes:
+            total = self.builder.load(
+                made.pointer, typ=lanes.register_type(made.dtype, made.width)
+            )
+            if made.undefined is not None:
+                total = self.finished_extreme(made, total)
+            else:
+                kind = lanes.register_type(made.dtype, made.width)
+                for pointer in made.totals:
+                    above = self.builder.load(pointer, typ=kind)
+                    total = self.combined(made, above, total, made.width)
+                total = self.folded(made, total, self.combined)
+            if parts is not None:
+                base = self.pointer_to(parts)
+                self.store_at(base, self.task, total, made.dtype)
+                return
+            value = self.converted(total, made.dtype, step.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, step.dtype)
+            self.values[step] = value
+            if memory is not None:
+                self.write(memory, value)
+            return
+        assert memory is not None
+        vector, before = made.vector, (self.vector, self.width)
+        self.vector, self.width = made.vector, made.full
+
+        def nest(axes: list[Axis]) -> None:
+            if not axes:
+                self.finish_element(made, memory, parts)
+                return
+            axis, *rest = axes
+            stride = made.full if axis is vector else 1
+            size = made.tiles.get(axis, axis.size)
+            # What the last tile has in common with the one before is not added up
+            # again: the totals are those of then.
+            skip = self.skips.get(axis) if axis in made.tiles else None
+
+            def body(at: Any) -> None:
+                if stride > 1 and size % stride:
+                    most = number(size - stride)
+                    at = self.smaller(at, most)
+                if stride > 1 and skip is not None:
+                    self.valid = self.lanes_from(self.builder.sub(skip, at), stride)
+                    self.is_repeating = True
+                if axis in made.tiles:
+                    at = self.builder.add(at, self.origins[axis])
+                self.indices[axis] = at
+                nest(rest)
+                if stride > 1:
+                    self.valid, self.is_repeating = None, False
+
+            low = skip if skip is not None and stride == 1 else number(0)
+            high = self.counts.get(axis) if axis in made.tiles else None
+            self.for_range(low, number(size) if high is None else high, stride, body)
+            del self.indices[axis]
+
+        nest(made.axes)
+        self.vector, self.width = before
+
+    def finish_element(
+        self, made: Accumulator, memory: Storage, parts: Storage | None
+    ) -> None:
+        vector = made.vector
+        width = made.full if vector in made.axes else made.width
+        at = self.place_of(made)
+        total = self.load_at(made.pointer, at, made.dtype, width)
+        for pointer in made.totals:
+            above = self.load_at(pointer, at, made.dtype, width)
+            total = self.combined(made, above, total, width)
+        total = self.folded(made, total, self.combined)
+        if parts is None:
+            value = self.converted(total, made.dtype, made.step.dtype)
+            if self.plan.checks:
+                fail_unless_finite(self, value, made.step.dtype)
+            self.write(memory, value)
+            return
+        place = self.builder.add(
+            self.offset(memory.strides),
+            self.builder.mul(self.task, number(memory.size)),
+        )
+        base = self.pointer_to(parts)
+        if vector in made.axes and memory.strides.get(vector) != 1:
+            stride = memory.strides[vector]
+            for lane in range(width):
+                here = self.builder.add(place, number(lane * stride))
+                self.store_at(base, here, self.lane(total, lane), made.dtype)
+        else:
+            self.store_at(base, place, total, made.dtype)
+
+    def folded(self, made: Accumulator, total: Any, combined: Combination) -> Any:
+        """The lanes of a reduction along the vector axis as one, as a tree."""
+        if made.vector not in made.step.closed:
+            return total
+        width = made.width
+        while width > 1:
+            width //= 2
+            halves = [
+                self.builder.shuffle_vector(
+                    total,
+                    ir.Constant(total.type, ir.Undefined),
+                    ir.Constant(
+                        ir.VectorType(I32, width),
+                        list(range(first, first + width)),
+                    ),
+                )
+                for first in (0, width)
+            ]
+            total = combined(made, halves[0], halves[1], width)
+        return total

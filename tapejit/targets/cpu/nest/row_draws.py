@@ -1,0 +1,60 @@
+"""Random words inside of loops: for the rows of one tile at a time.
+
+Any block of words can be computed alone, from the number of blocks before it. So those
+that a mask of dropout is made of need not be in memory as a whole, and are there again
+for a gradient without having been kept.
+
+Start reading at `draw_rows`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tapejit.loops.index import Affine, strides_of
+from tapejit.loops.steps import Step
+from tapejit.targets.cpu.arrays.loops import Whole
+from tapejit.targets.cpu.arrays.random import BLOCK_WORDS, Streams, emit_draw
+from tapejit.targets.cpu.nest.addressing import number
+
+if TYPE_CHECKING:
+    from tapejit.targets.cpu.nest.kernel_emitter import KernelEmitter
+
+
+def draw_rows(at: KernelEmitter, step: Step) -> None:
+    """The words of the rows, and maybe of the columns, of the current tile."""
+    assert step.node is not None
+    along, shape = step.attrs["along"], tuple(map(int, step.node.shape))
+    tiles = {x.axis: x.tile for x in at.plan.paths[step] if x.tile}
+    (base, offset, strides) = step.attrs["views"][0]
+    if isinstance(base, Step):
+        start = at.pointer_to(at.plan.storage[base])
+    else:
+        start = at.buffer(base)
+    state = Streams(at, Whole(start, base.dtype, strides)).state(number(offset))
+    blocks = [stride // BLOCK_WORDS for stride in strides_of(shape)[:-1]]
+    stack = iter(along.axes[:-1])
+    terms = [
+        (next(stack), many)
+        for size, many in zip(shape[:-2], blocks[:-1], strict=True)
+        if size != 1
+    ]
+    row, column = along.axes[-1], along.column
+    before = at.scalar(Affine(tuple(terms)))
+    origin = at.builder.mul(at.origins[row], number(blocks[-1]))
+    before = at.builder.add(before, origin)
+    own = at.plan.storage[step]
+    (axis,) = [x for x in own.strides if x is not row]
+    words = axis.size  # a row may have some more, up to the end of a block
+    if column is not None:
+        words = tiles[column]
+        first = at.builder.udiv(at.origins[column], number(BLOCK_WORDS))
+        before = at.builder.add(before, first)
+    out = at.pointer_to(own)
+
+    def draw(index: Any) -> None:
+        here = at.builder.add(before, at.builder.mul(index, number(blocks[-1])))
+        place = at.builder.mul(index, number(own.strides[row]))
+        emit_draw(at, state, out, place, words, here)
+
+    at.for_range(number(0), at.counts[row], 1, draw)

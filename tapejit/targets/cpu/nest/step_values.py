@@ -1,0 +1,339 @@
+"""The values of Steps: what one iteration computes, as LLVM.
+
+`StepValues` has a method for every kind of Step. Values that were computed before in
+the iteration are in `values`; others are read from the memory that the plan gave them.
+
+Start reading at `StepValues.step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.base.types import DType
+from tapejit.ir.node import OPS
+from tapejit.loops.index import Affine, Range, strides_of
+from tapejit.loops.kernels import Kernel, Plan, Storage, accumulator
+from tapejit.loops.schedule.schedule import is_leaf, is_long
+from tapejit.loops.steps import Buffer, Step
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.nest.addressing import (
+    I32,
+    INT64,
+    POINTER,
+    Cursor,
+    Layout,
+    Place,
+    lane_numbers,
+    number,
+    steps,
+)
+from tapejit.targets.cpu.simd import lanes
+
+LEAST_FETCHED: Final = 512  # bytes of a row that is worth asking for beforehand
+MOST_FETCHED: Final = 16384  # of one that the nearest cache has room for
+LARGE: Final = 150  # Steps from which on a kernel calls what would be long formulas
+MANY: Final = 60  # long formulas of all kernels from which on each of them does
+
+
+class StepValues(Cursor):
+    """Emits the values of Steps."""
+
+    def __init__(
+        self,
+        function: Any,
+        plan: Plan,
+        kernel: Kernel,
+        layout: Layout,
+        places: dict[Place, int] | None = None,
+    ) -> None:
+        super().__init__(function, plan, kernel, layout, places)
+        self.values: dict[Step, Any] = {}
+        self.read_before: set[Step] = set()  # by other loops of the outermost one
+        self.is_large = sum(1 for _ in kernel.steps()) > LARGE or plan.formulas > MANY
+
+    def step(self, step: Step) -> Any:
+        """The value of a Step in this iteration."""
+        return getattr(self, f"_{step.kind}")(step)
+
+    def value(self, step: Step) -> Any:
+        """A value that was computed before, from a register or from memory."""
+        found = self.known(step)
+        if found is None:
+            if is_leaf(step) or step.kind == "constant":
+                found = self.step(step)
+            else:
+                found = self.read(self.plan.storage[step])
+            self.values[step] = found
+        return found
+
+    def known(self, step: Step) -> Any:
+        """A value of this iteration that is in a register, or None."""
+        return self.values.get(step)
+
+    def _constant(self, step: Step) -> Any:
+        return lanes.constant(step.dtype, step.attrs["value"], 1)
+
+    def _index(self, step: Step) -> Any:
+        return self.affine(step.index[0])
+
+    def _compute(self, step: Step) -> Any:
+        assert step.op is not None
+        values = self.together([self.value(x) for x in step.inputs])
+        width = values[0].type.count if values else 1
+        dtypes = [x.dtype for x in step.inputs]
+        if self.is_large and is_long(step):
+            return self.builder.call(self.shared(step, dtypes, width), values)
+        return lanes.apply(
+            self.builder, step.op, step.attrs, dtypes, step.dtype, values, width
+        )
+
+    def shared(self, step: Step, dtypes: list[DType], width: int) -> Any:
+        """A function that computes a Step, for all who need the same.
+
+        In a large kernel long formulas would be repeated too often: what the calls cost
+        is less than the time to compile.
+        """
+        assert step.op is not None
+        module, width_name = self.function.module, f"x{width}"
+        parts = [step.op.name, *(x.name for x in dtypes), step.dtype.name, width_name]
+        parts += [f"{key}_{value}" for key, value in step.attrs.items()]
+        name = f"{module.name}_{'_'.join(parts)}"
+        known = module.globals.get(name)
+        if known is None:
+            kinds = [lanes.register_type(x, width) for x in dtypes]
+            result = lanes.register_type(step.dtype, width)
+            known = ir.Function(module, ir.FunctionType(result, kinds), name)
+            known.linkage = "internal"
+            known.attributes.add("noinline")
+            builder = ir.IRBuilder(known.append_basic_block())
+            value = lanes.apply(
+                builder, step.op, step.attrs, dtypes, step.dtype, known.args, width
+            )
+            builder.ret(value)
+        return known
+
+    def _convert(self, step: Step) -> Any:
+        (x,) = step.inputs
+        return self.converted(self.value(x), x.dtype, step.dtype)
+
+    def _contract(self, step: Step) -> Any:
+        """A sum of one product."""
+        dtype = accumulator(step.dtype)
+        values = self.together(
+            [self.converted(self.value(x), x.dtype, dtype) for x in step.inputs]
+        )
+        width = values[0].type.count
+        zero = lanes.constant(dtype, 0, width)
+        total = self.multiplied(zero, values, dtype, width)
+        return self.converted(total, dtype, step.dtype)
+
+    def _copy(self, step: Step) -> Any:
+        return self.value(step.inputs[0])
+
+    def _choose(self, step: Step) -> Any:
+        holds = self.condition(step.ranges)
+        x, y = (self.value(v) for v in step.inputs)
+        holds, x, y = self.together([holds, x, y])
+        return self.builder.select(holds, x, y)
+
+    def _verify(self, step: Step) -> Any:
+        value = self.value(step.inputs[0])
+        self.fail_unless_below(value, step.dtype, int(step.attrs["count"]), 0)
+        return value
+
+    def _position(self, step: Step) -> Any:
+        size = step.attrs["size"]
+        (given,) = step.inputs
+        value = self.value(given)
+        self.fail_unless_below(value, given.dtype, size, -size)
+        width = value.type.count
+        wide = self.converted(value, given.dtype, INT64)
+        zero, most = self.whole(0, width), self.whole(size - 1, width)
+        is_negative = self.builder.icmp_signed("<", wide, zero)
+        wrapped = self.builder.add(wide, self.whole(size, width))
+        wide = self.builder.select(is_negative, wrapped, wide)
+        is_inside = self.builder.icmp_unsigned("<=", wide, most)
+        return self.builder.select(is_inside, wide, zero)
+
+    def _moved(self, step: Step) -> Any:
+        value = self.value(step.inputs[0])
+        width = value.type.count
+        value = self.builder.mul(value, self.whole(step.attrs["factor"], width))
+        return self.builder.add(value, self.whole(step.attrs["offset"], width))
+
+    def fail_unless_below(self, value: Any, dtype: DType, high: int, low: int) -> None:
+        """Leave a mark in the arena if a number is not in [low, high)."""
+        width = value.type.count
+        wide = self.converted(value, dtype, INT64)
+        if dtype == np.uint64:
+            is_good = self.builder.icmp_unsigned("<", wide, self.whole(high, width))
+        else:
+            is_good = self.builder.and_(
+                self.builder.icmp_signed("<", wide, self.whole(high, width)),
+                self.builder.icmp_signed(">=", wide, self.whole(low, width)),
+            )
+        self.fail_unless(is_good)
+
+    def _add_at(self, step: Step) -> Any:
+        """The second-last input, plus the last one where both positions are equal."""
+        place, target, x, update = (self.value(v) for v in step.inputs)
+        width = max(place.type.count, target.type.count)
+        x, update = self.together([x, update], width)
+        width = x.type.count
+        dtype = step.dtype
+        total = lanes.apply(
+            self.builder, OPS["add"], {}, [dtype, dtype], dtype, [x, update], width
+        )
+        if target.type.count == 1 and place.type.count > 1:
+            # Which lane it is: comparing positions of 64 bits would take longer.
+            first = self.lane_number(place, 0)
+            away = self.builder.sub(self.lane_number(target, 0), first)
+            is_near = self.builder.icmp_unsigned("<", away, number(width))
+            near = self.builder.select(is_near, away, number(-1))
+            lane = self.spread(self.builder.trunc(near, I32), width)
+            is_hit = self.builder.icmp_signed("==", lane, lane_numbers(width))
+        else:
+            place, target = self.together([place, target], width)
+            is_hit = self.builder.icmp_signed("==", place, target)
+        return self.builder.select(is_hit, total, x)
+
+    def _load(self, step: Step) -> Any:
+        source = step.source
+        positions: list[tuple[Any, int]] = []
+        if isinstance(source, Buffer):
+            is_flat = step.attrs.get("flat")
+            strides = (1,) if is_flat else strides_of(source.shape)
+            positions = list(zip(step.index, strides, strict=True))
+            pointer, times = self.buffer(source), 1
+        else:
+            memory = self.plan.storage[source]
+            pointer, times = self.pointer_to(memory), 1
+            if step.attrs.get("flat"):
+                positions = [(step.index[0], 1)]
+            else:
+                for dim, position in zip(source.dims, step.index, strict=True):
+                    if dim is not None and dim.root in memory.strides:
+                        positions.append((position, memory.strides[dim.root]))
+            times = max(memory.lanes, 1)
+            return self.load_from(step, pointer, positions, times, memory)
+        return self.load_from(step, pointer, positions, times, None)
+
+    def load_from(
+        self,
+        step: Step,
+        pointer: Any,
+        positions: list[tuple[Any, int]],
+        times: int,
+        memory: Storage | None,
+    ) -> Any:
+        """Load where the positions say; `times` is the size of an element in lanes."""
+        total = Affine()
+        moving: list[Any] = []
+        for position, stride in positions:
+            if isinstance(position, Step):
+                value = self.value(position)
+                moving.append(
+                    self.builder.mul(value, self.whole(stride, value.type.count))
+                )
+            else:
+                total += position * stride
+        if memory is not None and memory.tiled:
+            start = self.within_tile(memory, number(0))
+            moving.append(self.spread(start, 1))
+        vector, width = self.vector, self.width
+        along = sum(f for axis, f in total.terms if axis.root is vector)
+        holds = self.condition(step.ranges) if step.ranges else None
+        is_uneven = any(x.type.count > 1 for x in moving)
+        # Where every element is a vector, one position is that of all lanes.
+        is_row = along == 0 if times > 1 else along == 1
+        is_wide = holds is not None and holds.type.count > 1
+        if not is_uneven and (is_row or (along == 0 and not is_wide)):
+            base = self.scalar(total)
+            for x in moving:
+                base = self.builder.add(base, self.lane_number(x, 0))
+            base = self.builder.mul(base, number(times)) if times > 1 else base
+            if is_row and step in self.read_before:
+                self.fetch_next(step, pointer, base, total)
+            return self.guarded(step, pointer, base, width if is_row else 1, holds)
+        places = self.together([self.affine(total), *moving], width)
+        place = places[0]
+        for x in places[1:]:
+            place = self.builder.add(place, x)
+        if holds is not None:
+            holds = self.widened(holds, width)
+            place = self.builder.select(holds, place, self.whole(0, width))
+        if times > 1:
+            place = self.builder.mul(place, self.whole(times, width))
+            place = self.builder.add(place, steps(width))
+        found = self.gather(pointer, place, step.dtype, width)
+        if holds is not None:
+            fill = lanes.constant(step.dtype, step.fill, width)
+            found = self.builder.select(holds, found, fill)
+        return found
+
+    def fetch_next(self, step: Step, pointer: Any, base: Any, place: Affine) -> None:
+        """Ask for what the next iteration of the outermost loop will load here.
+
+        A row that is read for the second time is in the cache. Meanwhile the next one
+        can be on its way.
+        """
+        loop = self.kernel.loop
+        if loop is None or loop.axis is self.vector or loop.tile:
+            return
+        row = sum(f for axis, f in place.terms if axis.root is loop.axis)
+        if not LEAST_FETCHED <= row * step.dtype.itemsize <= MOST_FETCHED:
+            return
+        element = lanes.memory_type(step.dtype)
+        at = self.builder.add(base, number(row))
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        operands = [POINTER, I32, I32, I32]
+        fetch = self.declared("llvm.prefetch.p0", ir.VoidType(), operands)
+        read, nearest, data = (ir.Constant(I32, x) for x in (0, 3, 1))
+        self.builder.call(fetch, [where, read, nearest, data])
+
+    def condition(self, ranges: Sequence[Range]) -> Any:
+        """Whether all Ranges hold."""
+        found: Any = None
+        for x in ranges:
+            inside = self.inside(x)
+            if found is None:
+                found = inside
+            else:
+                found, inside = self.together([found, inside])
+                found = self.builder.and_(found, inside)
+        return found
+
+    def inside(self, x: Range) -> Any:
+        """Whether a Range holds; a side that always does is not asked for."""
+        low, high = x.position.span()
+        # With room for the lanes beyond a short axis.
+        factors = [abs(factor) for _, factor in x.position.terms]
+        reach = max(-min(low, x.low), max(high, x.high)) + 64 * max([0, *factors])
+        is_narrow = reach <= np.iinfo(np.int32).max
+        kind: DType = np.dtype(np.int32 if is_narrow else np.int64)
+        value = self.affine(x.position, kind)
+        width, sides = value.type.count, []
+        if low < x.low:
+            least = lanes.constant(kind, x.low, width)
+            sides.append(self.builder.icmp_signed(">=", value, least))
+        if high >= x.high or not sides:
+            most = lanes.constant(kind, x.high, width)
+            sides.append(self.builder.icmp_signed("<", value, most))
+        return sides[0] if len(sides) == 1 else self.builder.and_(*sides)
+
+    def multiplied(
+        self, before: Any, values: Sequence[Any], dtype: DType, width: int
+    ) -> Any:
+        """before + x * y, rounded once if these are floats."""
+        x, y = values
+        if dtype.kind in "biu":
+            if dtype.kind == "b":
+                return self.builder.or_(before, self.builder.and_(x, y))
+            return self.builder.add(before, self.builder.mul(x, y))
+        kind = lanes.register_type(dtype, width)
+        name = f"llvm.fma.v{width}f{8 * dtype.itemsize}"
+        return self.builder.call(self.declared(name, kind, [kind] * 3), [x, y, before])

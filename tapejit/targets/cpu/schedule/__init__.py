@@ -1,0 +1,10 @@
+"""Scheduling for the CPU: a tree of loops in, Kernels with their memory out.
+
+`tile_rows` and `tile_columns` put matmuls and what is between them into loops over
+tiles (`tile_roles` says who takes part, and how), `output_layout` writes a matmul in
+the order of its copy, `stages` finds Kernels that may run at the same time. `vectorize`
+chooses vector axes, tiles, blocks and tasks; `plan` runs all of them in order and
+allocates the arena and private memory.
+
+Start reading at `plan.py`, then `vectorize.py`.
+"""

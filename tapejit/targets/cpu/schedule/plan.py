@@ -1,0 +1,253 @@
+"""Which values need memory, and where that memory is.
+
+A value that is used only in the iteration that makes it lives in a register. One that
+is used by a later pass over an axis is kept for as long as the loops around both go
+through one iteration: a private buffer of the kernel, over the axes of the loops in
+between. One that another kernel uses is kept in the arena, whole. A result is written
+to its output and read back from there.
+
+Start reading at `plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tapejit.base.types import DType
+from tapejit.loops.fuse.fuse_epilogue import absorb
+from tapejit.loops.fuse.inplace import with_updates
+from tapejit.loops.index import strides_of
+from tapejit.loops.kernels import (
+    ALIGNMENT,
+    ON_STACK,
+    Kernel,
+    Path,
+    Plan,
+    Storage,
+    accumulator,
+    bound,
+    common,
+    inner_axes,
+    kernels_of,
+    note_paths,
+    ordered,
+)
+from tapejit.loops.lower.lower import Lowered
+from tapejit.loops.schedule.schedule import Loop, is_leaf, loops_in, steps_in
+from tapejit.loops.steps import Step
+from tapejit.targets.cpu.schedule.output_layout import without_copies
+from tapejit.targets.cpu.schedule.stages import assign_stages
+from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
+from tapejit.targets.cpu.schedule.tile_rows import in_blocks_of_rows
+from tapejit.targets.cpu.schedule.vectorize import arrange, join
+
+CROWDED: Final = 512  # bytes; a cache has few places for what is so far apart
+# Who uses a Step, and whether from memory in any case.
+Uses = dict[Step, list[tuple[Step, bool]]]
+
+
+def plan(
+    lowered: Lowered, tree: Sequence[Step | Loop], lanes: int, checks: bool = False
+) -> Plan:
+    """The kernels of a tree of loops, for vectors of `lanes` bytes.
+
+    With `checks`, a value that is not finite is a failure; products are whole then.
+    """
+    tree = tree if checks else without_copies(in_blocks_of_rows(tree))
+    made = Plan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
+    made.checks = checks
+    if not checks:
+        made.kernels, made.updates = with_updates(made.kernels)
+        for number, kernel in enumerate(made.kernels):
+            kernel.number = number
+        assign_stages(made.kernels, made.updates)
+    for kernel in made.kernels:
+        for item in kernel.items:
+            note_paths(made, kernel, item, ())
+    for step, kernel in made.kernel_of.items():
+        needed = (x.source if isinstance(x.source, Step) else x for x in step.needed())
+        made.shared.update(
+            x for x in needed if made.kernel_of.get(x) not in (None, kernel)
+        )
+    for kernel in made.kernels:
+        arrange(made, kernel, lanes)
+        for item in kernel.items:
+            note_paths(made, kernel, item, ())
+    uses: Uses = {}
+    for step in made.paths:
+        for x in step.needed():
+            is_load = is_leaf(x) and isinstance(x.source, Step)
+            used = x.source if is_load else x
+            uses.setdefault(used, []).append((step, is_load or step.source is x))
+    for step in list(made.paths):
+        store(made, step, uses.get(step, []))
+    for kernel in made.kernels:
+        for item in kernel.items:
+            if isinstance(item, Loop):
+                join(made, item.body)
+    place_in_arena(made)
+    for kernel in made.kernels:
+        place_in_tasks(made, kernel, uses)
+    return made
+
+
+def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
+    """Give a Step memory if a user is in another iteration, or if it is a result.
+
+    Beside each user stands whether it loads from memory in any case.
+    """
+    kernel, home = plan.kernel_of[step], plan.homes[step]
+    if step.kind == "library":
+        if "along" in step.attrs and not step.whole:
+            plan.storage[step] = tile_storage(step, kernel, home)
+            kernel.private.append(plan.storage[step])
+            return
+        is_here = all(plan.kernel_of[user] is kernel for user, _ in users)
+        is_here = is_here and "along" not in step.attrs
+        if step.output is not None or not users or not is_here:
+            plan.storage[step] = whole_storage(step)
+        return
+    is_array = bool(step.closed) and bool(inner_axes(plan, step))
+    is_cut = kernel.tasks > 1 and bool(step.closed) and not home
+    needs = is_array or is_cut or step.whole or step.output is not None
+    scope = home if not (step.whole or step.output or is_cut) else ()
+    for user, is_load in users:
+        path = plan.paths[user]
+        same = plan.kernel_of[user] is kernel and path[: len(home)] == home
+        if is_load or user.kind == "library" or not same:
+            needs = True
+        shared = common(home, path) if plan.kernel_of[user] is kernel else ()
+        scope = common(scope, shared)
+    if not needs:
+        return
+    if not scope:
+        plan.storage[step] = whole_storage(step)
+        return
+    around = bound(scope)
+    tiles = {loop.axis: loop.tile for loop in scope if loop.tile}
+    free = [axis for axis in ordered(plan, step) if axis not in around]
+    vector, width = plan.lanes[step]
+    if vector in free:  # its elements are next to each other
+        free.remove(vector)
+        free.append(vector)
+    sizes = [tiles.get(axis, axis.size) for axis in free]
+    if tiles and len(sizes) > 1:
+        sizes[-1] = spaced(sizes[-1], step.dtype)
+    strides = dict(zip(free, strides_of(sizes), strict=True))
+    made = Storage(step.dtype, strides, math.prod(sizes), kernel.number)
+    if vector in around and vector in step.labels:
+        made.lanes = width
+    made.tiled = tuple(axis for axis in tiles if axis in free)
+    plan.storage[step] = made
+    kernel.private.append(made)
+
+
+def tile_storage(step: Step, kernel: Kernel, home: Path) -> Storage:
+    """Memory for the rows of one tile of a product."""
+    assert step.dims is not None
+    row, column = (axis.root for axis in step.dims[-2:] if axis is not None)
+    tiles = {loop.axis: loop.tile for loop in home if loop.tile}
+    apart = spaced(tiles.get(column, column.size), step.dtype)
+    strides = {row: apart, column: 1}
+    made = Storage(step.dtype, strides, tiles[row] * apart, kernel.number)
+    made.tiled = tuple(axis for axis in strides if axis in tiles)
+    return made
+
+
+def spaced(size: int, dtype: DType) -> int:
+    """How far apart rows of a tile are: not so that they share a place in caches."""
+    is_even = size * dtype.itemsize % CROWDED == 0
+    return size + ALIGNMENT // dtype.itemsize if is_even else size
+
+
+def whole_storage(step: Step) -> Storage:
+    """Memory for the array that a Step's Node is, row by row."""
+    assert step.dims is not None
+    dims = step.dims
+    shape = [1 if dim is None else dim.size for dim in dims]
+    if not step.whole and step.output is None:
+        shape = [
+            1 if dim is None or dim.root not in step.labels else dim.size
+            for dim in dims
+        ]
+    strides = {
+        dim.root: stride
+        for dim, stride, size in zip(dims, strides_of(shape), shape, strict=True)
+        if dim is not None and size != 1
+    }
+    made = Storage(step.dtype, strides, math.prod(shape), None)
+    made.buffer = step.output
+    return made
+
+
+def place_in_arena(plan: Plan) -> None:
+    """Offsets for what lives in the arena, memory shared where lifetimes allow."""
+    last_use: dict[Storage, int] = {}
+    first_use: dict[Storage, int] = {}
+    for step in plan.paths:
+        at = plan.kernel_of[step].stage
+        own = plan.storage.get(step)
+        sources = [x.source if is_leaf(x) else x for x in step.needed()]
+        stored = [x for x in sources if x in plan.storage]
+        for memory in [plan.storage[x] for x in stored] + ([own] if own else []):
+            if memory.kernel is None and memory.buffer is None:
+                first_use[memory] = min(first_use.get(memory, at), at)
+                last_use[memory] = max(last_use.get(memory, at), at)
+    for kernel in plan.kernels:
+        if kernel.tasks > 1:
+            for step in kernel.steps():
+                is_cut = bool(step.closed) and not plan.homes[step]
+                if is_cut or adds_in_parts(step):
+                    size = plan.storage[step].size
+                    memory = Storage(
+                        accumulator(step.dtype), {}, size * kernel.tasks, None
+                    )
+                    kernel.partials[step] = memory
+                    first_use[memory] = last_use[memory] = kernel.stage
+    live: list[Storage] = []
+    for memory in sorted(first_use, key=lambda x: (first_use[x], -x.nbytes)):
+        live = [x for x in live if last_use[x] >= first_use[memory]]
+        place(memory, live)
+        live.append(memory)
+        plan.fresh.setdefault(first_use[memory], []).append(memory)
+        end = memory.offset + memory.nbytes
+        plan.arena_size = max(plan.arena_size, end)
+    plan.shared_size = plan.used_size = plan.arena_size
+
+
+def place_in_tasks(plan: Plan, kernel: Kernel, uses: Uses) -> None:
+    """Offsets for large memory of a tile of rows; what is over makes room for others.
+
+    That is known by the items of the loop over tiles, which come one after the other.
+    """
+    tiles = [x for x in loops_in(kernel.items) if x.tile]
+    if not tiles:
+        return
+    tile = tiles[-1]  # the inner one, if columns go by in tiles, too
+    items = {x: at for at, item in enumerate(tile.body) for x in steps_in([item])}
+    live: list[tuple[int, Storage]] = []  # with the last item that uses it
+    for step, first in items.items():
+        memory = plan.storage.get(step)
+        if memory is None or memory.kernel is None or memory.nbytes <= ON_STACK:
+            continue
+        if tile not in plan.homes[step] or memory.is_placed:
+            continue
+        users = [items.get(user, len(items)) for user, _ in uses.get(step, ())]
+        last = max([first, *users])
+        live = [(until, x) for until, x in live if until >= first]
+        place(memory, [x for _, x in live], start=0)
+        memory.is_placed = True
+        live.append((last, memory))
+        kernel.task_bytes = max(kernel.task_bytes, memory.offset + memory.nbytes)
+
+
+def place(memory: Storage, live: Sequence[Storage], start: int = ALIGNMENT) -> None:
+    """The first gap between what is in use at the same time."""
+    at = start
+    for other in sorted(live, key=lambda x: x.offset):
+        if at + memory.nbytes <= other.offset:
+            break
+        at = max(at, other.offset + other.nbytes)
+    memory.offset = at

@@ -1,0 +1,36 @@
+"""Which kernels run at the same time.
+
+Kernels that need nothing of each other share a stage: their tasks are pulled by the
+same threads, so nobody waits at the end of one while there is work in another one.
+Products with a common operand are such kernels, as are the gradients of a layer's
+weights, of its bias and of its input.
+
+Start reading at `assign_stages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tapejit.loops.fuse.inplace import Order, Updates, first_update
+from tapejit.loops.kernels import Kernel
+
+
+def assign_stages(kernels: Sequence[Kernel], updates: Updates) -> None:
+    """Number the stages of kernels, which stay in their order.
+
+    A kernel that may write over an input starts one if another kernel of the last one
+    reads that input. The first such kernel always does: what can fail, and what can be
+    interrupted, is over then.
+    """
+    order = Order(kernels)
+    first, members, stage = first_update(kernels, updates), set[int](), 0
+    for at, kernel in enumerate(kernels):
+        outputs = (x.output for x in kernel.steps() if x.output is not None)
+        replaced = [x for out in outputs for x in updates.get(out, ())]
+        before = set(order.needs[at]).union(*(order.readers[x] for x in replaced))
+        if members and (members & before or kernel is first):
+            members.clear()
+            stage += 1
+        members.add(at)
+        kernel.stage = stage

@@ -1,0 +1,464 @@
+"""Products among rows: what is between two products need not be a whole array.
+
+Between the products of an attention stand matrices with an element for every pair of
+positions; memory and time would go into them. But their rows do not depend on each
+other. So where a nest computes rows of a product, for rows of another product, all
+three are done for a block of rows at a time: the nest's outer loops are kept, the rows
+go by in tiles, and in a tile there are products and loops over its rows in turn.
+
+A product takes part in one of three ways. For "rows", it computes those of a tile that
+the nest reads; as a "result", those of a tile from what the nest has made. A "sum" adds
+to all of its result what the rows of a tile contribute.
+Random words that a nest takes row by row are drawn for the rows of a tile, as if they
+were such a product.
+Values of an earlier nest that would be large are computed again, product and all, from
+its numbers of rows. A nest that makes rows for products alone shares its loops with
+them as well, though there is no product before it.
+
+Start reading at `in_blocks_of_rows`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Final
+
+from tapejit.loops.index import Axis
+from tapejit.loops.schedule.schedule import Loop, is_leaf, only, sources_of, steps_in
+from tapejit.loops.steps import Step, view_others
+from tapejit.targets.cpu.schedule.tile_columns import even_part, in_tiles_of_columns
+from tapejit.targets.cpu.schedule.tile_roles import (
+    Along,
+    Item,
+    chain_of,
+    gives_rows,
+    is_draw,
+    is_of_tile,
+    is_product,
+    is_sum_of,
+    leaves_in,
+    nbytes,
+    operands_in,
+    read_by_rows,
+    role,
+    spread,
+    takes_own_rows,
+)
+
+MOST_ROWS: Final = 256
+LEAST_ROWS: Final = 16
+TILE: Final = 1 << 18  # bytes of a matrix of the rows of one tile: some stay near
+NEAR: Final = 1 << 20  # bytes of an operand that all tiles use
+LARGER: Final = 2  # by which a single matrix exceeds its operands to be worth it
+LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
+RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
+
+
+def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
+    """The tree, with products and the nests between them in common loops."""
+    if not any(is_product(item) for item in tree):
+        return list(tree)
+    made = Arranger(tree)
+    seen: set[Loop] = set()
+    while (nest := made.next_nest(seen)) is not None:
+        seen.add(nest)
+        made.arrange(nest)
+    return made.result()
+
+
+@dataclass(eq=False)
+class Group:
+    """Items that come one after the other; with `axes`, in common loops over these."""
+
+    items: list[Item]
+    axes: tuple[Axis, ...] = ()
+    width: int = 0  # of the widest product
+
+    def steps(self) -> Iterator[Step]:
+        """Every Step of its items."""
+        return steps_in(self.items)
+
+
+class Arranger:
+    """Groups of items, in an order that computes everything before it is used."""
+
+    def __init__(self, tree: Sequence[Item]) -> None:
+        self.groups = [Group([item]) for item in tree]
+
+    def next_nest(self, seen: set[Loop]) -> Loop | None:
+        """A nest of its own that was not looked at yet."""
+        items = [
+            item for group in self.groups if not group.axes for item in group.items
+        ]
+        nests = (x for x in items if isinstance(x, Loop) and x not in seen)
+        return next(nests, None)
+
+    def arrange(self, nest: Loop) -> None:
+        """Let a nest be one with the products before and after it, if it can."""
+        before = self.products_before(nest)
+        if before:
+            axes = next(iter(before.values()))[:-1]
+            width = max(x[-1].size for x in before.values())
+            is_one = all(x[:-1] == axes for x in before.values())
+        else:
+            axes, width = self.rows_for_products(nest)
+            is_one = bool(axes)
+        is_large = math.prod(axis.size for axis in axes) * width >= LEAST
+        if not is_large or not is_one:
+            return
+        if before and len(axes) == 1 and not self.is_between(before, nest, axes):
+            return
+        group = Group([], axes, width)
+        if not self.moved([*before, nest], group):
+            return
+        for product, x in before.items():
+            product.dims = spread(product, x)
+            product.attrs = {**product.attrs, "along": Along("rows", axes)}
+        if before:
+            self.draw(nest, group)
+        for product in self.lone_products():
+            self.take(product, group, set(nest.steps()))
+        self.take_sums(group, set(nest.steps()))
+        self.recompute(group)
+
+    def products_before(self, nest: Loop) -> dict[Step, tuple[Axis, ...]]:
+        """The products that a nest reads row by row and nobody else needs.
+
+        With each of them the axes of its elements: those of rows, and its columns.
+        """
+        found = read_by_rows(nest, is_product)
+        if not found:
+            return found
+        users, inside = self.users(), set(nest.steps())
+        return {
+            product: axes
+            for product, axes in found.items()
+            if all(x in inside for x in users[product])
+        }
+
+    def is_between(
+        self, before: Iterable[Step], nest: Loop, axes: tuple[Axis, ...]
+    ) -> bool:
+        """Whether a matrix is larger than what it is made of, and goes into a product.
+
+        Products of a single matrix are kernels for all threads, with an epilogue. Only
+        what would take more time to store is worth being their rows' own.
+        """
+        for product in before:
+            assert product.node is not None
+            sizes = [math.prod(map(int, x.shape)) for x in product.node.inputs]
+            if math.prod(map(int, product.node.shape)) < LARGER * sum(sizes):
+                return False
+        inside = set(nest.steps())
+        after = [
+            (product, *operand)
+            for product in self.lone_products()
+            for operand in operands_in(product, inside)
+        ]
+        return any(role(*x, axes) is not None for x in after)
+
+    def draw(self, nest: Loop, group: Group) -> None:
+        """Let a nest have its random words from draws for its own rows.
+
+        Others who need the same words draw them once more.
+        """
+        for step, axes in read_by_rows(nest, is_draw).items():
+            if axes[:-1] != group.axes:
+                continue
+            copies = Copies({step})
+            made = copies.step(step)
+            for x in nest.steps():
+                copies.redirect(x)
+            made.dims = spread(made, axes)
+            made.attrs = {**made.attrs, "along": Along("rows", group.axes)}
+            group.items.insert(0, made)
+
+    def rows_for_products(self, nest: Loop) -> tuple[tuple[Axis, ...], int]:
+        """The axes of rows that a nest makes for products alone, and their length.
+
+        So what goes into a product, a normalization, what is picked from a table, need
+        not be in memory as a whole either. The other operand has to be near.
+        """
+        chain, inside, users = chain_of(nest), set(nest.steps()), self.users()
+        for product in self.lone_products():
+            at, base = next(operands_in(product, inside), (1, product))
+            if at or base.dims is None or base.output is not None:
+                continue
+            own = tuple(axis.root for axis in base.dims if axis is not None)
+            axes = own[:-1]
+            is_row_by_row = bool(axes) and list(axes) == chain[: len(axes)]
+            if is_row_by_row and all(
+                is_product(x)
+                and role(x, 0, base, axes) == "result"
+                and is_near(x)
+                and len(list(operands_in(x, inside))) == 1
+                for x in users[base]
+            ):
+                return axes, own[-1].size
+        return (), 0
+
+    def lone_products(self) -> list[Step]:
+        """The products that are in no common loops."""
+        single = [group.items[0] for group in self.groups if len(group.items) == 1]
+        return [x for x in single if isinstance(x, Step) and is_product(x)]
+
+    def users(self) -> dict[Step, list[Step]]:
+        """Who needs each Step, leaves between them left out."""
+        found: dict[Step, list[Step]] = {}
+        for group in self.groups:
+            for step in group.steps():
+                for x in sources_of(step):
+                    found.setdefault(x, []).append(step)
+        return found
+
+    def moved(self, items: Sequence[Item], group: Group) -> bool:
+        """Move items to the end of a group, if there is still an order then."""
+        before = [(x, list(x.items)) for x in self.groups]
+        own = list(group.items)
+        for x in self.groups:
+            x.items = [item for item in x.items if item not in items]
+        group.items += items
+        groups = [x for x in self.groups if x.items and x is not group]
+        order = ordered([*groups, group])
+        if order is not None:
+            self.groups = order
+            return True
+        for x, there in before:
+            x.items = there
+        if group not in self.groups:
+            group.items = own
+        return False
+
+    def take(self, product: Step, group: Group, inside: set[Step]) -> bool:
+        """Add a product to a group if one of its operands are rows of that."""
+        found = list(operands_in(product, inside))
+        kind = role(product, *found[0], group.axes) if len(found) == 1 else None
+        # Without a stack, tiles are tasks, and each of these has a sum of its own: too
+        # many, unless rows are there only as long as the tile is.
+        is_in_parts = kind == "sum" and len(group.axes) == 1
+        if kind is None or (is_in_parts and not any(map(gives_rows, group.items))):
+            return False
+        # What else comes from these loops is there only when they are over, and so is
+        # this.
+        here = set(group.steps())
+        is_late = any(x in here and x is not found[0][1] for x in sources_of(product))
+        is_needed = any(product in sources_of(x) for x in here)
+        if is_late or is_needed or not self.moved([product], group):
+            return False
+        product.attrs = {**product.attrs, "along": Along(kind, group.axes)}
+        return True
+
+    def take_sums(self, group: Group, inside: set[Step]) -> None:
+        """Add the sums along rows that a later nest takes of what is computed here."""
+        for other in list(self.groups):
+            (item,) = other.items if len(other.items) == 1 else (None,)
+            if not isinstance(item, Loop) or other.axes:
+                continue
+            if tuple(chain_of(item)[: len(group.axes)]) != group.axes:
+                continue
+            sums = [x for x in item.steps() if is_sum_of(x, inside, group.axes)]
+            read = {x for step in group.steps() for x in sources_of(step)}
+            if not sums or any(step in read for step in sums):
+                continue
+            before = list(group.items), list(other.items)
+            for step in sums:
+                body: list[Item] = [step]
+                for axis in reversed([*group.axes, *step.closed]):
+                    body = [Loop(axis, body)]
+                group.items += body
+            other.items = only([item], set(item.steps()) - set(sums))
+            order = ordered([x for x in self.groups if x.items])
+            if order is None:
+                group.items, other.items = before
+            else:
+                self.groups = order
+
+    def recompute(self, group: Group) -> None:
+        """Have large values of an earlier group here as well, computed once more.
+
+        Those that a product of its own reads, too: it may be done here as well. Numbers
+        of rows, such as the largest element and the sum of powers, are kept.
+        """
+        used = {x for step in group.steps() for x in sources_of(step)}
+        for other in self.groups:
+            if other is group or other.axes != group.axes:
+                continue
+            theirs = list(other.steps())
+            rows = {x for x in theirs if x.labels and x.labels <= set(group.axes)}
+            wanted = [x for x in theirs if x in used - rows and is_of_tile(x)]
+            if wanted:
+                lone = {x for y in self.lone_products() for x in sources_of(y)}
+                wanted += [x for x in theirs if x in lone - used and is_of_tile(x)]
+            if sum(map(nbytes, wanted)) < RECOMPUTED:
+                continue
+            needed = set(wanted)
+            for step in reversed(theirs):
+                if step in needed:
+                    sources = (x for x in sources_of(step) if x in theirs)
+                    needed.update(x for x in sources if x not in rows)
+            users = [*group.steps(), *needed]
+            if all(map(is_of_tile, needed)) and all(
+                takes_own_rows(step, needed, group.axes) for step in users
+            ):
+                self.copy_to(group, other, needed)
+
+    def copy_to(self, group: Group, other: Group, needed: set[Step]) -> None:
+        """Compute some Steps of one group in another one, too."""
+        copies = Copies(needed)
+        again: list[Item] = []
+        for item in other.items:
+            if isinstance(item, Loop):
+                again += [joined(copies.loop(x)) for x in only([item], needed)]
+            elif item in needed:
+                again.append(copies.step(item))
+        for step in group.steps():
+            copies.redirect(step)
+        group.items[:0] = again
+        made = set(copies.steps.values())
+        for product in self.lone_products():  # whose operands may be here now
+            attrs, inputs = product.attrs, product.inputs
+            copies.redirect(product)
+            if not self.take(product, group, made):
+                product.attrs, product.inputs = attrs, inputs
+        # What only such a product would have needed is not.
+        used = {x for step in group.steps() for x in sources_of(step)}
+        while unused := made - used:
+            made &= used
+            group.items = only(group.items, set(group.steps()) - unused)
+            used = {x for step in group.steps() for x in sources_of(step)}
+
+    def result(self) -> list[Item]:
+        """The tree with one nest for each group."""
+        found: list[Item] = []
+        users = self.users()
+        for group in self.groups:
+            if not group.axes:
+                is_needed = (x in users or not is_draw(x) for x in group.items)
+                found += compress(group.items, is_needed)
+                continue
+            inside = set(group.steps())
+            for step in inside:  # what stays among rows need not be in one piece
+                is_read_here = all(x in inside for x in users.get(step, ()))
+                if is_read_here and is_of_tile(step):
+                    step.whole = False
+            *outer, row = group.axes
+            body = [
+                Loop(row, nest_at(item, len(outer)).body)
+                if isinstance(item, Loop)
+                else item
+                for item in group.items
+            ]
+            rows = rows_of(group.axes, group.width)
+            nests = in_tiles_of_columns(row, body) or [Loop(row, body, tile=rows)]
+            for nest in nests:
+                for axis in reversed(outer):
+                    nest = Loop(axis, [nest])
+                found.append(nest)
+        return found
+
+
+def is_near(product: Step) -> bool:
+    """Whether a right operand stays in a second cache from one tile to the next."""
+    assert product.node is not None
+    right = product.node.inputs[1]
+    return math.prod(map(int, right.shape[-2:])) * right.dtype.itemsize <= NEAR
+
+
+def ordered(groups: Sequence[Group]) -> list[Group] | None:
+    """Groups in an order that computes everything before it is used, if there is one.
+
+    Those that could come next come in the order that they had.
+    """
+    group_of = {step: group for group in groups for step in group.steps()}
+    needs = {
+        group: {group_of[x] for step in group.steps() for x in sources_of(step)}
+        - {group}
+        for group in groups
+    }
+    order: list[Group] = []
+    waiting = list(groups)
+    while waiting:
+        done = set(order)
+        ready = next((group for group in waiting if needs[group] <= done), None)
+        if ready is None:
+            return None
+        waiting.remove(ready)
+        order.append(ready)
+    return order
+
+
+def joined(item: Item) -> Item:
+    """A nest, with loops that no longer have anything between them as one.
+
+    They stood apart for the sake of reductions, which are not in it.
+    """
+    if not isinstance(item, Loop):
+        return item
+    body: list[Item] = []
+    for x in map(joined, item.body):
+        last = body[-1] if body else None
+        if isinstance(x, Loop) and isinstance(last, Loop) and last.axis is x.axis:
+            before = set(last.steps())
+            if not any(y.source in before for y in leaves_in(x)):
+                body[-1] = Loop(x.axis, [*last.body, *x.body], tile=x.tile)
+                continue
+        body.append(x)
+    return Loop(item.axis, body, tile=item.tile)
+
+
+def nest_at(nest: Loop, depth: int) -> Loop:
+    """The loop that is so deep in a chain of loops."""
+    for _ in range(depth):
+        (inner,) = nest.body
+        assert isinstance(inner, Loop)
+        nest = inner
+    return nest
+
+
+class Copies:
+    """Steps once more, with their leaves."""
+
+    def __init__(self, wanted: set[Step]) -> None:
+        self.wanted = wanted
+        self.steps: dict[Step, Step] = {}
+
+    def step(self, step: Step) -> Step:
+        """The copy of a Step; of one that is not to be copied, itself."""
+        found = self.steps.get(step)
+        if found is not None:
+            return found
+        is_between = is_leaf(step) and step.source in self.wanted
+        if step not in self.wanted and not is_between:
+            return step
+        made = step.copy([self.step(x) for x in step.inputs], step.index)
+        made.attrs = dict(step.attrs)
+        if isinstance(step.source, Step):
+            made.source = self.step(step.source)
+        made.whole = step.whole
+        for axis in (*step.axes, *step.reduced):
+            axis.root.steps.add(made.number)
+        self.steps[step] = made
+        return made
+
+    def loop(self, item: Item) -> Item:
+        """The copy of a loop with all that is in it."""
+        if not isinstance(item, Loop):
+            return self.step(item)
+        return Loop(item.axis, [self.loop(x) for x in item.body], tile=item.tile)
+
+    def redirect(self, step: Step) -> None:
+        """Let a Step use copies where there are any."""
+        step.inputs = [self.step(x) for x in step.inputs]
+        view_others(step, self.steps)
+
+
+def rows_of(axes: tuple[Axis, ...], width: int) -> int:
+    """How many rows make a tile: as many as there is room for, best without a rest."""
+    size = axes[-1].size
+    least, room = min(LEAST_ROWS, size), max(LEAST_ROWS, TILE // (4 * width))
+    most = min(MOST_ROWS, room, size)
+    sizes = [*range(most, least - 1, -1), *range(most + 1, min(MOST_ROWS, 4 * room))]
+    return next((n for n in sizes if size % n == 0), even_part(size, most))

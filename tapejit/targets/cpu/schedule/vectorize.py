@@ -1,0 +1,382 @@
+"""How the loops of a kernel are run: as vectors, in tiles and blocks, by tasks.
+
+`choose_vector` picks the axis that vectors go along. Numbers that belong to rows get
+vectors of their own by `tile`; `block` keeps large accumulators in the nearest cache;
+`choose_tasks` cuts the outermost loop for threads, and the next one if it is short.
+
+Start reading at `arrange`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tapejit.loops.index import Axis, strides_of
+from tapejit.loops.kernels import Kernel, Plan, accumulator, grain_of, inner_axes
+from tapejit.loops.schedule.schedule import Loop, cost, is_leaf
+from tapejit.loops.steps import Buffer, Step
+from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
+
+
+def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
+    """Decide how a kernel's loops are run, with vectors of `lanes` bytes."""
+    if kernel.library is not None:
+        return
+    choose_vector(kernel, lanes, plan)
+    tile(kernel, lanes)
+    block(plan, kernel)
+    choose_tasks(plan, kernel)
+
+
+def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
+    """The axis whose iterations are done several at a time: the least work wins."""
+    steps = list(kernel.steps())
+    axes: dict[Axis, None] = {}
+    rows: set[Axis] = set()  # those that products in the loops go along
+    for step in steps:
+        axes.update(dict.fromkeys(loop.axis for loop in plan.paths[step]))
+        if step.kind == "library":
+            rows.update(step.attrs["along"].axes)
+    axes = {axis: None for axis in axes if axis not in rows}
+    inputs = {x: None for step in steps for x in step.inputs}
+    leaves = [x for x in inputs if is_leaf(x)]
+    # What other kernels have left in memory, and what this one leaves there.
+    left = [x for x in inputs if x in plan.shared and plan.kernel_of[x] is not kernel]
+    left += [x for x in steps if x in plan.shared and x.output is None]
+
+    def width_along(axis: Axis) -> int:
+        """How many of the widest numbers that vary with an axis a vector has."""
+        sizes = [
+            x.dtype.itemsize if axis in x.labels | x.closed else 4
+            for x in (*steps, *leaves)
+            if x.kind not in POSITIONS
+        ]
+        widest = max([4, *sizes])  # of positions alone, where they are only checked
+        return min(lanes // widest, 1 << (axis.size.bit_length() - 1))
+
+    def price(axis: Axis) -> float:
+        width = width_along(axis)
+        full = axis.size / math.ceil(axis.size / width)
+        total = 0.0
+        for step in (*steps, *leaves):
+            around = step.labels | step.closed
+            count = math.prod(x.size for x in around)
+            here = cost(step)
+            if step.kind == "load" or step.output is not None:
+                here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
+            if axis in around:
+                total += here * count / full
+                if axis in step.closed:
+                    total += 6.0 * count / axis.size
+            else:
+                total += here * count
+        for step in left:
+            count = math.prod(x.size for x in step.labels)
+            is_near = axis in step.labels and distance(step, axis) == 1
+            total += count / full if is_near else 1.5 * count
+        return total
+
+    if axes:
+        best = min(axes, key=lambda axis: (price(axis), axis.number))
+        kernel.vector = best
+        kernel.width = width_along(best)
+
+
+def distance(step: Step, axis: Axis) -> int | None:
+    """How far apart in memory neighbours along an axis are; None if positions vary."""
+    if step.kind == "load":
+        source = step.source
+        if isinstance(source, Buffer):
+            shape = source.shape
+        else:
+            shape = tuple(1 if dim is None else dim.size for dim in source.dims)
+        strides = (1,) if step.attrs.get("flat") else strides_of(shape)
+        total = 0
+        for position, stride in zip(step.index, strides, strict=True):
+            if isinstance(position, Step):
+                if axis in position.labels:
+                    return None
+                continue
+            total += sum(f * stride for a, f in position.terms if a.root is axis)
+        return total
+    assert step.dims is not None
+    if step.output is not None:
+        shape = step.output.shape
+    else:
+        shape = tuple(1 if dim is None else dim.size for dim in step.dims)
+    for dim, stride in zip(step.dims, strides_of(shape), strict=False):
+        if dim is not None and dim.root is axis:
+            return stride
+    return 0
+
+
+SMALL_TILE: Final = 4  # tiles of fewer iterations are not worth their loops
+SINGLE_SHARE: Final = (
+    0.3  # of the other work, from which single numbers are worth tiles
+)
+
+
+def tile(kernel: Kernel, lanes: int) -> None:
+    """Cut the outermost loop into tiles, so that numbers of rows are vectors, too.
+
+    Where rows are what vectors go along, what is computed once per row is one number at
+    a time. If that is a good part of the work, a tile of rows does it all at once.
+    """
+    loop = kernel.loop
+    if loop is None or loop.axis is kernel.vector or kernel.vector is None:
+        return
+    if loop.tile:  # of rows, for products
+        return
+    single = [item for item in loop.body if isinstance(item, Step)]
+    if not single or len(single) == len(loop.body):
+        return
+    alone = sum(cost(step) for step in single)
+    rows = kernel.work / loop.axis.size - alone
+    width = lanes // max(x.dtype.itemsize for x in single)
+    is_worth = alone > SINGLE_SHARE * rows / kernel.width
+    if not is_worth or width < SMALL_TILE or loop.axis.size < 2 * width:
+        return
+    body: list[Step | Loop] = []
+    for item in loop.body:
+        is_single = isinstance(item, Step)
+        last = body[-1] if body else None
+        if not isinstance(last, Loop) or (last.lanes is not None) != is_single:
+            last = Loop(loop.axis, [], lanes=(loop.axis, width) if is_single else None)
+            body.append(last)
+        last.body.append(item)
+    body = [interchanged(item) for item in body if isinstance(item, Loop)]
+    kernel.items = [Loop(loop.axis, body, tile=width)]
+
+
+def interchanged(loop: Loop) -> Loop:
+    """A loop over rows that adds them up, the other way round: sums in registers."""
+    inner = loop.body[0]
+    if loop.lanes or len(loop.body) != 1 or not isinstance(inner, Loop):
+        return loop
+    steps = [item for item in inner.body if isinstance(item, Step)]
+    is_flat = len(steps) == len(inner.body)
+    closed = frozenset().union(*[step.closed for step in steps])
+    if not is_flat or closed != {loop.axis}:
+        return loop
+    return Loop(inner.axis, [Loop(loop.axis, inner.body)])
+
+
+NEAR: Final = 24 << 10  # bytes of the nearest cache that accumulators may take
+BLOCKED: Final = (4, 5, 6, 7, 8, 3, 4)  # vectors in a block, best ones first
+
+
+def vectors_in(size: int, width: int) -> int:
+    """How many vectors make a block: a number that leaves no rest, if there is one."""
+    return next((n for n in BLOCKED if size % (n * width) == 0), BLOCKED[-1])
+
+
+def block(plan: Plan, kernel: Kernel) -> None:
+    """Cut a loop of vectors into blocks, inside of which the next loops come first.
+
+    Accumulators over the other axes are as many vectors as those have elements. If that
+    is more than the nearest cache holds, a block of iterations goes through one part of
+    them after the other.
+    """
+    loop = kernel.loop
+    if loop is None or loop.axis is not kernel.vector or loop.tile:
+        return
+    taken = 0
+    for step in loop.steps():
+        if loop.axis in step.closed:
+            inner = math.prod(axis.size for axis in inner_axes(plan, step))
+            taken += inner * step.dtype.itemsize * kernel.width
+    size = vectors_in(loop.axis.size, kernel.width) * kernel.width
+    if taken <= NEAR or loop.axis.size < 2 * size:
+        return
+    keep_apart(loop)
+    lanes = (loop.axis, kernel.width)
+    body: list[Step | Loop] = []
+    for item in loop.body:
+        if isinstance(item, Loop):
+            rest, sums = without_sums(item.body, loop.axis)
+            nests: list[Step | Loop] = []
+            if rest:
+                nests.append(Loop(loop.axis, rest, lanes=lanes))
+            for axes, step in sums:
+                nest = Loop(loop.axis, [step], lanes=lanes)
+                for axis in reversed(axes):
+                    nest = Loop(axis, [nest])
+                nests.append(nest)
+            body.append(Loop(item.axis, nests))
+            continue
+        last = body[-1] if body else None
+        if not isinstance(last, Loop) or last.axis is not loop.axis:
+            last = Loop(loop.axis, [], lanes=lanes)
+            body.append(last)
+        last.body.append(item)
+    kernel.items = [Loop(loop.axis, body, tile=size)]
+
+
+def without_sums(
+    items: Sequence[Step | Loop], axis: Axis, around: tuple[Axis, ...] = ()
+) -> tuple[list[Step | Loop], list[tuple[tuple[Axis, ...], Step]]]:
+    """A body without its sums of products along an axis, and those with their loops.
+
+    They are worth loops of their own, in which the sum is a register.
+    """
+    rest: list[Step | Loop] = []
+    sums: list[tuple[tuple[Axis, ...], Step]] = []
+    for item in items:
+        if isinstance(item, Loop):
+            inner, found = without_sums(item.body, axis, (*around, item.axis))
+            sums += found
+            if inner:
+                rest.append(Loop(item.axis, inner))
+        elif item.kind == "contract" and axis in item.closed and len(around) > 1:
+            sums.append((around, item))
+        else:
+            rest.append(item)
+    return rest, sums
+
+
+def keep_apart(loop: Loop) -> None:
+    """Load what is far apart in memory once per block, not in every inner loop.
+
+    The copy is the first thing a block does. So what the block itself computes is left
+    out: it is not there yet. Nor is it far apart, since the elements of its private
+    memory along the axis of vectors are neighbours.
+    """
+    steps = list(loop.steps())
+    made_here = set(steps)
+    leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
+    for leaf in leaves:
+        is_far = leaf.kind == "load" and distance(leaf, loop.axis) not in (0, 1)
+        others = leaf.labels - {loop.axis}
+        if not is_far or len(others) != 1 or leaf.source in made_here:
+            continue
+        (axis,) = others
+        kept = Step(
+            "copy", leaf.dtype, inputs=[leaf], axes=leaf.axes, dims=tuple(leaf.labels)
+        )
+        for step in steps:
+            step.inputs = [kept if x is leaf else x for x in step.inputs]
+        loop.body.insert(0, Loop(axis, [kept]))
+
+
+JOINED: Final = 320  # bytes of sums of products that are made at a time
+
+
+def join(plan: Plan, items: Sequence[Step | Loop], above: Loop | None = None) -> None:
+    """Let rows of products go through their inner loop together: fewer loads for each.
+
+    A number of one operand meets several of the other one, or, where both are vectors,
+    two of each meet.
+    """
+    for outer in items:
+        if not isinstance(outer, Loop):
+            continue
+        for inner in outer.body:
+            if not isinstance(inner, Loop):
+                continue
+            products = [
+                x
+                for x in inner.body
+                if isinstance(x, Step) and is_product(x, inner.axis)
+            ]
+            if len(products) != len(inner.body):
+                continue
+            most = JOINED // sum(held(plan, x) for x in products)
+            are_vectors = all(
+                plan.lanes[x][0] in y.labels for x in products for y in x.inputs
+            )
+            if not are_vectors:
+                outer.copies = copies(plan, outer, products, most)
+            elif above is not None and most >= 4 and len(above.body) == 1:
+                both = [copies(plan, x, products, 2) for x in (outer, above)]
+                outer.copies, above.copies = both
+        join(plan, outer.body, outer)
+
+
+def is_product(step: Step, axis: Axis) -> bool:
+    """Whether this adds up products along an axis."""
+    return step.kind == "contract" and axis in step.closed
+
+
+def held(plan: Plan, step: Step) -> int:
+    """How many bytes of registers a sum takes."""
+    return plan.lanes[step][1] * accumulator(step.dtype).itemsize
+
+
+def copies(plan: Plan, loop: Loop, products: Sequence[Step], most: int) -> int:
+    """How many iterations of a loop go on together; each needs memory of its own."""
+    is_split = loop.tile or loop.lanes or loop.axis is plan.lanes[products[0]][0]
+    if is_split or any(loop.axis not in x.labels for x in products):
+        return 1
+    for step in loop.steps():
+        memory = plan.storage.get(step)
+        is_shared = memory is not None and loop.axis not in memory.strides
+        if is_shared and loop.axis in step.labels:
+            return 1
+    sizes = range(min(most, loop.axis.size), 0, -1)
+    return next((size for size in sizes if loop.axis.size % size == 0), 1)
+
+
+POSITIONS: Final = ("index", "position", "verify", "moved")
+WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
+TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
+MAX_TASKS: Final = 32
+MOST_PARTS: Final = 8  # of a product that each task adds to for itself
+MOST_OF_MATRIX: Final = 2  # tasks of the tiles of one: each packs what all of them use
+FEW_TASKS: Final = 9  # below which threads may end at different times
+
+
+SET_UP: Final = 10.0  # instructions for each vector of an array that adds up
+SHARE: Final = 12.0  # how much more than setting up a task does at least
+
+
+def choose_tasks(plan: Plan, kernel: Kernel) -> None:
+    """Into how many parts the outermost loop is cut; always the same, for the bits.
+
+    Where it has few iterations, tasks share those of the loop inside of it as well.
+    Each part has its own arrays that add up, to be set up and combined in the end.
+    """
+    loop = kernel.loop
+    if loop is None:
+        return
+    grain = grain_of(kernel)
+    possible = loop.axis.size // grain
+    work = kernel.work / max(kernel.width, 1)
+    sums = sum(
+        math.prod(axis.size for axis in inner_axes(plan, step))
+        for step in loop.steps()
+        if loop.axis in step.closed
+    )
+    if any(map(adds_in_parts, loop.steps())):
+        possible = min(possible, MOST_PARTS)
+    least = max(TASK_WORK, SHARE * SET_UP * sums)
+    if work < WORTH_THREADS:
+        return
+    wanted = min(MAX_TASKS, int(work / least))
+    kernel.tasks = max(1, min(wanted, possible))
+    inner = shared_loop(kernel) if kernel.tasks == possible < FEW_TASKS else None
+    if inner is not None:
+        more = wanted // kernel.tasks
+        more = min(more, MOST_OF_MATRIX) if inner.tile else more
+        trips = math.ceil(inner.axis.size / (inner.tile or 1))
+        kernel.inner_tasks = max(1, min(more, trips))
+        kernel.tasks *= kernel.inner_tasks
+
+
+def shared_loop(kernel: Kernel) -> Loop | None:
+    """The loop inside of the outermost one, if tasks can share its iterations, too.
+
+    They have nothing to do together: nothing adds up over the one or the other.
+    """
+    loop = kernel.loop
+    if loop is None or loop.tile or len(loop.body) != 1:
+        return None
+    (inner,) = loop.body
+    if not isinstance(inner, Loop) or kernel.vector in (loop.axis, inner.axis):
+        return None
+    steps = list(loop.steps())
+    summed = {axis for step in steps for axis in step.closed}
+    if summed & {loop.axis, inner.axis} or (inner.tile and any(map(adds_up, steps))):
+        return None
+    return inner

@@ -1,0 +1,159 @@
+"""Kernels as Python text: the loops of a plan, one element at a time.
+
+The text is for reading and for stepping through: `run` takes the arrays that the
+native function takes, calls one Python function for each kernel, and returns the
+results. Loops, positions, memory and the order of Steps are the plan's. What it leaves
+out is how: lanes and tasks are in comments, and a sum is added up front to back, so
+results may differ from the kernel's in the last digits.
+
+Names are the user's where there are any: arguments and variables, and what the user
+assigned a value to. The comment behind a line says where the operation was written.
+
+Start reading at `module_source`, then `SourceWriter`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from tapejit.ir.graph import Graph
+from tapejit.ir.printer import Writer
+from tapejit.loops.kernels import Plan
+from tapejit.loops.steps import Buffer
+from tapejit.targets.python.kernel_writer import (
+    INDENT,
+    Array,
+    KernelWriter,
+    whole_array,
+)
+from tapejit.targets.python.source_text import Names, array_text, empty_text, wish_of
+
+HEADER: Final = "import numpy as np\n"
+HELPERS: Final = {
+    "ops.": "from tapejit import ops\n",
+    "bfloat16": "from ml_dtypes import bfloat16\n",
+    "base64.": "import base64\n",
+    "position(": '''
+
+def position(index, size):
+    """An index as a position; a negative one counts from the end."""
+    if not -size <= index < size:
+        raise IndexError(f"index {index} is out of range for size {size}")
+    return int(index) % size
+''',
+    "verified(": '''
+
+def verified(number, count):
+    """A number that has to be below another."""
+    if not 0 <= number < count:
+        raise ValueError(f"{number} is not in the range from 0 to {count - 1}")
+    return number
+''',
+    "view(": '''
+
+def view(array, offset, shape, strides):
+    """Elements of an array, wherever they lie; strides count elements."""
+    flat = array.reshape(-1)[offset:]
+    steps = [stride * array.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(flat, shape, steps)
+''',
+}
+
+
+def module_source(graph: Graph, plan: Plan, first: int = 0, name: str = "run") -> str:
+    """The kernels and the function that calls them, as a module that runs.
+
+    >>> from tapejit.targets.cpu.module import build
+    >>> from tapejit.ir import param
+    >>> from tapejit.base.types import TensorType
+    >>> x = param("x", TensorType.parse("f32[3]"))
+    >>> graph = Graph("double", (x,), (x + x,))
+    >>> print(module_source(graph, build(graph, "double").plan))
+    import numpy as np
+    <BLANKLINE>
+    <BLANKLINE>
+    def kernel_0(x, out):
+        for i in range(3):  # 2 at a time
+            x_i = x[i]
+            out[i] = x_i + x_i
+    <BLANKLINE>
+    <BLANKLINE>
+    def run(x):
+        out = np.empty((3,), np.float32)
+        with np.errstate(all="ignore"):
+            kernel_0(x, out)
+        return [out]
+    """
+    return SourceWriter(graph, plan, first).module(name)
+
+
+class SourceWriter:
+    """Writes the kernels of one plan; knows the names of arrays they share."""
+
+    def __init__(self, graph: Graph, plan: Plan, first: int) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.first = first
+        self.names = Names()
+        self.shared: dict[Any, Array] = {}
+        written = Writer().input_names(graph)
+        self.inputs = [self.names(written[x]) for x in graph.inputs]
+        outputs = len(graph.outputs)
+        self.outputs = [
+            self.names("out" if outputs == 1 else f"out{at}") for at in range(outputs)
+        ]
+        self.constants = [self.names(f"c{x.number}") for x in plan.constants]
+        self.arena: list[Array] = []
+        for step in plan.paths:
+            memory = plan.storage.get(step)
+            if memory is not None and memory.kernel is None and memory.buffer is None:
+                made = whole_array(step, self.names(wish_of(step)))
+                self.shared[memory] = made
+                self.arena.append(made)
+        self.writers = [KernelWriter(self, kernel) for kernel in plan.kernels]
+
+    def kernels(self) -> list[str]:
+        """The text of each."""
+        return [writer.text() for writer in self.writers]
+
+    def buffer(self, buffer: Buffer) -> str:
+        """The name of memory from outside."""
+        kinds = {
+            "input": self.inputs,
+            "output": self.outputs,
+            "constant": self.constants,
+        }
+        return kinds[buffer.kind][buffer.number]
+
+    def module(self, name: str) -> str:
+        """Everything, in an order that runs."""
+        kernels = self.kernels()
+        constants = [
+            f"{called} = {array_text(x.value)}\n"
+            for called, x in zip(self.constants, self.plan.constants, strict=True)
+        ]
+        lines = [f"def {name}({', '.join(self.inputs)}):"]
+        outputs = zip(self.outputs, self.plan.outputs, strict=True)
+        made = [(called, x.shape, x.dtype) for called, x in outputs]
+        for called, shape, dtype in made:
+            lines.append(f"{INDENT}{called} = {empty_text(shape, dtype)}")
+        for x in self.arena:
+            lines.append(f"{INDENT}{x.name} = {empty_text(x.shape, x.dtype)}")
+        if self.writers:
+            lines.append(f'{INDENT}with np.errstate(all="ignore"):')
+        for writer in self.writers:
+            call = f"{writer.name}({', '.join(writer.arguments)})"
+            lines.append(f"{2 * INDENT}{call}")
+        lines.append(f"{INDENT}return [{', '.join(self.outputs)}]")
+        parts = [*kernels, "\n".join(lines) + "\n"]
+        body = "".join(f"\n\n{part}" for part in parts)
+        numbers = "\n" + "".join(constants) if constants else ""
+        imports, helpers = HEADER, ""
+        for word, text in HELPERS.items():
+            if re.search(rf"(?<![\w.]){re.escape(word)}", numbers + body):
+                if text.startswith("\n"):
+                    helpers += text
+                else:
+                    imports += text
+        return f"{imports}{numbers}{helpers}{body}".rstrip("\n")

@@ -1,0 +1,574 @@
+"""One kernel as Python text.
+
+A `KernelWriter` goes through the tree of loops of one kernel as `loops.KernelEmitter`
+does, and writes down what that one emits: one element at a time, by names.
+
+Start reading at `KernelWriter.block`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tapejit.base.types import DType
+from tapejit.ir.node import Node
+from tapejit.ir.printer import origin_text
+from tapejit.loops.index import Affine, Axis, Range, strides_of
+from tapejit.loops.kernels import Kernel, Path, accumulator, bound, inner_axes
+from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.steps import Buffer, Step
+from tapejit.targets.cpu.nest.kernel_emitter import has_library, leaves_of
+from tapejit.targets.cpu.nest.reductions import identity
+from tapejit.targets.python.lane_source import in_parentheses, source
+from tapejit.targets.python.source_text import (
+    Names,
+    attr_text,
+    constant_text,
+    converted,
+    dtype_text,
+    empty_text,
+    is_plain,
+    number_text,
+    sum_text,
+    wish_of,
+)
+from tapejit.targets.python.tile_source import (
+    in_stack,
+    part_of,
+    parts_of,
+    rows_of_tile,
+    write_row_product,
+)
+
+if TYPE_CHECKING:
+    from tapejit.targets.python.kernel_source import SourceWriter
+
+INDENT: Final = "    "
+LETTERS: Final = "ijklmnpqr"
+
+# How a reduction takes in one more element.
+TAKES: Final = {
+    "sum": "{total} += {x}",
+    "prod": "{total} *= {x}",
+    "max": "{total} = np.maximum({total}, {x})",
+    "min": "{total} = np.minimum({total}, {x})",
+    "all": "{total} &= {x}",
+    "any": "{total} |= {x}",
+}
+# The operations in which a Python number takes the dtype of what it meets.
+WEAK: Final = frozenset(
+    {
+        *("add", "sub", "mul", "div", "pow", "maximum", "minimum"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Array:
+    """Memory as the text knows it: a name, and the axis along each dimension."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    axes: tuple[Axis | None, ...]
+    tiled: tuple[Axis, ...] = ()  # the axes of which it holds one tile
+
+    def at(self, positions: Sequence[str]) -> str:
+        """One element."""
+        return f"{self.name}[{', '.join(positions) or '()'}]"
+
+
+class Total:
+    """Where the text of a reduction adds up: a name, or an array over `axes`."""
+
+    def __init__(self, step: Step, name: str, axes: list[Axis]) -> None:
+        self.step = step
+        self.name = name
+        self.axes = axes
+        self.dtype = accumulator(step.dtype)
+
+    @property
+    def op(self) -> str:
+        """The name of the reduction."""
+        return self.step.reduction
+
+
+class KernelWriter:
+    """Writes one kernel; `values` has the expression for each Step known here."""
+
+    def __init__(self, writer: SourceWriter, kernel: Kernel) -> None:
+        self.writer = writer
+        self.plan = writer.plan
+        self.kernel = kernel
+        self.number = writer.first + kernel.number
+        self.name = f"kernel_{self.number}"
+        self.names = Names(writer.names.taken)
+        self.values: dict[Step, str] = {}
+        self.indices: dict[Axis, str] = {}
+        self.totals: dict[Step, Total] = {}
+        self.loaded: dict[str, str] = {}
+        self.firsts: dict[Axis, str] = {}
+        self.ends: dict[Axis, str] = {}  # of tiles for products, the last one shorter
+        self.ranges: dict[Axis, str] = {}
+        self.lanes: tuple[Axis | None, int] = (kernel.vector, kernel.width)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.used: dict[str, None] = {}
+        self.uses = Counter(x for step in kernel.steps() for x in step.inputs)
+        for step in kernel.steps():
+            self.uses.update(x for x in step.index if isinstance(x, Step))
+        self.axis_names: dict[Axis, str] = {}
+        self.private: dict[Any, Array] = {}
+        self.in_registers: dict[Step, Array] = {}  # products that are not stored
+        around = [loop for step in kernel.steps() for loop in self.plan.paths[step]]
+        tiles = {loop.axis: loop.tile for loop in around if loop.tile}
+        for step in kernel.steps():
+            memory = self.plan.storage.get(step)
+            if memory is not None and memory.kernel is not None:
+                ordered = sorted(memory.strides, key=lambda x: -memory.strides[x])
+                shape = tuple(
+                    tiles[axis] if axis in memory.tiled else axis.size
+                    for axis in ordered
+                )
+                name = self.names(f"kept_{wish_of(step)}")
+                made = Array(name, memory.dtype, shape, tuple(ordered), memory.tiled)
+                self.private[memory] = made
+        self.block(kernel.items, ())
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arrays it uses, in the order of `run`."""
+        known = (
+            *self.writer.inputs,
+            *[x.name for x in self.writer.arena],
+            *self.writer.outputs,
+        )
+        return [name for name in known if name in self.used]
+
+    def text(self) -> str:
+        """The whole function."""
+        lines = [f"def {self.name}({', '.join(self.arguments)}):"]
+        for x in self.private.values():
+            lines.append(f"{INDENT}{x.name} = {empty_text(x.shape, x.dtype)}")
+        return "\n".join([*lines, *self.lines]) + "\n"
+
+    def write(self, text: str, node: Node | None = None) -> None:
+        """One line, with where its operation was written."""
+        where = "" if node is None else origin_text(node, {})
+        behind = f"  # {where}" if where else ""
+        self.lines.append(f"{INDENT * self.depth}{text}{behind}")
+
+    # Blocks and loops: as `loops.KernelEmitter` has them
+
+    def block(self, items: Sequence[Step | Loop], path: Path) -> None:
+        """A body: its Steps and loops in order, leaves where they are first needed."""
+        around = bound(path)
+        for item in items:
+            for leaf in leaves_of(item):
+                if leaf not in self.values and leaf.labels <= around:
+                    self.leaf(leaf, is_here=isinstance(item, Step))
+            if isinstance(item, Loop):
+                self.loop(item, path)
+            else:
+                self.run(item)
+
+    def leaf(self, step: Step, is_here: bool) -> None:
+        """A leaf: written where it is used if that is once and here, else named."""
+        text = self.step(step)
+        if step.kind == "load" and not (is_here and self.uses[step] == 1):
+            name = self.loaded.get(text)  # the same in another loop has the same name
+            if name is None:
+                name = self.loaded[text] = self.names(self.load_name(step))
+            self.write(f"{name} = {text}")
+            text = name
+        self.values[step] = text
+
+    def loop(self, loop: Loop, path: Path) -> None:
+        """A loop, with the reductions that begin and end with it."""
+        plan, axis = self.plan, loop.axis
+        closing = [
+            step
+            for step in loop.steps()
+            if step.closed and plan.homes[step] == path and loop in plan.paths[step]
+        ]
+        made = [self.total(step) for step in closing]
+        saved, before = dict(self.values), self.lanes
+        self.lanes = loop.lanes or before
+        notes = []
+        if not loop.tile and axis is self.lanes[0] and self.lanes[1] > 1:
+            notes.append(f"{self.lanes[1]} at a time")
+        if not path and self.kernel.tasks > 1:
+            notes.append(f"in {self.kernel.tasks} tasks")
+        behind = f"  # {', '.join(notes)}" if notes else ""
+        if loop.tile:
+            first = self.first_of(axis)
+            head = f"for {first} in range(0, {axis.size}, {loop.tile}):"
+            self.write(head + behind)
+            end = f"{first} + {loop.tile}"
+            if axis.size % loop.tile:
+                end = f"min({end}, {axis.size})"
+            if axis.size % loop.tile and has_library(loop):
+                self.ends[axis] = self.names(f"end_{self.index(axis)}")
+                self.write(f"{INDENT}{self.ends[axis]} = {end}")
+                end = self.ends[axis]
+            self.ranges[axis] = f"range({first}, {end})"
+        else:
+            self.write(f"for {self.index(axis)} in {self.range_of(axis)}:{behind}")
+        self.depth += 1
+        self.block(loop.body, (*path, loop))
+        self.depth -= 1
+        self.values, self.lanes = saved, before
+        if loop.tile:
+            del self.ranges[axis]
+        for x in made:
+            self.finish(x)
+
+    def index(self, axis: Axis) -> str:
+        """The name of the number of an iteration."""
+        if axis not in self.axis_names:
+            taken = self.names.taken
+            free = [letter for letter in LETTERS if letter not in taken]
+            self.axis_names[axis] = self.names(free[0] if free else "at")
+        return self.axis_names[axis]
+
+    def first_of(self, axis: Axis) -> str:
+        """The name of the number of the first iteration of a tile."""
+        if axis not in self.firsts:
+            self.firsts[axis] = self.names(f"first_{self.index(axis)}")
+        return self.firsts[axis]
+
+    def range_of(self, axis: Axis) -> str:
+        """The iterations of a loop, all of them or those of the current tile."""
+        return self.ranges.get(axis, f"range({axis.size})")
+
+    def run(self, step: Step) -> None:
+        """A Step of a body, and the writing of its value."""
+        if step.kind == "library":
+            self.library(step)
+            return
+        if step.kind == "part":
+            self.take_part(step)
+            return
+        if step.closed:
+            self.take(step)
+            return
+        text = self.step(step)
+        memory = self.plan.storage.get(step)
+        if memory is not None and not self.uses[step]:
+            self.write(f"{self.element(step)} = {text}", step.node)
+            return
+        if step.kind == "copy" and memory is None:
+            self.values[step] = text
+            return
+        wish = self.load_name(step) if step.kind == "load" else wish_of(step)
+        name = self.names(wish)
+        self.write(f"{name} = {text}", step.node)
+        self.values[step] = name
+        if memory is not None:
+            self.write(f"{self.element(step)} = {name}")
+
+    def library(self, step: Step) -> None:
+        """An operation on whole arrays."""
+        assert step.node is not None
+        if "along" in step.attrs and step.node.op.name == "matmul":
+            write_row_product(self, step)
+            return
+        views = zip(step.attrs["views"], step.node.inputs, strict=True)
+        operands = [self.view(view, x) for view, x in views]
+        if step.node.op.name == "matmul":
+            text = " @ ".join(operands)
+        else:
+            attrs = [f"{key}={attr_text(x)}" for key, x in step.node.attrs.items()]
+            name = step.node.op.name
+            text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
+            if "along" in step.attrs:
+                front = step.node.shape[:-2]
+                text += in_stack(self, step, front, part_of("mn", parts_of(self, step)))
+                columns = self.array(step).shape[-1]
+                if columns < step.node.shape[-1] and step.attrs["along"].column is None:
+                    text += f"[:, :{columns}]"
+        if step in self.plan.storage:
+            here = rows_of_tile(self, self.array(step)) or "[...]"
+            self.write(f"{self.matrices(step)}{here} = {text}", step.node)
+        else:
+            name = self.names(wish_of(step))
+            self.in_registers[step] = whole_array(step, name)
+            self.write(f"{name} = {text}", step.node)
+        for part in self.kernel.steps():
+            if part.kind == "part":
+                nothing = number_text(identity(part.reduction, part.dtype), part.dtype)
+                self.write(f"{self.array(part).name}[...] = {nothing}")
+
+    def matrices(self, step: Step) -> str:
+        """The memory of a result, its axes as the operation has them."""
+        name, order = self.array(step).name, step.attrs.get("order")
+        if order is None:
+            return name
+        back = tuple(order.index(axis) for axis in range(len(order)))
+        return f"{name}.transpose{back}"
+
+    def view(self, view: tuple[Any, int, tuple[int, ...]], node: Node) -> str:
+        """A whole array as it lies in memory."""
+        base, offset, strides = view
+        if isinstance(base, Step):
+            array = self.array(base)
+            name, shape = array.name, array.shape
+        else:
+            name, shape = self.buffer(base), base.shape
+        wanted = tuple(map(int, node.shape))
+        plain = strides_of(wanted)
+        pairs = zip(strides, plain, wanted, strict=True)
+        is_whole = offset == 0 and math.prod(shape) == math.prod(wanted)
+        if is_whole and all(a == b or size == 1 for a, b, size in pairs):
+            return name if tuple(shape) == wanted else f"{name}.reshape{wanted}"
+        is_flipped = tuple(shape) == wanted[::-1] and len(wanted) == 2
+        if offset == 0 and is_flipped and strides == strides_of(shape)[::-1]:
+            return f"{name}.T"
+        return f"view({name}, {offset}, {wanted}, {tuple(strides)})"
+
+    # Reductions
+
+    def total(self, step: Step) -> Total:
+        """Set up before the loop."""
+        made = Total(step, self.names(wish_of(step)), inner_axes(self.plan, step))
+        self.totals[step] = made
+        neutral = identity(made.op, made.dtype)
+        if made.axes:
+            shape = tuple(axis.size for axis in made.axes)
+            number, kind = number_text(neutral, made.dtype), dtype_text(made.dtype)
+            self.write(f"{made.name} = np.full({shape}, {number}, {kind})")
+        else:
+            self.write(f"{made.name} = {constant_text(neutral, made.dtype)}")
+        return made
+
+    def take(self, step: Step) -> None:
+        """Take in the element of this iteration."""
+        made = self.totals[step]
+        values = [converted(self.value(x), x.dtype, made.dtype) for x in step.inputs]
+        text = values[0]
+        if step.kind == "contract":
+            symbol = " & " if made.dtype.kind == "b" else " * "
+            text = symbol.join(map(in_parentheses, values))
+        total = made.name
+        if made.axes:
+            total += f"[{', '.join(self.index(axis) for axis in made.axes)}]"
+        takes = TAKES["any" if made.dtype.kind == "b" and made.op == "sum" else made.op]
+        self.write(takes.format(total=total, x=text), step.node)
+
+    def take_part(self, step: Step) -> None:
+        """Take in the element of this iteration, in the total of its part of a sum."""
+        *rows, column = (loop.axis for loop in self.plan.paths[step])
+        if "unit" in step.attrs:
+            names, sizes = map(self.index, rows), [axis.size for axis in rows]
+            row = sum_text(list(zip(names, strides_of(sizes), strict=True)), 0)
+            text = f"{in_parentheses(row)} // {step.attrs['unit']}"
+        else:
+            text = f"{self.index(column)} // {step.attrs['group']}"
+        for axis in step.labels - {*rows, column}:
+            self.axis_names[axis] = text
+        text = TAKES[step.reduction].format(
+            total=self.element(step), x=self.value(step.inputs[0])
+        )
+        self.write(text, step.node)
+
+    def finish(self, made: Total) -> None:
+        """The value of a reduction, now that its loop is over."""
+        step = made.step
+        has_memory = step in self.plan.storage
+        if not made.axes:
+            value = converted(made.name, made.dtype, step.dtype)
+            if value != made.name:
+                self.write(f"{made.name} = {value}")
+            self.values[step] = made.name
+            if has_memory:
+                self.write(f"{self.element(step)} = {made.name}")
+            return
+        depth = self.depth
+        for axis in made.axes:
+            self.write(f"for {self.index(axis)} in {self.range_of(axis)}:")
+            self.depth += 1
+        total = f"{made.name}[{', '.join(self.index(axis) for axis in made.axes)}]"
+        value = converted(total, made.dtype, step.dtype)
+        self.write(f"{self.element(step)} = {value}")
+        self.depth = depth
+
+    # Steps
+
+    def value(self, step: Step) -> str:
+        """A value that was computed before, by its name or from memory."""
+        found = self.values.get(step)
+        if found is None:
+            found = self.step(step) if is_leaf(step) else self.element(step)
+            self.values[step] = found
+        return found
+
+    def step(self, step: Step) -> str:
+        """The expression of a Step."""
+        text: str = getattr(self, f"_{step.kind}")(step)
+        return text
+
+    def _constant(self, step: Step) -> str:
+        return constant_text(step.attrs["value"], step.dtype)
+
+    def _index(self, step: Step) -> str:
+        return f"np.int64({self.position(step.index[0])})"
+
+    def _compute(self, step: Step) -> str:
+        assert step.op is not None
+        is_weak = step.op.name in WEAK and any(
+            x.kind != "constant" for x in step.inputs
+        )
+        operands = [
+            number_text(x.attrs["value"], x.dtype)
+            if is_weak and x.kind == "constant" and is_plain(x.dtype)
+            else self.value(x)
+            for x in step.inputs
+        ]
+        return source(step.op, step.attrs, operands)
+
+    def _convert(self, step: Step) -> str:
+        (x,) = step.inputs
+        return converted(self.value(x), x.dtype, step.dtype)
+
+    def _contract(self, step: Step) -> str:
+        x, y = (in_parentheses(self.value(v)) for v in step.inputs)
+        return f"{x} & {y}" if step.dtype.kind == "b" else f"{x} * {y}"
+
+    def _copy(self, step: Step) -> str:
+        return self.value(step.inputs[0])
+
+    def _choose(self, step: Step) -> str:
+        x, y = (in_parentheses(self.value(v)) for v in step.inputs)
+        return f"{x} if {self.condition(step.ranges)} else {y}"
+
+    def _verify(self, step: Step) -> str:
+        return f"verified({self.value(step.inputs[0])}, {int(step.attrs['count'])})"
+
+    def _position(self, step: Step) -> str:
+        return f"position({self.value(step.inputs[0])}, {step.attrs['size']})"
+
+    def _moved(self, step: Step) -> str:
+        text = in_parentheses(self.value(step.inputs[0]))
+        return sum_text([(text, step.attrs["factor"])], step.attrs["offset"])
+
+    def _add_at(self, step: Step) -> str:
+        here, target, x, update = (in_parentheses(self.value(v)) for v in step.inputs)
+        return f"{x} + {update} if {here} == {target} else {x}"
+
+    def _load(self, step: Step) -> str:
+        given = step.source
+        if isinstance(given, Buffer):
+            name = self.buffer(given)
+            positions = [self.position(x) for x in step.index]
+            shape: tuple[int, ...] = given.shape
+        else:
+            array = self.array(given)
+            name, shape = array.name, array.shape
+            where = {
+                dim.root: position
+                for dim, position in zip(given.dims or (), step.index, strict=False)
+                if dim is not None
+            }
+            positions = [
+                "0" if axis is None else self.within(array, axis, where[axis])
+                for axis in (() if step.attrs.get("flat") else array.axes)
+            ]
+        if step.attrs.get("flat"):
+            positions = [self.position(step.index[0])]
+            text = f"{name}{'' if len(shape) == 1 else '.flat'}[{positions[0]}]"
+        else:
+            text = f"{name}[{', '.join(positions) or '()'}]"
+        if not step.ranges:
+            return text
+        fill = constant_text(step.fill, step.dtype)
+        return f"{text} if {self.condition(step.ranges)} else {fill}"
+
+    def load_name(self, step: Step) -> str:
+        """A name for a loaded value: `x_ij` for x[i, j]."""
+        letters = ""
+        for x in step.index:
+            if isinstance(x, Affine):
+                letters += "".join(self.index(axis.root) for axis, _ in x.terms)
+            else:
+                letters += "at"
+        given = step.source
+        name = self.buffer(given) if isinstance(given, Buffer) else wish_of(given)
+        return f"{name}_{letters or 0}"
+
+    # Positions and memory
+
+    def position(self, position: Any) -> str:
+        """A position, as a sum of indices or a value."""
+        if isinstance(position, Step):
+            return self.value(position)
+        terms = [(self.index(axis.root), factor) for axis, factor in position.terms]
+        return sum_text(terms, position.constant)
+
+    def condition(self, ranges: Sequence[Range]) -> str:
+        """Whether all Ranges hold."""
+        parts = []
+        for x in ranges:
+            low, high = x.position.span()
+            text = self.position(x.position)
+            if low < x.low:
+                text = f"{x.low} <= {text}"
+            if high >= x.high:
+                text = f"{text} < {x.high}"
+            if not x.always_holds:
+                parts.append(text)
+        return " and ".join(parts) or "True"
+
+    def buffer(self, buffer: Buffer) -> str:
+        """The name of memory from outside, noted as used."""
+        name = self.writer.buffer(buffer)
+        if buffer.kind != "constant":
+            self.used[name] = None
+        return name
+
+    def array(self, step: Step) -> Array:
+        """The memory of a Step."""
+        if step in self.in_registers:
+            return self.in_registers[step]
+        memory = self.plan.storage[step]
+        found = self.private.get(memory) or self.writer.shared.get(memory)
+        if found is None:
+            assert memory.buffer is not None
+            name = self.buffer(memory.buffer)
+            made = whole_array(step, name)
+            if made.shape != tuple(memory.buffer.shape):  # a reshape, which is free
+                name = f"{name}.reshape({made.shape})"
+            return Array(name, made.dtype, made.shape, made.axes)
+        if memory in self.writer.shared:
+            self.used[found.name] = None
+        return found
+
+    def element(self, step: Step) -> str:
+        """The place in memory for the value of this iteration."""
+        array = self.array(step)
+        return array.at(
+            [
+                "0" if axis is None else self.within(array, axis, Affine.of(axis))
+                for axis in array.axes
+            ]
+        )
+
+    def within(self, array: Array, axis: Axis, position: Any) -> str:
+        """A position along an axis of memory, which may hold one tile only."""
+        text = self.position(position)
+        return f"{text} - {self.first_of(axis)}" if axis in array.tiled else text
+
+
+def whole_array(step: Step, name: str) -> Array:
+    """The array that `plan.whole_storage` makes."""
+    is_full = step.whole or step.output is not None
+    axes = tuple(
+        None if dim is None or not (is_full or dim.root in step.labels) else dim.root
+        for dim in step.dims or ()
+    )
+    shape = tuple(1 if axis is None else axis.size for axis in axes)
+    return Array(name, step.dtype, shape, axes)
