@@ -188,6 +188,7 @@ float16, float32, float64 = map(_np.dtype, ("f2", "f4", "f8"))
 complex64, complex128 = map(_np.dtype, ("c8", "c16"))
 
 array = asarray  # here: the folder of that name must not be found in its place
+del globals()["tensor"]  # a folder too; whoever writes tj.tensor gets a hint
 
 del _operators
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tapejit.runtime.store.store import Store, folder
+from tapejit.runtime.store import folder
+from tapejit.runtime.store.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "ab" * 32

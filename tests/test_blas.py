@@ -68,7 +68,7 @@ def test_finding_it_loads_nothing() -> None:
         "    lines = open('/proc/self/maps')\n"
         "    return {line.split()[-1] for line in lines if '.so' in line}\n"
         "import ctypes\n"
-        "from tapejit import blas\n"
+        "from tapejit.base import blas\n"
         "before = mapped()\n"
         "assert blas.find() is not None\n"
         "assert mapped() == before\n"
@@ -151,7 +151,7 @@ def test_scipys_blas_is_told_too() -> None:
 def test_scipys_blas_is_told_when_it_comes_later() -> None:
     code = (
         "import tapejit as tj\n"
-        "from tapejit import blas\n"
+        "from tapejit.base import blas\n"
         "tj.set_num_threads(1)\n"
         "assert blas.find_scipys() is None\n"
         "import scipy.linalg\n"

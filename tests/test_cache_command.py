@@ -14,8 +14,8 @@ import tapejit
 from tapejit.__main__ import CACHE_COMMANDS, main
 from tapejit.base.config import Config, config
 from tapejit.runtime import machine_info
+from tapejit.runtime.store import folder as store_folder
 from tapejit.runtime.store.store import Store
-from tapejit.runtime.store.store import folder as store_folder
 
 KEYS = [f"{number:064x}" for number in range(3)]
 

@@ -429,7 +429,7 @@ def test_a_python_object_is_never_made(path: Path) -> None:
     tj.save(path, x="cos\nsystem\n(S'exit 1'\ntR.")
     assert tj.load(path) == {"x": "cos\nsystem\n(S'exit 1'\ntR."}
     for name in ("checkpoint", "tensor_file"):
-        source = Path(tj.__file__).parent / "kits" / f"{name}.py"
+        source = Path(tj.__file__).parent / "training" / f"{name}.py"
         text = source.read_text()
         assert not any(word in text for word in ("pickle", "eval(", "exec(", "import_"))
 

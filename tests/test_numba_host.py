@@ -13,7 +13,7 @@ import pytest
 from elsewhere import run_interpreter
 from gemm_code import emit_product
 
-from tapejit.base import config
+from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError
 from tapejit.targets.cpu import vecmath
 from tapejit.targets.cpu.llvm import ir

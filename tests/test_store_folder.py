@@ -21,8 +21,9 @@ from stored import (
     start,
 )
 
+from tapejit.runtime.store import folder
 from tapejit.runtime.store.folder import CacheWarning, refusal
-from tapejit.runtime.store.store import Counts, Store, folder
+from tapejit.runtime.store.store import Counts, Store
 
 
 @pytest.fixture

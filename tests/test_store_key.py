@@ -14,6 +14,7 @@ import pytest
 from elsewhere import run_interpreter
 
 from tapejit.base.config import Config, config
+from tapejit.runtime.store import key as store_key
 from tapejit.runtime.store.key import (
     HARMLESS,
     NOT_SOURCES,
@@ -24,7 +25,6 @@ from tapejit.runtime.store.key import (
     signature,
     sources_digest,
 )
-from tapejit.runtime.store.store import key as store_key
 from tapejit.targets.cpu.machine import processor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,7 +130,11 @@ def test_the_environment_names_this_machine() -> None:
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small package with the folders of ours, in place of it."""
-    for name in ("runtime/store/key.py", "ops/arithmetic.py", "codegen/vecmath/a.py"):
+    for name in (
+        "runtime/store/key.py",
+        "ops/arithmetic.py",
+        "targets/cpu/vecmath/a.py",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {name}\n")

@@ -24,6 +24,8 @@ from tapejit.targets.cpu.module import build
 
 PROLOGUE = """
 import os, signal, sys, threading
+# A job that a shell started in the background ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 import tapejit as tj
 from tapejit.runtime.executable import executable_for

@@ -146,7 +146,8 @@ def sources_digest() -> str:
     >>> len(sources_digest())
     64
     """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.dirname(here))
     whole = hashlib.sha256()
     started = process_start()
     is_changed = False
