@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapejit.targets.cpu.matmul.micro_kernel import Emitted, emit
+from tapejit.targets.cpu.matmul.micro_kernel import EmittedMatmul, emit
 from tapejit.targets.cpu.matmul.tiling import (
     Gemm,
     Hooks,
@@ -20,7 +20,7 @@ def emit_product(
     name: str,
     hooks: Hooks | None = None,
     registers: Registers | None = None,
-) -> Emitted:
+) -> EmittedMatmul:
     """Add the function `name(table, task)` of a product to a module."""
     hooks = hooks or Hooks()
     tiling = tiling_of(gemm, registers or host_registers(), hooks)

@@ -29,7 +29,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node
 
 Array = Any  # np.ndarray, np.generic, or a tuple of them
-Step = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
+Instruction = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
 
 
 def interpret(graph: Graph, *arguments: Any) -> tuple[np.ndarray[Any, Any], ...]:
@@ -170,14 +170,16 @@ class Program:
         return found(arguments)
 
     def _compile(
-        self, steps: Sequence[Step], registers: Sequence[Any]
+        self, steps: Sequence[Instruction], registers: Sequence[Any]
     ) -> Callable[[list[Any]], list[Any]]:
         inputs = len(self.input_types)
         if self.source is None:
             self.source = source_of(steps, inputs, self.outputs, self.sized)
         return self.source.bound_to(steps, inputs, registers, self.token)
 
-    def _run_steps(self, arguments: list[Any], steps: Sequence[Step]) -> list[Any]:
+    def _run_steps(
+        self, arguments: list[Any], steps: Sequence[Instruction]
+    ) -> list[Any]:
         registers = self.registers.copy()
         registers[: len(arguments)] = arguments
         arguments.clear()
@@ -205,7 +207,7 @@ class Program:
             traceback = traceback.tb_next
         return None
 
-    def _bound(self, arguments: Sequence[Any]) -> list[Step]:
+    def _bound(self, arguments: Sequence[Any]) -> list[Instruction]:
         """The steps with every symbolic size replaced by the actual one."""
         patterns, actual = [], []
         for kind, value in zip(self.input_types, arguments, strict=True):
@@ -215,7 +217,7 @@ class Program:
         from tapejit.base.binding import bind_shapes
 
         sizes = bind_shapes(patterns, actual)
-        bound: list[Step] = []
+        bound: list[Instruction] = []
         for function, reads, writes, last in self.steps:
             if isinstance(function, partial):
                 function = _bound_function(function, sizes)
@@ -268,7 +270,7 @@ class Source:
 
     def bound_to(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[Instruction],
         inputs: int,
         registers: Sequence[Any],
         token: object,
@@ -291,7 +293,7 @@ class Source:
 
 
 def source_of(
-    steps: Sequence[Step],
+    steps: Sequence[Instruction],
     inputs: int,
     outputs: Sequence[int],
     without: Collection[int] = (),
@@ -341,7 +343,7 @@ def _sized_steps(running: Sequence[Node]) -> tuple[int, ...]:
 
 def _steps(
     running: Sequence[Node], index: Mapping[Node, int], kept: set[int]
-) -> list[Step]:
+) -> list[Instruction]:
     last_reader: dict[int, int] = {}
     for at, node in enumerate(running):
         last_reader[index[node]] = at  # a result nobody reads goes at once

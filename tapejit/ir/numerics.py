@@ -21,7 +21,7 @@ import numpy as np
 from tapejit.base.errors import NonFiniteError
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import is_differentiable
-from tapejit.ir.interpret import Program, Step
+from tapejit.ir.interpret import Instruction, Program
 from tapejit.ir.node import Node, Op
 
 MOVING: Final = frozenset(
@@ -96,7 +96,9 @@ def run_checked(program: Program, arguments: list[Any]) -> list[Any]:
         restore(token)
 
 
-def checked_steps(nodes: Sequence[Node], steps: Sequence[Step]) -> list[Step]:
+def checked_steps(
+    nodes: Sequence[Node], steps: Sequence[Instruction]
+) -> list[Instruction]:
     """Steps that look at their results."""
     return [
         (partial(_perform, function, node), reads, writes, last)

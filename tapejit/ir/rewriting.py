@@ -26,10 +26,10 @@ from tapejit.ir.node import PARAM, Node, Op
 VERSION: Final = 2  # to be raised when the same Graph would be rewritten otherwise
 
 Sources = dict[Node, Node]
-Step = Callable[[Node], Node]
+NodeRewrite = Callable[[Node], Node]
 
 
-def rewritten(graph: Graph, step: Step, sources: Sources | None = None) -> Graph:
+def rewritten(graph: Graph, step: NodeRewrite, sources: Sources | None = None) -> Graph:
     """The Graph in which `step` has been applied to every Node.
 
     >>> from tapejit import ops

@@ -1,4 +1,4 @@
-"""What the kernels of a Plan read and write, in the order of the code.
+"""What the kernels of a LoopPlan read and write, in the order of the code.
 
 An `Access` is one read or write of memory, with the loops around it and a position
 along each axis of that memory. A reduction is written when its outermost loop is over,
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from tapejit.base.errors import GraphError
 from tapejit.ir.node import Derived
 from tapejit.loops.index import Affine, Axis, Range
-from tapejit.loops.kernels import Kernel, Path, Plan, Storage, bound
+from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound
 from tapejit.loops.schedule.schedule import Loop, is_leaf
 from tapejit.loops.steps import Buffer, Step
 
@@ -41,7 +41,7 @@ class Access(NamedTuple):
     step: Step  # who does it
     source: Step | Buffer  # whose memory it is
     is_write: bool
-    path: Path
+    path: LoopNest
     order: int
     where: Where
     ranges: tuple[Range, ...] = ()  # it is done where these hold
@@ -73,16 +73,20 @@ Found = Iterator[Access | Fault]
 class Accesses:
     """Goes through kernels in order, and remembers which values are in registers."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoopPlan) -> None:
         self.plan = plan
-        self.values: dict[Step, tuple[Kernel, Path]] = {}  # with the loops around them
+        self.values: dict[
+            Step, tuple[Kernel, LoopNest]
+        ] = {}  # with the loops around them
         self.order = count()
 
     def of(self, kernel: Kernel) -> Found:
         """Reads and writes of a kernel, or what is wrong with them."""
         return self.inside(kernel, kernel.items, ())
 
-    def inside(self, kernel: Kernel, items: Sequence[Step | Loop], path: Path) -> Found:
+    def inside(
+        self, kernel: Kernel, items: Sequence[Step | Loop], path: LoopNest
+    ) -> Found:
         """The same for a body, in the order of the code."""
         for item in items:
             if isinstance(item, Step):
@@ -96,7 +100,7 @@ class Accesses:
                 if home_of(step, self.plan.paths[step]) == path:
                     yield from self.done(kernel, step, path)
 
-    def done(self, kernel: Kernel, step: Step, path: Path) -> Found:
+    def done(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """A value is complete: in a register, and in memory if it has some."""
         is_array = bool(step.closed) and not step.labels <= bound(path)
         if not is_array and step.kind not in ("library", "part"):
@@ -107,7 +111,7 @@ class Accesses:
             order, own = next(self.order), own_place(memory)
             yield Access(kernel, step, step, True, path, order, own)
 
-    def used_by(self, kernel: Kernel, step: Step, path: Path) -> Found:
+    def used_by(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """What a Step reads: operands, and an element of memory if it loads."""
         if step.kind == "library":
             yield from self.operands(kernel, step, path)
@@ -120,7 +124,7 @@ class Accesses:
         if step.kind == "load":
             yield from self.load(kernel, step, step, path)
 
-    def value(self, kernel: Kernel, step: Step, x: Step, path: Path) -> Found:
+    def value(self, kernel: Kernel, step: Step, x: Step, path: LoopNest) -> Found:
         """The value of another Step: from a register if it is in one, or memory."""
         there, home = self.values.get(x, (None, ()))
         if there is kernel and path[: len(home)] == home:
@@ -134,7 +138,7 @@ class Accesses:
             order, own = next(self.order), own_place(memory)
             yield Access(kernel, step, x, False, path, order, own)
 
-    def load(self, kernel: Kernel, step: Step, load: Step, path: Path) -> Found:
+    def load(self, kernel: Kernel, step: Step, load: Step, path: LoopNest) -> Found:
         """An element of an array or of another Step."""
         source: Step | Buffer = load.source
         known = [x.position for x in load.ranges]
@@ -160,7 +164,7 @@ class Accesses:
         order = next(self.order)
         yield Access(kernel, step, source, False, path, order, where, load.ranges)
 
-    def operands(self, kernel: Kernel, step: Step, path: Path) -> Found:
+    def operands(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """The arrays that an operation on whole arrays reads, or a tile of them."""
         assert step.node is not None
         views = zip(step.node.inputs, step.attrs["views"], strict=True)
@@ -203,7 +207,7 @@ def written_in_tiles(step: Step) -> bool:
     return step.kind == "library" and "along" in step.attrs
 
 
-def home_of(step: Step, path: Path) -> Path:
+def home_of(step: Step, path: LoopNest) -> LoopNest:
     """The loops around a value that is complete: those outside of what it adds up."""
     closed = step.closed
     if written_in_tiles(step):
@@ -229,7 +233,7 @@ def axes_written(step: Step, memory: Storage) -> Set[Axis]:
     return set(along.axes[:-1] if along.kind == "sum" else along.axes)
 
 
-def is_plain(load: Step, path: Path) -> bool:
+def is_plain(load: Step, path: LoopNest) -> bool:
     """Whether a load is of the very element that the loops are at."""
     places = [x.axis for x in load.index if isinstance(x, Affine) and x.terms]
     axes = [None if axis is None else axis.root for axis in places]

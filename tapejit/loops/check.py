@@ -1,7 +1,7 @@
-"""Whether a Plan is well formed: everything is in memory when it is read.
+"""Whether a LoopPlan is well formed: everything is in memory when it is read.
 
 Passes decide where a value is kept, for how long, and in which order loops come. They
-may rely on these invariants of a Plan, and all of them together must keep them:
+may rely on these invariants of a LoopPlan, and all of them together must keep them:
 
 1. Every read is dominated by a write of all that it reads. Inside of a kernel the write
    comes first, in the same iteration of all loops around both. Memory that lacks an
@@ -49,7 +49,15 @@ from tapejit.loops.accesses import (
 )
 from tapejit.loops.fuse.inplace import is_scatter
 from tapejit.loops.index import Affine, Axis, Range, strides_of
-from tapejit.loops.kernels import ALIGNMENT, Kernel, Path, Plan, Storage, bound, common
+from tapejit.loops.kernels import (
+    ALIGNMENT,
+    Kernel,
+    LoopNest,
+    LoopPlan,
+    Storage,
+    bound,
+    common,
+)
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Buffer, Step
 
@@ -59,22 +67,22 @@ Limits = Mapping[Axis, tuple[int, int]]  # the first iteration, and that after t
 Uses = dict[Storage, list[Access]]
 
 
-def check_plan(plan: Plan, name: str) -> None:
-    """GraphError if a Plan breaks one of the module's invariants."""
+def check_plan(plan: LoopPlan, name: str) -> None:
+    """GraphError if a LoopPlan breaks one of the module's invariants."""
     for fault in Checker(plan).faults():
         raise fault.error(name)
 
 
 class Checker:
-    """Goes through the kernels of a Plan and remembers what they read and write."""
+    """Goes through the kernels of a LoopPlan and remembers what they read and write."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoopPlan) -> None:
         self.plan = plan
         self.writes: dict[Step, Access] = {}
         self.reads: list[Access] = []
 
     def faults(self) -> Iterator[Fault]:
-        """All that is wrong with the Plan."""
+        """All that is wrong with the LoopPlan."""
         accesses = Accesses(self.plan)
         for kernel in self.plan.kernels:
             for found in accesses.of(kernel):
@@ -231,7 +239,7 @@ class Checker:
             for step, memory in kernel.partials.items():
                 uses[memory] = [self.writes[step]]
 
-        def lives(_: Path, use: Access) -> int:
+        def lives(_: LoopNest, use: Access) -> int:
             return use.kernel.stage
 
         for memory, (use, *_) in uses.items():
@@ -243,7 +251,7 @@ class Checker:
         """The same for private memory that is in what a task has of the arena."""
         uses = self.uses(lambda x: x.is_placed and x.kernel == kernel.number)
 
-        def lives(around: Path, use: Access) -> int:
+        def lives(around: LoopNest, use: Access) -> int:
             """The item of the innermost loop around all uses that this one is in."""
             items = around[-1].body if around else kernel.items
             path: list[Step | Loop] = [*self.plan.paths[use.step], use.step]
@@ -252,7 +260,7 @@ class Checker:
         yield from self.overlaps(uses, kernel.task_bytes, lives)
 
     def overlaps(
-        self, uses: Uses, size: int, lives: Callable[[Path, Access], int]
+        self, uses: Uses, size: int, lives: Callable[[LoopNest, Access], int]
     ) -> Iterator[Fault]:
         """What is in the same place at the same time, or beyond the end."""
         ordered = sorted(uses, key=lambda x: x.offset)
@@ -300,7 +308,7 @@ def is_over(read: Access, write: Access, memory: Storage) -> bool:
 
 
 def limits_of(
-    path: Path, fixed: Collection[Loop] = (), is_last: bool = False
+    path: LoopNest, fixed: Collection[Loop] = (), is_last: bool = False
 ) -> dict[Axis, tuple[int, int]]:
     """Which iterations loops go through while those of `fixed` are in one of theirs.
 

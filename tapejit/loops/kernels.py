@@ -1,8 +1,8 @@
-"""Kernels, the memory of Steps, and the Plan that holds both.
+"""Kernels, the memory of Steps, and the LoopPlan that holds both.
 
 A `Kernel` is one item at the top of the tree of loops: a nest, a run of single Steps,
-or an operation on whole arrays. The `Path` of a Step are the loops around it, its home
-the loops around its value: for a reduction, those outside of the loops it reduces
+or an operation on whole arrays. The `LoopNest` of a Step are the loops around it, its
+home the loops around its value: for a reduction, those outside of the loops it reduces
 along.
 
 Start reading at `Kernel`.
@@ -24,7 +24,7 @@ from tapejit.loops.steps import Buffer, Step
 
 ALIGNMENT: Final = 64
 ON_STACK: Final = 1 << 15  # bytes of private memory; what is larger is in the arena
-Path = tuple[Loop, ...]
+LoopNest = tuple[Loop, ...]
 
 
 class Storage:
@@ -127,7 +127,7 @@ def work_of(step: Step) -> float:
     return cost(step) * max(sizes)
 
 
-class Plan:
+class LoopPlan:
     """Kernels in order, and the Storage of each Step that has one."""
 
     def __init__(self, lowered: Lowered, kernels: list[Kernel]) -> None:
@@ -135,8 +135,8 @@ class Plan:
         self.constants = lowered.constants
         self.kernels = kernels
         self.storage: dict[Step, Storage] = {}
-        self.paths: dict[Step, Path] = {}
-        self.homes: dict[Step, Path] = {}
+        self.paths: dict[Step, LoopNest] = {}
+        self.homes: dict[Step, LoopNest] = {}
         self.lanes: dict[Step, tuple[Axis | None, int]] = {}
         self.kernel_of: dict[Step, Kernel] = {}
         self.shared: set[Step] = set()  # what another kernel uses
@@ -194,7 +194,9 @@ def kernels_of(
     return kernels
 
 
-def note_paths(plan: Plan, kernel: Kernel, item: Step | Loop, path: Path) -> None:
+def note_paths(
+    plan: LoopPlan, kernel: Kernel, item: Step | Loop, path: LoopNest
+) -> None:
     """Remember the loops around every Step, and around its value."""
     if isinstance(item, Loop):
         for inner in item.body:
@@ -214,13 +216,13 @@ def note_paths(plan: Plan, kernel: Kernel, item: Step | Loop, path: Path) -> Non
             plan.lanes[item] = loop.lanes
 
 
-def inner_axes(plan: Plan, step: Step) -> list[Axis]:
+def inner_axes(plan: LoopPlan, step: Step) -> list[Axis]:
     """Of a reduction, the axes of its value that are looped over inside of it."""
     around = bound(plan.homes[step])
     return [axis for axis in ordered(plan, step) if axis not in around]
 
 
-def common(first: Path, second: Path) -> Path:
+def common(first: LoopNest, second: LoopNest) -> LoopNest:
     """The loops around both."""
     count = 0
     for a, b in zip(first, second, strict=False):
@@ -230,13 +232,13 @@ def common(first: Path, second: Path) -> Path:
     return first[:count]
 
 
-def ordered(plan: Plan, step: Step) -> list[Axis]:
+def ordered(plan: LoopPlan, step: Step) -> list[Axis]:
     """The axes of a value in the order of the loops."""
     axes = [loop.axis for loop in plan.paths[step] if not loop.tile]
     return [axis for axis in axes if axis in step.labels]
 
 
-def bound(path: Path) -> set[Axis]:
+def bound(path: LoopNest) -> set[Axis]:
     """The axes of which these loops have one iteration at a time."""
     return {loop.axis for loop in path if not loop.tile}
 

@@ -80,7 +80,7 @@ WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "subtract_rows": lambda node: are_rows(node.attrs["axes"], node.dtype),
 }
 """Operations on whole arrays, each with what it takes: their code is a function of its
-own among the kernels (`codegen.whole`)."""
+own among the kernels (`targets/cpu/arrays`)."""
 PIECEWISE: Final = frozenset({"place", "pad", "concat"})
 
 IsLaned = Callable[[Any, Sequence[DType], DType, Any], bool]

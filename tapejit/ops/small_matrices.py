@@ -5,8 +5,8 @@ out, a stack is computed at once: element (i, j) of all matrices is one operand.
 
 Each function takes a `Numbers`, which says what arithmetic is, and lists of rows whose
 elements are NumPy arrays here, and vectors of lanes in native code
-(`codegen.whole_matrix`). The steps are the same ones in the same order, so both have
-the same bits.
+(`targets/cpu/arrays/small_matrices.py`). The steps are the same ones in the same order,
+so both have the same bits.
 
 Elimination chooses the largest pivot, by selection, as LAPACK does by exchange. So its
 errors are LAPACK's: n eps of the growth of the elements, which for 4 rows is at most

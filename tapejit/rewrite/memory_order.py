@@ -24,7 +24,7 @@ from tapejit.base.types import TensorType, is_complex
 from tapejit.ir.node import LITERAL, PARAM, Node, Op
 
 
-class Layout(NamedTuple):
+class MemoryOrder(NamedTuple):
     """The axes by falling stride, None if unknown; whether elements lie side by side.
 
     A size 1 has no say in the order, a repeated axis counts where it stands.
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     is_dense: bool
 
 
-UNKNOWN: Final = Layout(None, False)
+UNKNOWN: Final = MemoryOrder(None, False)
 PASSING: Final = frozenset(
     {ops.read, ops.recomputed, ops.reread, ops.stop_gradient, ops.with_shape}
 )
@@ -47,8 +47,8 @@ PLACING: Final = frozenset({ops.place, ops.place_add})
 COPYING: Final = frozenset({ops.gate, ops.square, ops.where})
 
 
-def in_rows(ndim: int) -> Layout:
-    return Layout(tuple(range(ndim)), True)
+def in_rows(ndim: int) -> MemoryOrder:
+    return MemoryOrder(tuple(range(ndim)), True)
 
 
 def is_complex_number(node: Node) -> bool:
@@ -65,7 +65,7 @@ class Layouts:
     """The layouts of Nodes, found when they are asked for and kept."""
 
     def __init__(self) -> None:
-        self._known: dict[Node, Layout] = {}
+        self._known: dict[Node, MemoryOrder] = {}
 
     def are_alike(self, x: Node, y: Node) -> bool:
         """Whether two Nodes of the same value are known to lie alike in memory.
@@ -83,7 +83,7 @@ class Layouts:
         layout = self.of(x)
         return layout.is_dense and layout.order is not None and layout == self.of(y)
 
-    def of(self, node: Node) -> Layout:
+    def of(self, node: Node) -> MemoryOrder:
         """The layout of a Node."""
         known = self._known
         stack = [node]
@@ -97,7 +97,7 @@ class Layouts:
                     known[x] = self._inferred(x)
         return known[node]
 
-    def _inferred(self, node: Node) -> Layout:
+    def _inferred(self, node: Node) -> MemoryOrder:
         if not isinstance(node.type, TensorType):
             return UNKNOWN
         ndim = len(node.type.shape)
@@ -115,11 +115,11 @@ class Layouts:
         if op is ops.real or op is ops.imag:
             return _part(op, node.inputs[0], operands[0])
         if op is ops.slice:
-            return Layout(operands[0].order, False)
+            return MemoryOrder(operands[0].order, False)
         plain = tuple(range(ndim))
         is_plain = operands != [] and _all_plain(operands)
         if op is ops.broadcast_to:
-            return Layout(plain, False) if is_plain else UNKNOWN
+            return MemoryOrder(plain, False) if is_plain else UNKNOWN
         if op is ops.concat:
             return in_rows(ndim) if is_plain else UNKNOWN
         if op is ops.matmul and ndim == 2:
@@ -133,17 +133,17 @@ class Layouts:
             return in_rows(ndim)
         return self._kept(node, operands) if is_ufunc(op) else UNKNOWN
 
-    def _kept(self, node: Node, operands: list[Layout]) -> Layout:
+    def _kept(self, node: Node, operands: list[MemoryOrder]) -> MemoryOrder:
         """A ufunc takes over the order that all its operands with axes have."""
         whole = [
             layout.order if x.shape == node.shape else None
             for x, layout in zip(node.inputs, operands, strict=True)
             if x.shape
         ]
-        return Layout(whole[0], True) if len(set(whole)) == 1 else UNKNOWN
+        return MemoryOrder(whole[0], True) if len(set(whole)) == 1 else UNKNOWN
 
 
-def _all_plain(layouts: list[Layout]) -> bool:
+def _all_plain(layouts: list[MemoryOrder]) -> bool:
     """Whether in each the last axis runs fastest."""
     for layout in layouts:
         if layout.order is None or layout.order != tuple(range(len(layout.order))):
@@ -151,21 +151,21 @@ def _all_plain(layouts: list[Layout]) -> bool:
     return True
 
 
-def _all_dense(layouts: list[Layout]) -> bool:
+def _all_dense(layouts: list[MemoryOrder]) -> bool:
     return False not in [layout.is_dense for layout in layouts]
 
 
-def _part(op: Op, x: Node, layout: Layout) -> Layout:
+def _part(op: Op, x: Node, layout: MemoryOrder) -> MemoryOrder:
     """The parts of complex numbers are views that skip the other part."""
     if is_complex(x.dtype):
-        return Layout(layout.order, False)
+        return MemoryOrder(layout.order, False)
     return layout if op is ops.real else UNKNOWN
 
 
-def _permuted(layout: Layout, axes: tuple[int, ...]) -> Layout:
+def _permuted(layout: MemoryOrder, axes: tuple[int, ...]) -> MemoryOrder:
     if layout.order is None:
         return UNKNOWN
-    return Layout(tuple(axes.index(at) for at in layout.order), layout.is_dense)
+    return MemoryOrder(tuple(axes.index(at) for at in layout.order), layout.is_dense)
 
 
 def is_ufunc(op: Op) -> bool:

@@ -1,7 +1,7 @@
 """From a recording to a derivative: requests, plans, and running them.
 
 A Request says in Nodes what is asked: targets, and for each source the Nodes that
-stand for it (a variable has one per read). A Plan answers it: a closed Graph whose
+stand for it (a variable has one per read). The plan answers it: a closed Graph whose
 inputs are the recorded values it looks at and the seeds, and the place of each
 source's result among its outputs, None where there is no path. Plans are kept with
 the state of the trie they belong to, so a training loop builds each only once.
@@ -90,7 +90,7 @@ class Request:
         return cls(recording, targets_found, tuple(groups), not outside)
 
 
-class Plan:
+class DerivativePlan:
     """A derivative ready to run.
 
     kept     the recorded Nodes whose values are the Graph's first inputs
@@ -123,11 +123,11 @@ def _has_failed(graph: Graph) -> bool:
     return False
 
 
-def plan_for(request: Request, *, seeded: bool) -> Plan:
-    """The Plan of a gradient: targets are summed, weighed by seeds if `seeded`."""
+def plan_for(request: Request, *, seeded: bool) -> DerivativePlan:
+    """The plan of a gradient: targets are summed, weighed by seeds if `seeded`."""
     key = (request.targets, request.sources, seeded, *CONNECTED.get().items())
     plans = request.recording.state.plans
-    plan: Plan | None = plans.get(key) if request.is_recorded else None
+    plan: DerivativePlan | None = plans.get(key) if request.is_recorded else None
     if plan is None:
         seeds = [param(f"d_{at}", x.type) for at, x in enumerate(request.targets)]
         ones = [filled(1, x.tensor_type) for x in request.targets]
@@ -137,7 +137,9 @@ def plan_for(request: Request, *, seeded: bool) -> Plan:
     return plan
 
 
-def _build(request: Request, seeds: Sequence[Node], inputs: Sequence[Node]) -> Plan:
+def _build(
+    request: Request, seeds: Sequence[Node], inputs: Sequence[Node]
+) -> DerivativePlan:
     """Differentiate and close the Graph over the recorded values it looks at."""
     pairs = [
         (target, seed)
@@ -166,7 +168,7 @@ def _build(request: Request, seeds: Sequence[Node], inputs: Sequence[Node]) -> P
     graph = join_placements(graph)
     if config.current().check:
         ir.check_graph(graph)
-    return Plan(kept, graph, tuple(places))
+    return DerivativePlan(kept, graph, tuple(places))
 
 
 def _sum_of(parts: Sequence[Any], kind: TensorType) -> Node | None:
@@ -190,7 +192,9 @@ def recorded_inputs(
     return tuple(dict.fromkeys(x for x in looked_at if x in recorded))
 
 
-def run(plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]) -> list[Tensor | None]:
+def run(
+    plan: DerivativePlan, kept: list[Tensor], seeds: Sequence[Tensor]
+) -> list[Tensor | None]:
     """The gradient of each source."""
     inputs = [*kept, *seeds]
     kept.clear()
@@ -199,13 +203,13 @@ def run(plan: Plan, kept: list[Tensor], seeds: Sequence[Tensor]) -> list[Tensor 
 
 def run_calling(
     recording: Recording,
-    build: Callable[[], list[Plan]],
-    run: Callable[[list[Plan], list[list[Tensor]]], Any],
+    build: Callable[[], list[DerivativePlan]],
+    run: Callable[[list[DerivativePlan], list[list[Tensor]]], Any],
 ) -> Any:
     """Run Plans that call a user's `grad_fn`; nothing is released before the end."""
     values = recording.values
 
-    def run_built(plans: list[Plan]) -> Any:
+    def run_built(plans: list[DerivativePlan]) -> Any:
         return run(plans, [[values[node] for node in plan.kept] for plan in plans])
 
     def nodes_of(rule: Any) -> list[Node]:
@@ -219,17 +223,19 @@ def run_calling(
     return found
 
 
-def _rules(plans: Sequence[Plan]) -> set[Node]:
+def _rules(plans: Sequence[DerivativePlan]) -> set[Node]:
     return set().union(*[rules_in(plan.graph) for plan in plans])
 
 
 # Jacobians: the same adjoint, batched over its seed
 
 
-class RowsPlan(Plan):
-    """A Plan whose seed is batched: `chunk` of the `rows` of a Jacobian at a time."""
+class RowsPlan(DerivativePlan):
+    """A plan whose seed is batched: `chunk` of the `rows` of a Jacobian at a time."""
 
-    def __init__(self, single: Plan, graph: Graph, *, chunk: int, rows: int) -> None:
+    def __init__(
+        self, single: DerivativePlan, graph: Graph, *, chunk: int, rows: int
+    ) -> None:
         super().__init__(single.kept, graph, single.places)
         self.chunk = chunk
         self.rows = rows
@@ -238,7 +244,7 @@ class RowsPlan(Plan):
 def plan_rows(
     request: Request, chunk_size: int | None, *, per_row: bool = False
 ) -> RowsPlan:
-    """The Plan of a Jacobian of one target.
+    """The plan of a Jacobian of one target.
 
     With `per_row` the first axis of the target is a batch whose rows are independent,
     and one seed serves all of its rows.
@@ -417,5 +423,7 @@ def push(
         if total is not None:
             outputs.append(total)
     kept = recorded_inputs(outputs, recording, seeds)
-    plan = Plan(kept, Graph("tangents", (*kept, *seeds), outputs), tuple(places))
+    plan = DerivativePlan(
+        kept, Graph("tangents", (*kept, *seeds), outputs), tuple(places)
+    )
     return run(plan, [recording.values[node] for node in kept], tangents)

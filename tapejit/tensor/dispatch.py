@@ -194,7 +194,7 @@ def unary(op: Op, x: Operand, to_float: bool = False) -> Tensor:
     With `to_float` integers and bools are converted, for ops that take floats.
     """
     if type(x) is not Tensor or x._value.dtype not in op.accepted:
-        x = as_operand(x, op.name, copy=is_observed())
+        x = as_operand(x, op.name, copy=is_recording())
         if to_float and not is_differentiable(x.dtype):
             x = cast(x, default_float())
         if type(x) is not Tensor or x._value.dtype not in op.accepted:
@@ -417,7 +417,7 @@ def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]
 
     For ops that allocate their results: an array that nothing records is not copied.
     """
-    copy = is_observed()
+    copy = is_recording()
     tensors: list[Any] = [
         value if is_weak(value) else as_operand(value, name, copy=copy)
         for value in values
@@ -513,7 +513,7 @@ def in_dtype(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
         restore(token)
 
 
-def is_observed() -> bool:
+def is_recording() -> bool:
     """Whether a tape or a trace may keep the operands of the next operation."""
     return bool(TAPES.get()) or TRACE.get() is not None
 

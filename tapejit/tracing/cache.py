@@ -1,12 +1,12 @@
 """What a function has traced, and finding the way a call takes through it.
 
-A `Cache` maps keys to Entries. An `Entry` holds the Paths of one key: usually one,
-more if the body asked for values, because each answer may lead another way. A call
-tries the Path taken last; a guard that does not hold says which answer it met, and the
-Entry looks for a Path with that answer or has the body traced again, the known answers
-replayed.
+A `Cache` maps keys to Specializations. A `Specialization` holds the paths of one key:
+usually one, more if the body asked for values, because each answer may lead another
+way. A call tries the Path taken last; a guard that does not hold says which answer it
+met, and the Entry looks for a Path with that answer or has the body traced again, the
+known answers replayed.
 
-Start reading at `Entry.run`.
+Start reading at `Specialization.run`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tapejit.base.waiting import acquired_unless_stuck
 from tapejit.tape.commits import in_order
 from tapejit.tape.variable import Variable
 from tapejit.tracing import report
-from tapejit.tracing.path import Path, WrongPath
+from tapejit.tracing.path import TracedPath, WrongPath
 from tapejit.tracing.reachable import reached_variables
-from tapejit.tracing.signature import Call, ShortCall, is_float_part
+from tapejit.tracing.signature import Call, FastKey, is_float_part
 
 if TYPE_CHECKING:
     from tapejit.tracing.function import Function
     from tapejit.tracing.made_in_loops import Made
 
 MAX_ENTRIES: Final = 128  # signatures kept per function
-MAX_SHORT: Final = 1024  # shorter keys: with loose sizes an Entry has many
+MAX_SHORT: Final = 1024  # shorter keys: with loose sizes a Specialization has many
 MAX_PATHS: Final = 16  # paths that one place in the body may open
 
 
@@ -44,7 +44,7 @@ class Locks:
 
     tracing          one trace at a time: tracing runs Python, which does not scale
     running_eagerly  bodies run as plain Python write variables one by one
-    order            of Entries; it is held for no user code
+    order            of Specializations; it is held for no user code
     """
 
     def __init__(self) -> None:
@@ -107,34 +107,34 @@ class Cache:
 
     def clear(self) -> None:
         """Forget everything."""
-        self.entries: dict[Any, Entry] = {}
-        self.paths: dict[Any, tuple[Entry, Path]] = {}
+        self.entries: dict[Any, Specialization] = {}
+        self.paths: dict[Any, tuple[Specialization, TracedPath]] = {}
         self.general: set[Any] = set()
         self.fixed: set[Any] = set()
         self.loose: dict[Any, frozenset[tuple[int, int]]] = {}
-        self.last: Entry | None = None
+        self.last: Specialization | None = None
         self.native: Callable[..., Any] | None = None
         self.traces = 0
         self.calls = 0
         self.traced_at: list[int] = []
         self.has_warned = False
 
-    def keep(self, entry: Entry) -> None:
-        """Add an Entry, dropping the one that has not been used for longest."""
+    def keep(self, entry: Specialization) -> None:
+        """Add a Specialization, dropping the one that has not been used for longest."""
         self.entries[entry.key] = entry
         while len(self.entries) > MAX_ENTRIES:
             del self.entries[next(iter(self.entries))]
             self.paths.clear()
 
-    def touch(self, entry: Entry) -> None:
-        """Make an Entry the one used last."""
+    def touch(self, entry: Specialization) -> None:
+        """Make a Specialization the one used last."""
         with LOCKS.order:
             if self.entries.pop(entry.key, None) is not None:
                 self.entries[entry.key] = entry
             self.last = entry
             self.native = None
 
-    def shorten(self, short: ShortCall, call: Call) -> None:
+    def shorten(self, short: FastKey, call: Call) -> None:
         """Lead a short call to the Path that the same call has just taken.
 
         What it takes must be all inputs there are: no default is one.
@@ -170,7 +170,7 @@ class Cache:
         return set()
 
 
-class Entry:
+class Specialization:
     """The Paths for one key; `last` is the one taken last.
 
     `opened` counts the paths that each place of the body has led to; `is_eager` says
@@ -182,8 +182,8 @@ class Entry:
 
     def __init__(self, key: Any) -> None:
         self.key = key
-        self.paths: list[Path] = []
-        self.last: Path | None = None
+        self.paths: list[TracedPath] = []
+        self.last: TracedPath | None = None
         self.opened: dict[str, int] = {}
         self.is_eager = False
         self.reason: str | None = None
@@ -194,12 +194,12 @@ class Entry:
         function: Function[..., Any],
         cache: Cache,
         call: Call,
-        path: Path | None = None,
+        path: TracedPath | None = None,
     ) -> Any:
         """Take the path that fits, or make one; `path` has just been made for this."""
         known: tuple[bool | int, ...] = ()
         place: Origin | None = None
-        failed: list[Path] = []
+        failed: list[TracedPath] = []
         while True:
             if path is None:
                 if self.is_eager:
@@ -227,8 +227,11 @@ class Entry:
             return result
 
     def _path(
-        self, leaves: Sequence[Any], known: tuple[Any, ...], failed: Sequence[Path]
-    ) -> Path | None:
+        self,
+        leaves: Sequence[Any],
+        known: tuple[Any, ...],
+        failed: Sequence[TracedPath],
+    ) -> TracedPath | None:
         """A path that fits these leaves and begins with these answers.
 
         What is asked of sizes depends on the sizes, so such a path may begin with
@@ -245,7 +248,7 @@ class Entry:
         fitting = [path for path in left if path.answers[: len(known)] == known]
         if not fitting and known:
             fitting = [path for path in left if path.adapts_sizes]
-        return min(fitting, key=Path.generality, default=None)
+        return min(fitting, key=TracedPath.generality, default=None)
 
     def trace(
         self,
@@ -254,7 +257,7 @@ class Entry:
         call: Call,
         known: tuple[bool | int, ...] = (),
         place: Origin | None = None,
-    ) -> Path | None:
+    ) -> TracedPath | None:
         """Trace the body for a call; None if it takes too many ways to be traced."""
         if place is not None and self._is_too_branched(function, place):
             return None
@@ -272,7 +275,7 @@ class Entry:
         call: Call,
         known: tuple[bool | int, ...] = (),
         place: Origin | None = None,
-    ) -> Path:
+    ) -> TracedPath:
         """Trace the body for this call, without running what was found."""
         started = perf_counter()
         traced, takes = function.traced(call, known)
@@ -286,7 +289,7 @@ class Entry:
             # Made variables may belong to the one that was passed.
             others = [x for x in call.leaves if type(x) is not Variable]
             reached = reached_variables([*function._reaches(), *others])
-        path = Path(
+        path = TracedPath(
             traced,
             takes,
             positions,
@@ -305,14 +308,14 @@ class Entry:
         function.note_trace(cache, self, call, place)
         return path
 
-    def _add(self, path: Path) -> None:
+    def _add(self, path: TracedPath) -> None:
         for other in self.paths:
             other.compare(path)
             path.compare(other)
         self.paths.append(path)
         self.last = path
 
-    def _give_up(self, reason: str, *paths: Path) -> None:
+    def _give_up(self, reason: str, *paths: TracedPath) -> None:
         """From now on the body runs as plain Python."""
         self.written = in_order([v for p in (*self.paths, *paths) for v in p.written])
         self.is_eager = True
@@ -335,7 +338,7 @@ class Entry:
         return True
 
 
-def inputs_of(path: Path, call: Call) -> list[Any]:
+def inputs_of(path: TracedPath, call: Call) -> list[Any]:
     """The inputs of a path; floats that its key names by value may be among them."""
     if len(path.takes) == len(call.takes):
         return call.arrays.copy()

@@ -29,7 +29,7 @@ from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE, TRACED_NUMBERS, as_operand
 from tapejit.tensor.symbolic_float import TracedFloat
 from tapejit.tensor.tensor import Tensor, TracedTensor
-from tapejit.tracing.cache import Entry
+from tapejit.tracing.cache import Specialization
 from tapejit.tracing.function import Function
 from tapejit.tracing.open_sizes import Axes, relaxed_key
 from tapejit.tracing.signature import (
@@ -149,7 +149,7 @@ class ConcreteFunction:
         self._call = call
         self._loose = loose
         self._general = general  # what the function learns later does not matter here
-        self._entries: dict[Any, Entry] = {}
+        self._entries: dict[Any, Specialization] = {}
         found = function._cache.entries.get(call.key)
         if found is None or not found.paths:
             found = function.trace_entry(call)
@@ -230,7 +230,7 @@ class ConcreteFunction:
         call.key = relaxed_key(call.key, self._loose)
         entry = self._entries.get(call.key)
         if entry is None:
-            entry = self._entries.setdefault(call.key, Entry(call.key))
+            entry = self._entries.setdefault(call.key, Specialization(call.key))
         return entry.run(function, function._cache, call)
 
     def _completed(

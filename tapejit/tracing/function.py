@@ -1,8 +1,8 @@
 """`@tapejit.function`: a Python function traced once per kind of argument.
 
 A `Function` holds a Python function and a `Cache`. A call becomes a key
-(`signature.py`) that selects an `Entry`; an Entry holds the Paths traced for it
-(`path.py`), usually one, several if the body asked for values. The first call with a
+(`signature.py`) that selects a `Specialization`, which holds the paths traced for
+it (`path.py`), usually one, several if the body asked for values. The first call with a
 key, and the first that answers a guard differently, runs the body in a `FunctionTrace`;
 every other call runs an Executable. Where a Graph cannot stand for the body, and when
 functions are told to run eagerly, the body runs as plain Python, with the same results
@@ -10,7 +10,7 @@ and as atomic.
 
 Bound to an instance, a Function has one Cache per instance, which dies with it.
 
-Start reading at `Function.__call__`, then `Entry.run` in `cache.py`.
+Start reading at `Function.__call__`, then `Specialization.run` in `cache.py`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from tapejit.tensor.scope import returned, scope
 from tapejit.tensor.symbolic_float import TracedFloat
 from tapejit.tensor.tensor import Made, Tensor
 from tapejit.tracing import report
-from tapejit.tracing.cache import LOCKS, Cache, Entry, inputs_of, tracing
+from tapejit.tracing.cache import LOCKS, Cache, Specialization, inputs_of, tracing
 from tapejit.tracing.captured_arrays import TracedArray, captured_arrays
 from tapejit.tracing.inspectable import Inspected
 from tapejit.tracing.made_in_loops import note_made
 from tapejit.tracing.open_sizes import InputSignature, Relaxation, symbolic_types
-from tapejit.tracing.path import Path, WrongPath
+from tapejit.tracing.path import TracedPath, WrongPath
 from tapejit.tracing.pickling import pickled
 from tapejit.tracing.signature import (
     FLOATS,
@@ -178,7 +178,7 @@ class Function(Inspected[P], Generic[P, R]):
             except WrongPath:
                 pass
         call = self._bound(cache, settings.default_float, args, kwargs)
-        outcome: R = self._call_at_length(cache, call, args, kwargs)
+        outcome: R = self._call_by_full_key(cache, call, args, kwargs)
         if short is not None:
             cache.shorten(short, call)
         return outcome
@@ -195,7 +195,7 @@ class Function(Inspected[P], Generic[P, R]):
             self._relaxation.relax(cache, call)
         return call
 
-    def _call_at_length(
+    def _call_by_full_key(
         self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call that has to be looked up by its full key, or traced."""
@@ -216,7 +216,7 @@ class Function(Inspected[P], Generic[P, R]):
         self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call whose key is new: trace, unless another thread has just done so."""
-        path: Path | None = None
+        path: TracedPath | None = None
         with tracing():
             entry = cache.entries.get(call.key)
             if entry is None and self._relaxation is not None:
@@ -231,7 +231,7 @@ class Function(Inspected[P], Generic[P, R]):
                     )
                     if self._relaxation is not None:
                         self._relaxation.relax(cache, call)
-                entry = Entry(call.key)
+                entry = Specialization(call.key)
                 try:
                     path = entry.trace(self, cache, call)
                 finally:  # a warning that is an error comes after the trace
@@ -239,9 +239,14 @@ class Function(Inspected[P], Generic[P, R]):
         return entry.run(self, cache, call, path)
 
     def _keep(
-        self, cache: Cache, entry: Entry, call: Call, floats: set[Any], exact: Any
+        self,
+        cache: Cache,
+        entry: Specialization,
+        call: Call,
+        floats: set[Any],
+        exact: Any,
     ) -> None:
-        """Keep an Entry that has been traced, under the key it turned out to be for."""
+        """Keep what has been traced, under the key it turned out to be for."""
         if not entry.paths and not entry.is_eager:
             return  # what was traced serves one call
         if floats and entry.paths:
@@ -253,14 +258,14 @@ class Function(Inspected[P], Generic[P, R]):
         cache.keep(entry)
         cache.last = entry
 
-    def trace_entry(self, call: Call) -> Entry:
+    def trace_entry(self, call: Call) -> Specialization:
         """A new Entry, traced for a call that is not performed."""
-        entry = Entry(call.key)
+        entry = Specialization(call.key)
         with tracing():
             entry.add_trace(self, self._cache, call)
         return entry
 
-    def perform(self, path: Path, call: Call) -> Any:
+    def perform(self, path: TracedPath, call: Call) -> Any:
         """Take a path for a call."""
         return path.run(inputs_of(path, call), call.leaves, call.foreign)
 
@@ -375,7 +380,7 @@ class Function(Inspected[P], Generic[P, R]):
                     outer.setdefault(key, change)
 
     def note_trace(
-        self, cache: Cache, entry: Entry, call: Call, place: Origin | None
+        self, cache: Cache, entry: Specialization, call: Call, place: Origin | None
     ) -> None:
         """Count a trace; too many in a row deserve a warning that says why."""
         if cache.traces == 1 and self._instance is None:

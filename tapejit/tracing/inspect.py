@@ -36,9 +36,9 @@ from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding
-from tapejit.tracing.cache import Cache, Entry, inputs_of, tracing
+from tapejit.tracing.cache import Cache, Specialization, inputs_of, tracing
 from tapejit.tracing.function import Function
-from tapejit.tracing.path import Path
+from tapejit.tracing.path import TracedPath
 from tapejit.tracing.signature import Call, describe_key
 from tapejit.transforms.vjp import carries_gradient
 
@@ -56,7 +56,7 @@ class Probe(Function[..., Any]):
 
     def selected(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Entry, Path | None]:
+    ) -> tuple[Specialization, TracedPath | None]:
         """What a call with these arguments runs; no Path if it runs eagerly."""
         cache = self._cache
         if self._specs is not None:
@@ -64,12 +64,12 @@ class Probe(Function[..., Any]):
         with tracing():
             default_float = config.current().default_float
             call = self._bound(cache, default_float, args, kwargs)
-            path = self._call_at_length(cache, call, args, kwargs)
+            path = self._call_by_full_key(cache, call, args, kwargs)
             entry = cache.last
         assert entry is not None
         return entry, None if entry.is_eager else path
 
-    def perform(self, path: Path, call: Call) -> Path:
+    def perform(self, path: TracedPath, call: Call) -> TracedPath:
         """Find out whether this is the path, and take it no further."""
         path.check(inputs_of(path, call), call.leaves)
         return path
@@ -83,14 +83,14 @@ class Probe(Function[..., Any]):
         """There is no path."""
 
     def note_trace(
-        self, cache: Cache, entry: Entry, call: Call, place: Origin | None
+        self, cache: Cache, entry: Specialization, call: Call, place: Origin | None
     ) -> None:
         """Questions do not count as calls that trace again and again."""
 
 
 def chosen(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Entry, Path | None]:
+) -> tuple[Specialization, TracedPath | None]:
     """What a call with these arguments runs; no Path if it runs eagerly."""
     if TRACE.get() is not None:
         raise UnsupportedError(
@@ -126,7 +126,7 @@ def inside(
 
 def asked(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Entry, Path | None]:
+) -> tuple[Specialization, TracedPath | None]:
     """What these arguments select; without any, what there is to select."""
     parameters = function._binder.signature.parameters.values()
     if args or kwargs or not parameters:
@@ -215,7 +215,10 @@ class Explanation:
     """
 
     def __init__(
-        self, function: Function[..., Any], entry: Entry, path: Path | None
+        self,
+        function: Function[..., Any],
+        entry: Specialization,
+        path: TracedPath | None,
     ) -> None:
         self.name = function.__name__
         self.signature = describe_key(function._binder, entry.key)
@@ -242,7 +245,7 @@ class Explanation:
             if path.executable.is_native:
                 self._describe_kernels(path)
 
-    def _describe(self, path: Path) -> None:
+    def _describe(self, path: TracedPath) -> None:
         nodes = report.operations(path.graph)
         counts = Counter(x.op.name for x in nodes)
         self.ops = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -271,7 +274,7 @@ class Explanation:
             if x.type is TOKEN and x.op is not guard
         )
 
-    def _describe_kernels(self, path: Path) -> None:
+    def _describe_kernels(self, path: TracedPath) -> None:
         self.executable = "native"
         found = Inside(path.executable.graph)
         self.kernels = found.kernels

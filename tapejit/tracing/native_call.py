@@ -1,4 +1,4 @@
-"""The native entry of a Path: what `Path.run` does, in machine code.
+"""The native entry of a Path: what `TracedPath.run` does, in machine code.
 
 Start reading at `native_entry`.
 """
@@ -15,7 +15,7 @@ from tapejit.tensor.dispatch import TAPES, TRACE
 from tapejit.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tapejit.tracing.path import Path
+    from tapejit.tracing.path import TracedPath
 
 # The module: its name in the package is that of the object `config`.
 _CONFIG: Final = vars(sys.modules["tapejit.base.config"])
@@ -34,7 +34,7 @@ def form_of(structure: Any) -> Form:
     return "list" if structure == flat_structure(list, length) else "values"
 
 
-def native_entry(path: Path, form: Form) -> Callable[..., Any] | None:
+def native_entry(path: TracedPath, form: Form) -> Callable[..., Any] | None:
     """A built-in function for the path; None if not all of it is native code.
 
     It commits what is written to variables, over their old values where it can. Inside

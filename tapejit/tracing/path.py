@@ -1,12 +1,12 @@
 """One way through a function: a Graph, what it is bound to, and calling it.
 
-A `Path` is the result of one trace. Its Graph holds for calls that answer its guards
-alike; `Path.run` binds arguments, variables and captured tensors to the inputs, runs
-the Executable, and commits what was assigned. If a tape is watching, the call is
-recorded as one `call` Node, whose Graph also has the residuals that the adjoint looks
-at among its outputs.
+A `TracedPath` is the result of one trace. Its Graph holds for calls that answer its
+guards alike; `TracedPath.run` binds arguments, variables and captured tensors to the
+inputs, runs the Executable, and commits what was assigned. If a tape is watching, the
+call is recorded as one `call` Node, whose Graph also has the residuals that the adjoint
+looks at among its outputs.
 
-Start reading at `Path.run`, then `Path._run_recorded`.
+Start reading at `TracedPath.run`, then `TracedPath._run_recorded`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _tensor_held = attrgetter("_tensor")
 _array_held = attrgetter("_tensor._value")
 
 
-class Path:
+class TracedPath:
     """A traced Graph with everything a call needs.
 
     answers    what its guards demand; places, where they were asked
@@ -181,7 +181,7 @@ class Path:
         """How many variables among the arguments may be any."""
         return sum(passed.variable is None for passed in self._passed)
 
-    def compare(self, other: Path) -> None:
+    def compare(self, other: TracedPath) -> None:
         """Learn from another path with an equal Graph, traced with other variables.
 
         What it neither was given nor reached is reached through the argument alone,

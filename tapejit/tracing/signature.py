@@ -339,7 +339,7 @@ class Binder:
         return x
 
 
-class ShortCall:
+class FastKey:
     """Arguments that are tensors, arrays, plain values, and containers of such.
 
     key      what selects the Path; simpler than `Call.key`
@@ -417,9 +417,9 @@ class ShortCall:
 
 def short_call(
     args: Sequence[Any], default_float: str, general: set[Any]
-) -> ShortCall | None:
+) -> FastKey | None:
     """The short way of these arguments, if there is one."""
-    call = ShortCall(default_float)
+    call = FastKey(default_float)
     if not call.add(args, general):
         return None
     call.key = tuple(call._parts)

@@ -10,7 +10,7 @@ import pytest
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.ir import parse_graph
-from tapejit.loops.kernels import Plan
+from tapejit.loops.kernels import LoopPlan
 from tapejit.loops.lower.lower import lower
 from tapejit.loops.lower.reuse_row_sums import with_known_products
 from tapejit.loops.schedule.schedule import loops_in, schedule
@@ -68,14 +68,14 @@ def computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
 
 
-def planned(name: str) -> Plan:
+def planned(name: str) -> LoopPlan:
     with tj.config.override(native=True, cache=False):
         graph = tj.function(gradients(name)).graph(*drawn())
     lowered = lower(optimise(graph))
     return plan(lowered, schedule(lowered.steps), 64)
 
 
-def tiles_of(made: Plan) -> list[list[int]]:
+def tiles_of(made: LoopPlan) -> list[list[int]]:
     """The tiles that each kernel's loops go by, the outer ones first."""
     return [[x.tile for x in loops_in(k.items) if x.tile] for k in made.kernels]
 

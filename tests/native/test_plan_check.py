@@ -17,7 +17,7 @@ from tapejit.base.errors import GraphError
 from tapejit.ir import Graph
 from tapejit.loops.check import Checker, check_plan
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import Plan
+from tapejit.loops.kernels import LoopPlan
 from tapejit.loops.lower import lower
 from tapejit.loops.schedule.schedule import loops_in, schedule
 from tapejit.loops.steps import Step
@@ -32,7 +32,7 @@ from .test_nests import PROGRAMS as NESTS
 LANES = 64
 
 
-def planned(graph: Graph, checks: bool = False) -> Plan:
+def planned(graph: Graph, checks: bool = False) -> LoopPlan:
     lowered = lower.lower(graph)
     return planning.plan(lowered, schedule(lowered.steps), LANES, checks)
 
@@ -47,17 +47,17 @@ def native_parts(graph: Graph) -> Iterator[Graph]:
         yield from native_form(graph, "parts").segments.values()
 
 
-def plan_of(body: Callable[..., Any], *shapes: tuple[int, ...]) -> Plan:
+def plan_of(body: Callable[..., Any], *shapes: tuple[int, ...]) -> LoopPlan:
     arrays = [np.ones(shape, "f4") for shape in shapes]
     return planned(optimise(tj.function(body).graph(*arrays)))
 
 
-def found_in(plan: Plan) -> set[int]:
-    """The numbers of the invariants that a Plan breaks."""
+def found_in(plan: LoopPlan) -> set[int]:
+    """The numbers of the invariants that a LoopPlan breaks."""
     return {fault.invariant for fault in Checker(plan).faults()}
 
 
-# Plans that passes make
+# LoopPlans that passes make
 
 
 def test_plans_of_golden_programs_are_well_formed() -> None:
@@ -110,7 +110,7 @@ def test_plans_of_random_programs_are_well_formed(full: bool) -> None:
     assert min(counts.values()) > 5, counts
 
 
-# Plans with a fault
+# LoopPlans with a fault
 
 
 def nest(name: str) -> Graph:
@@ -141,7 +141,7 @@ def test_the_error_names_kernel_step_and_line(with_native_code: None) -> None:
     assert "in blocks:  loss = tj.var" in text
 
 
-# Programs whose Plans have what a fault needs, and the faults
+# Programs whose LoopPlans have what a fault needs, and the faults
 
 
 def softmax(x: Any) -> Any:
@@ -186,27 +186,27 @@ SHAPES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
 }
 
 
-def loads_in(plan: Plan) -> set[Step]:
+def loads_in(plan: LoopPlan) -> set[Step]:
     return {x for step in plan.paths for x in step.inputs if x.kind == "load"}
 
 
-def passes_in_another_order(plan: Plan) -> None:
+def passes_in_another_order(plan: LoopPlan) -> None:
     """The loop with the most items: those that come later use the earlier ones."""
     loops = [loop for kernel in plan.kernels for loop in loops_in(kernel.items)]
     max(loops, key=lambda x: len(x.body)).body.reverse()
 
 
-def one_place_for_a_row(plan: Plan) -> None:
+def one_place_for_a_row(plan: LoopPlan) -> None:
     for memory in plan.kernels[0].private:
         memory.strides = {}
 
 
-def kernels_at_the_same_time(plan: Plan) -> None:
+def kernels_at_the_same_time(plan: LoopPlan) -> None:
     for kernel in plan.kernels:
         kernel.stage = 0
 
 
-def a_sum_that_tasks_have_in_parts(plan: Plan) -> None:
+def a_sum_that_tasks_have_in_parts(plan: LoopPlan) -> None:
     """Somebody reads it before the parts are combined."""
     (step,) = plan.kernels[0].partials
     loop = plan.kernels[0].loop
@@ -216,65 +216,65 @@ def a_sum_that_tasks_have_in_parts(plan: Plan) -> None:
     loop.body.append(user)
 
 
-def a_kernel_less(plan: Plan) -> None:
+def a_kernel_less(plan: LoopPlan) -> None:
     plan.kernels.pop()
 
 
-def part_of_a_result(plan: Plan) -> None:
+def part_of_a_result(plan: LoopPlan) -> None:
     for step, memory in plan.storage.items():
         if step.output is not None:
             memory.strides.popitem()
 
 
-def an_element_further_on(plan: Plan) -> None:
+def an_element_further_on(plan: LoopPlan) -> None:
     for x in loads_in(plan):
         *front, last = x.index
         x.index = (*front, last + 1)
 
 
-def a_position_without_a_loop(plan: Plan) -> None:
+def a_position_without_a_loop(plan: LoopPlan) -> None:
     for x in loads_in(plan):
         *front, _ = x.index
         x.index = (*front, Affine.of(Axis(2)))
 
 
-def an_operand_beyond_its_array(plan: Plan) -> None:
+def an_operand_beyond_its_array(plan: LoopPlan) -> None:
     for step in plan.paths:
         if step.kind == "library":
             views = [(base, at + 1, x) for base, at, x in step.attrs["views"]]
             step.attrs = {**step.attrs, "views": views}
 
 
-def less_memory(plan: Plan) -> None:
+def less_memory(plan: LoopPlan) -> None:
     for memory in plan.storage.values():
         memory.size -= 1
 
 
-def one_place_in_the_arena(plan: Plan) -> None:
+def one_place_in_the_arena(plan: LoopPlan) -> None:
     for memory in plan.storage.values():
         memory.offset = 64 if memory.kernel is None else 0
 
 
-def the_end_of_the_arena(plan: Plan) -> None:
+def the_end_of_the_arena(plan: LoopPlan) -> None:
     plan.arena_size -= 64
 
 
-def sums_without_parts(plan: Plan) -> None:
+def sums_without_parts(plan: LoopPlan) -> None:
     plan.kernels[0].partials = {}
 
 
-def too_few_parts(plan: Plan) -> None:
+def too_few_parts(plan: LoopPlan) -> None:
     for memory in plan.kernels[0].partials.values():
         memory.size -= 1
 
 
-def one_place_for_iterations_that_go_together(plan: Plan) -> None:
+def one_place_for_iterations_that_go_together(plan: LoopPlan) -> None:
     kernel = plan.kernels[0]
     (outer, *_) = loops_in(kernel.items)
     outer.copies = 2
 
 
-def elements_that_are_replaced_before(plan: Plan) -> None:
+def elements_that_are_replaced_before(plan: LoopPlan) -> None:
     assert plan.updates
     for x in loads_in(plan):
         row, column = x.index
@@ -311,7 +311,7 @@ def test_no_fault_is_found_where_there_is_none(program: Callable[..., Any]) -> N
 
 @pytest.mark.parametrize(("program", "fault", "invariant"), FAULTS)
 def test_every_kind_of_fault_is_found(
-    program: Callable[..., Any], fault: Callable[[Plan], None], invariant: int
+    program: Callable[..., Any], fault: Callable[[LoopPlan], None], invariant: int
 ) -> None:
     plan = plan_of(program, *SHAPES[program])
     fault(plan)

@@ -8,7 +8,7 @@ import pytest
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
-from tapejit.targets.cpu.matmul.tiled import RowProduct
+from tapejit.targets.cpu.matmul.tiled import TiledMatmul
 from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
 from tapejit.targets.cpu.schedule.tile_columns import even_part, part_of
@@ -36,15 +36,15 @@ def small_limits(
 def rests(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """What kinds of products there are for last tiles, with the axes that are cut."""
     found: set[str] = set()
-    emit = RowProduct.emit_here
+    emit = TiledMatmul.emit_here
 
-    def noted(self: RowProduct) -> Any:
+    def noted(self: TiledMatmul) -> Any:
         if self.last:
             names = sorted(x for x, axis in self.cuts.items() if axis in self.last)
             found.add(f"{self.along.kind} {''.join(names)}")
         return emit(self)
 
-    monkeypatch.setattr(RowProduct, "emit_here", noted)
+    monkeypatch.setattr(TiledMatmul, "emit_here", noted)
     return found
 
 

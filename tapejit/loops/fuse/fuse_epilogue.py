@@ -23,7 +23,7 @@ PRODUCTS: Final = ("matmul", "conv")
 ELEMENTWISE: Final = ("compute", "convert", "copy", "choose")
 
 
-def is_product(step: Step | Loop) -> bool:
+def is_matmul(step: Step | Loop) -> bool:
     """Whether this is a product of matrices that is a kernel of its own."""
     return (
         isinstance(step, Step)
@@ -229,5 +229,5 @@ def absorb(
 def products_in(tree: Sequence[Step | Loop]) -> Iterator[Step]:
     """The products among the items at the top."""
     for item in tree:
-        if isinstance(item, Step) and is_product(item):
+        if isinstance(item, Step) and is_matmul(item):
             yield item

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from tapejit.loops.fuse.fuse_epilogue import is_product
+from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.index import Affine, Axis, strides_of
 from tapejit.loops.kernels import Kernel
 from tapejit.loops.schedule.schedule import sources_of
@@ -126,7 +126,7 @@ def first_update(kernels: Sequence[Kernel], updates: Updates) -> Kernel | None:
 def can_fail(kernel: Kernel) -> bool:
     """Whether something in a kernel may leave the mark of a failure."""
     step = kernel.library
-    is_whole = step is not None and not is_product(step) and not is_scatter(step)
+    is_whole = step is not None and not is_matmul(step) and not is_scatter(step)
     return is_whole or any(x.kind in ("verify", "position") for x in kernel.steps())
 
 

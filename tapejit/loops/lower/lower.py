@@ -4,7 +4,7 @@
 of matrices, operations on whole arrays. Movements make none: they are folded into the
 positions at which others read (`reading.py`).
 
-What a Graph must be made of, `candidates.is_native` says.
+What a Graph must be made of, `native_ops.is_native` says.
 
 Start reading at `lower`, then `Lowering.add`.
 """
@@ -27,7 +27,7 @@ from tapejit.loops.lower.expand import expanded
 from tapejit.loops.lower.reuse_row_sums import with_known_products
 from tapejit.loops.lower.value_at_index import (
     INT64,
-    Reading,
+    ValueAtIndex,
     aligned,
     axes_in,
     index_of,
@@ -78,7 +78,7 @@ def lower(graph: Graph) -> Lowered:
     )
 
 
-class Lowering(Reading):
+class Lowering(ValueAtIndex):
     """Makes Steps of Nodes."""
 
     def __init__(self, graph: Graph) -> None:

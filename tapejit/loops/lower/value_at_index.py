@@ -7,7 +7,7 @@ or at a computed value. If that is computed at the very position, the two belong
 iteration, and their axes are made one; otherwise the element is loaded from where the
 value is kept.
 
-Start reading at `Reading.at`.
+Start reading at `ValueAtIndex.at`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tapejit.loops.steps import Buffer, Step
 INT64: Final = np.dtype(np.int64)
 
 
-class Reading:
+class ValueAtIndex:
     """The Steps so far, and the one that computes each Node."""
 
     def __init__(self, graph: Graph) -> None:

@@ -22,7 +22,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import Kernel, Plan
+from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.schedule.schedule import Loop, is_leaf
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.python.kernel_source import SourceWriter
@@ -88,13 +88,13 @@ class KernelReport:
         return f"<{self}>"
 
 
-def kernel_reports(graph: Graph, plan: Plan, first: int = 0) -> list[KernelReport]:
+def kernel_reports(graph: Graph, plan: LoopPlan, first: int = 0) -> list[KernelReport]:
     """A report on each kernel of a plan; `first` is the number of the first."""
     writer = SourceWriter(graph, plan, first)
     return [report(plan, kernel_writer) for kernel_writer in writer.writers]
 
 
-def report(plan: Plan, writer: KernelWriter) -> KernelReport:
+def report(plan: LoopPlan, writer: KernelWriter) -> KernelReport:
     """One kernel in numbers."""
     kernel = writer.kernel
     steps = list(kernel.steps())
@@ -179,7 +179,7 @@ def size_of(shape: Sequence[Any]) -> int:
     return math.prod(int(size) for size in shape)
 
 
-def traffic(plan: Plan, kernel: Kernel) -> tuple[int, int]:
+def traffic(plan: LoopPlan, kernel: Kernel) -> tuple[int, int]:
     """Bytes that a kernel fetches from memory and puts back."""
     read: Counter[object] = Counter()
     sizes: dict[object, tuple[int, int]] = {}  # elements and bytes of each

@@ -19,9 +19,9 @@ import numpy as np
 from tapejit.base.config import config
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
-from tapejit.loops.fuse.fuse_epilogue import is_product
+from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.fuse.inplace import first_update
-from tapejit.loops.kernels import Kernel, Plan
+from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.lower.lower import lower
 from tapejit.loops.schedule.schedule import schedule
 from tapejit.targets.cpu.call.signal_layout import SYMBOL as POLL
@@ -35,14 +35,14 @@ from tapejit.targets.cpu.call.signal_poll import (
 )
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.machine.processor import cores
-from tapejit.targets.cpu.matmul.kernel import ProductKernel
+from tapejit.targets.cpu.matmul.kernel import MatmulKernel
 from tapejit.targets.cpu.nest.addressing import (
     I8,
     I64,
     POINTER,
-    Cursor,
-    Layout,
+    Addressing,
     Place,
+    PointerTable,
     number,
 )
 from tapejit.targets.cpu.nest.kernel_emitter import (
@@ -66,7 +66,7 @@ class Built(NamedTuple):
 
     module: Any
     symbol: str
-    plan: Plan
+    plan: LoopPlan
     arena_size: int
     imports: tuple[str, ...]
 
@@ -99,8 +99,8 @@ def build(
     module = ir.Module(name, marks_memory)
     constants = [constant_of(module, name, x) for x in made.constants]
     polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
-    layout = Layout(len(graph.inputs), len(graph.outputs), constants, polls)
-    quiet = Layout(len(graph.inputs), len(graph.outputs), constants, False)
+    layout = PointerTable(len(graph.inputs), len(graph.outputs), constants, polls)
+    quiet = PointerTable(len(graph.inputs), len(graph.outputs), constants, False)
     final = first_update(made.kernels, made.updates)
     imports: list[str] = [POLL] if polls else []
     parts = Parts(module)
@@ -113,11 +113,11 @@ def build(
         if kernel.stage not in stages:
             made.begin_stage()
         label = f"{name}_k{kernel.number}"
-        emitted: Cursor | ProductKernel
+        emitted: Addressing | MatmulKernel
         if kernel.library is None:
             emitted = emit_kernel(module, made, kernel, layout, label)
-        elif is_product(kernel.library):
-            emitted = ProductKernel(module, made, kernel, layout, label)
+        elif is_matmul(kernel.library):
+            emitted = MatmulKernel(module, made, kernel, layout, label)
             kernel.tasks = emitted.tasks
         else:
             emitted = emit_library(module, made, kernel, layout, label)
@@ -143,7 +143,7 @@ def build(
         builder.store(number(0), word(builder, arena, at))
     calls = {at: parts.calls(x, f"{name}_s{at}") for at, x in stages.items()}
     most = max([len(part.places) for part in parts.all] or [0])
-    local = Table(builder, table, layout, most)
+    local = LocalTable(builder, table, layout, most)
     flag = word(builder, arena, INTERRUPTED)
     if polls:
         for place in (flag, word(builder, arena, LOOKED)):
@@ -211,7 +211,7 @@ class Parts:
         self.texts: dict[str, str] = {}  # of functions, by name
         self.all: list[Part] = []
 
-    def add(self, emitted: Cursor | ProductKernel) -> Part:
+    def add(self, emitted: Addressing | MatmulKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
         texts = {x.name: x.definition() for x in emitted.own}
@@ -262,13 +262,15 @@ class Parts:
         return part
 
 
-class Table:
+class LocalTable:
     """The table of the kernel that comes next, filled by `run`.
 
     `run` has no loops: what it has loaded or written stays so to its end.
     """
 
-    def __init__(self, builder: Any, given: Any, layout: Layout, size: int) -> None:
+    def __init__(
+        self, builder: Any, given: Any, layout: PointerTable, size: int
+    ) -> None:
         self.builder, self.given, self.layout = builder, given, layout
         self.memory = builder.alloca(ir.ArrayType(POINTER, max(size, 1)))
         self.memory.type = POINTER
@@ -298,7 +300,7 @@ class Table:
         return found
 
 
-def mark_outputs(builder: Any, table: Table, graph: Graph, plan: Plan) -> None:
+def mark_outputs(builder: Any, table: LocalTable, graph: Graph, plan: LoopPlan) -> None:
     """Make the outputs NaN, but for one that is written over an input."""
     layout = table.layout
     given: dict[int, list[int]] = {}
@@ -317,7 +319,7 @@ def mark_outputs(builder: Any, table: Table, graph: Graph, plan: Plan) -> None:
         builder.mark(pointer, size)
 
 
-def mark_arena(builder: Any, table: Table, plan: Plan, stage: int) -> None:
+def mark_arena(builder: Any, table: LocalTable, plan: LoopPlan, stage: int) -> None:
     """Make what a stage is the first to write NaN, and what its kernels have alone."""
     spans = [(x.offset, x.nbytes) for x in plan.fresh.get(stage, ())]
     spans.append((plan.shared_size, plan.arena_size - plan.shared_size))
@@ -365,7 +367,7 @@ def leave_if_failed(builder: Any, arena: Any) -> None:
 
 
 def imported(
-    builder: Any, table: Any, layout: Layout, imports: list[str], name: str
+    builder: Any, table: Any, layout: PointerTable, imports: list[str], name: str
 ) -> Any:
     """The address of a foreign function."""
     if name not in imports:
@@ -382,8 +384,8 @@ def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> A
 
 
 def emit_library(
-    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
-) -> Cursor:
+    module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+) -> Addressing:
     """An operation on whole arrays that is no product of matrices."""
     # Here, because most programs have none: 5 ms.
     from tapejit.targets.cpu.arrays.loops import operands_of
@@ -391,7 +393,7 @@ def emit_library(
 
     (step,) = kernel.steps()
     assert step.node is not None
-    at = Cursor(new_function(module, name), plan, kernel, layout)
+    at = Addressing(new_function(module, name), plan, kernel, layout)
     out = at.pointer_to(plan.storage[step])
     EMITTERS[step.node.op.name](at, step.node, operands_of(at), out)
     if plan.checks:

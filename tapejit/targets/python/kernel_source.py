@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tapejit.ir.graph import Graph
 from tapejit.ir.printer import Writer
-from tapejit.loops.kernels import Plan
+from tapejit.loops.kernels import LoopPlan
 from tapejit.loops.steps import Buffer
 from tapejit.targets.python.kernel_writer import (
     INDENT,
@@ -61,7 +61,9 @@ def view(array, offset, shape, strides):
 }
 
 
-def module_source(graph: Graph, plan: Plan, first: int = 0, name: str = "run") -> str:
+def module_source(
+    graph: Graph, plan: LoopPlan, first: int = 0, name: str = "run"
+) -> str:
     """The kernels and the function that calls them, as a module that runs.
 
     >>> from tapejit.targets.cpu.module import build
@@ -91,7 +93,7 @@ def module_source(graph: Graph, plan: Plan, first: int = 0, name: str = "run") -
 class SourceWriter:
     """Writes the kernels of one plan; knows the names of arrays they share."""
 
-    def __init__(self, graph: Graph, plan: Plan, first: int) -> None:
+    def __init__(self, graph: Graph, plan: LoopPlan, first: int) -> None:
         self.graph = graph
         self.plan = plan
         self.first = first

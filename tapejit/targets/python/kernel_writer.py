@@ -18,7 +18,7 @@ from tapejit.base.types import DType
 from tapejit.ir.node import Node
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range, strides_of
-from tapejit.loops.kernels import Kernel, Path, accumulator, bound, inner_axes
+from tapejit.loops.kernels import Kernel, LoopNest, accumulator, bound, inner_axes
 from tapejit.loops.schedule.schedule import Loop, is_leaf
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.nest.kernel_emitter import has_library, leaves_of
@@ -165,7 +165,7 @@ class KernelWriter:
 
     # Blocks and loops: as `loops.KernelEmitter` has them
 
-    def block(self, items: Sequence[Step | Loop], path: Path) -> None:
+    def block(self, items: Sequence[Step | Loop], path: LoopNest) -> None:
         """A body: its Steps and loops in order, leaves where they are first needed."""
         around = bound(path)
         for item in items:
@@ -188,7 +188,7 @@ class KernelWriter:
             text = name
         self.values[step] = text
 
-    def loop(self, loop: Loop, path: Path) -> None:
+    def loop(self, loop: Loop, path: LoopNest) -> None:
         """A loop, with the reductions that begin and end with it."""
         plan, axis = self.plan, loop.axis
         closing = [

@@ -14,7 +14,7 @@ from tapejit.base.types import DType
 from tapejit.ir.node import OPS, Node
 from tapejit.loops.index import strides_of
 from tapejit.targets.cpu.arrays.loops import (
-    Whole,
+    ArrayOperand,
     by_vectors,
     each,
     merged,
@@ -23,7 +23,7 @@ from tapejit.targets.cpu.arrays.loops import (
     write,
 )
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.nest.addressing import I32, INT64, Cursor, number, steps
+from tapejit.targets.cpu.nest.addressing import I32, INT64, Addressing, number, steps
 from tapejit.targets.cpu.simd import lanes
 
 BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
@@ -33,12 +33,16 @@ LANES: Final = 32  # of a search: several vectors, which do not wait for each ot
 # The first extremum
 
 
-def emit_argmax(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_argmax(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     """Where the first largest element is, or the first NaN."""
     Extremum(at, "greater", operands[0].dtype).emit(node, operands[0], out)
 
 
-def emit_argmin(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_argmin(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     """Where the first smallest element is, or the first NaN."""
     Extremum(at, "less", operands[0].dtype).emit(node, operands[0], out)
 
@@ -51,13 +55,13 @@ class Extremum:
     are compared with each other at the end.
     """
 
-    def __init__(self, at: Cursor, order: str, dtype: DType) -> None:
+    def __init__(self, at: Addressing, order: str, dtype: DType) -> None:
         self.at = at
         self.order = order
         self.dtype = dtype
         self.index: DType = INT32  # what lanes count in
 
-    def emit(self, node: Node, x: Whole, out: Any) -> None:
+    def emit(self, node: Node, x: ArrayOperand, out: Any) -> None:
         at, axis = self.at, node.attrs["axis"]
         shape = [int(size) for size in node.inputs[0].shape]
         length, stride = shape[axis], x.strides[axis]
@@ -66,7 +70,7 @@ class Extremum:
         rest = [*shape[:axis], *shape[axis + 1 :]]
         own = strides_of(rest)
         sizes, strides = merged(rest, [*x.strides[:axis], *x.strides[axis + 1 :]], own)
-        result = Whole(out, INT64, own)
+        result = ArrayOperand(out, INT64, own)
         is_across = bool(sizes) and strides[0][-1] == 1 and stride != 1
         if not is_across:
 
@@ -91,7 +95,13 @@ class Extremum:
         return self.at.converted(index, self.index, INT64)
 
     def chain(
-        self, x: Whole, place: Any, apart: int, stride: int, length: int, width: int
+        self,
+        x: ArrayOperand,
+        place: Any,
+        apart: int,
+        stride: int,
+        length: int,
+        width: int,
     ) -> tuple[Any, Any]:
         """The best of `length` vectors, `stride` apart, and their numbers."""
         at = self.at
@@ -121,7 +131,7 @@ class Extremum:
             at.builder.load(where, typ=zero.type),
         )
 
-    def along(self, x: Whole, place: Any, stride: int, length: int) -> Any:
+    def along(self, x: ArrayOperand, place: Any, stride: int, length: int) -> Any:
         """The index of the first extremum of a row."""
         at, width = self.at, LANES
         while width > 4 and length < 4 * width:

@@ -1,12 +1,12 @@
-"""Loops over whole arrays: what the emitters of `codegen.whole` are made of.
+"""Loops over whole arrays: what the emitters of `table.py` are made of.
 
-A `Whole` is an array as it lies in memory. Loops run over positions of several arrays
-of one shape at once; `merged` first makes one axis of neighbours that all arrays go
-through evenly, so that what is inside gets long rows. The last axis is done several
+An `ArrayOperand` is an array as it lies in memory. Loops run over positions of several
+arrays of one shape at once; `merged` first makes one axis of neighbours that all arrays
+go through evenly, so that what is inside gets long rows. The last axis is done several
 elements at a time: `by_vectors` visits each of them once, with shorter vectors at the
 end, and `by_repeated_vectors` has one body only and may visit the last ones again.
 
-Start reading at `Whole`, then `emit_map`.
+Start reading at `ArrayOperand`, then `emit_map`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.steps import Step
-from tapejit.targets.cpu.nest.addressing import I8, Cursor, number, steps
+from tapejit.targets.cpu.nest.addressing import I8, Addressing, number, steps
 from tapejit.targets.cpu.simd import lanes
 
 VECTOR: Final = 64  # bytes
@@ -29,14 +29,14 @@ Sizes = Sequence[int]
 Strides = Sequence[int]
 
 
-class Whole(NamedTuple):
+class ArrayOperand(NamedTuple):
     """An array in memory: its first element, and strides in elements."""
 
     pointer: Any
     dtype: DType
     strides: tuple[int, ...]
 
-    def as_bits(self) -> Whole:
+    def as_bits(self) -> ArrayOperand:
         """The same elements as integers, which are copied as they are."""
         return self._replace(dtype=np.dtype(f"uint{8 * self.dtype.itemsize}"))
 
@@ -78,7 +78,7 @@ def merged(sizes: Sizes, *strides: Strides) -> tuple[list[int], list[list[int]]]
     return kept, found
 
 
-def operands_of(at: Cursor) -> list[Whole]:
+def operands_of(at: Addressing) -> list[ArrayOperand]:
     """The operands of the operation that a kernel is, as they lie in memory."""
     (step,) = at.kernel.steps()
     assert step.node is not None
@@ -92,14 +92,14 @@ def operands_of(at: Cursor) -> list[Whole]:
         # An axis of size 1 is repeated where those of other operands are longer.
         own = zip(node.shape, strides, strict=True)
         steps = tuple(0 if size == 1 else stride for size, stride in own)
-        operands.append(Whole(place, base.dtype, steps))
+        operands.append(ArrayOperand(place, base.dtype, steps))
     return operands
 
 
 # Positions
 
 
-def moved(at: Cursor, place: Any, index: Any, stride: int) -> Any:
+def moved(at: Addressing, place: Any, index: Any, stride: int) -> Any:
     """A place, `index` strides further."""
     if stride == 0:
         return place
@@ -108,7 +108,7 @@ def moved(at: Cursor, place: Any, index: Any, stride: int) -> Any:
 
 
 def each(
-    at: Cursor,
+    at: Addressing,
     sizes: Sizes,
     strides: Sequence[Strides],
     body: Callable[[list[Any]], None],
@@ -120,7 +120,7 @@ def each(
 
 
 def _nest(
-    at: Cursor,
+    at: Addressing,
     sizes: Sizes,
     strides: Sequence[Strides],
     body: Callable[[list[Any]], None],
@@ -144,7 +144,7 @@ def _nest(
 
 
 def by_vectors(
-    at: Cursor, size: int, width: int, body: Callable[[Any, int], None]
+    at: Addressing, size: int, width: int, body: Callable[[Any, int], None]
 ) -> None:
     """`body(position, lanes)` for each part of a row; no element is visited twice."""
     done = size - size % width
@@ -160,7 +160,7 @@ def by_vectors(
 
 
 def by_repeated_vectors(
-    at: Cursor, size: int, width: int, body: Callable[[Any, int], None]
+    at: Addressing, size: int, width: int, body: Callable[[Any, int], None]
 ) -> None:
     """The same with one width, at most `width`; the last elements may come again."""
     width = min(width, 1 << (size.bit_length() - 1))
@@ -181,7 +181,7 @@ def by_repeated_vectors(
 # Elements
 
 
-def read(at: Cursor, x: Whole, place: Any, stride: int, width: int) -> Any:
+def read(at: Addressing, x: ArrayOperand, place: Any, stride: int, width: int) -> Any:
     """Elements of a row, as many as there are lanes."""
     if width == 1 or stride == 1:
         return at.load_at(x.pointer, place, x.dtype, width)
@@ -191,7 +191,9 @@ def read(at: Cursor, x: Whole, place: Any, stride: int, width: int) -> Any:
     return at.gather(x.pointer, places, x.dtype, width)
 
 
-def write(at: Cursor, out: Whole, place: Any, stride: int, value: Any) -> None:
+def write(
+    at: Addressing, out: ArrayOperand, place: Any, stride: int, value: Any
+) -> None:
     """Lanes to the elements of a row."""
     width = value.type.count
     if width == 1 or stride == 1:
@@ -202,22 +204,22 @@ def write(at: Cursor, out: Whole, place: Any, stride: int, value: Any) -> None:
         at.store_at(out.pointer, here, at.lane(value, lane), out.dtype)
 
 
-def combined(at: Cursor, name: str, x: Any, y: Any, dtype: DType) -> Any:
+def combined(at: Addressing, name: str, x: Any, y: Any, dtype: DType) -> Any:
     """Two values through the operation of this name, whose result is of their dtype."""
     width = x.type.count
     return lanes.apply(at.builder, OPS[name], {}, [dtype, dtype], dtype, [x, y], width)
 
 
-def function_of(at: Cursor, name: str, x: Any, dtype: DType) -> Any:
+def function_of(at: Addressing, name: str, x: Any, dtype: DType) -> Any:
     """A function of floats, by its name."""
     return lanes.apply(at.builder, OPS[name], {}, [dtype], dtype, [x], x.type.count)
 
 
 def emit_map(
-    at: Cursor,
+    at: Addressing,
     shape: Sizes,
-    operands: Sequence[Whole],
-    out: Whole,
+    operands: Sequence[ArrayOperand],
+    out: ArrayOperand,
     function: Callable[[Sequence[Any], int], Any],
 ) -> None:
     """out[...] = function(operands[...]), lane by lane, for arrays of one shape."""
@@ -245,7 +247,7 @@ def emit_map(
     each(at, sizes[:-1], [own[:-1] for own in strides], row)
 
 
-def emit_copy(at: Cursor, shape: Sizes, x: Whole, out: Whole) -> None:
+def emit_copy(at: Addressing, shape: Sizes, x: ArrayOperand, out: ArrayOperand) -> None:
     """The elements of an array, converted to the dtype of the other."""
     emit_map(
         at,
@@ -256,7 +258,7 @@ def emit_copy(at: Cursor, shape: Sizes, x: Whole, out: Whole) -> None:
     )
 
 
-def emit_fill(at: Cursor, size: int, out: Whole, value: Any) -> None:
+def emit_fill(at: Addressing, size: int, out: ArrayOperand, value: Any) -> None:
     """One number in all elements, which lie side by side."""
     flat = out._replace(strides=(1,))
     emit_map(
@@ -268,7 +270,7 @@ def emit_fill(at: Cursor, size: int, out: Whole, value: Any) -> None:
     )
 
 
-def part_of(at: Cursor, x: Whole, start: int) -> Whole:
+def part_of(at: Addressing, x: ArrayOperand, start: int) -> ArrayOperand:
     """The array that begins some elements later."""
     nbytes = number(start * x.dtype.itemsize)
     return x._replace(pointer=at.builder.gep(x.pointer, [nbytes], source_etype=I8))

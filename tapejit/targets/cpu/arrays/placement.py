@@ -25,7 +25,7 @@ from tapejit.loops.fuse.row_updates import is_zeros
 from tapejit.loops.index import strides_of
 from tapejit.ops.placing import met, ranges_of
 from tapejit.targets.cpu.arrays.loops import (
-    Whole,
+    ArrayOperand,
     by_vectors,
     combined,
     each,
@@ -40,7 +40,7 @@ from tapejit.targets.cpu.arrays.loops import (
     write,
 )
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.nest.addressing import I64, POINTER, Cursor, number
+from tapejit.targets.cpu.nest.addressing import I64, POINTER, Addressing, number
 from tapejit.targets.cpu.simd import lanes
 
 TASK_ELEMENTS: Final = 1 << 15  # that are worth a task: some microseconds
@@ -48,10 +48,12 @@ MOST_TASKS: Final = 64
 MOST_COUNTED: Final = 1 << 24  # places that are counted to know what parts cover
 
 
-def emit_place(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_place(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     """Zeros, and the operand at every so many places of each axis."""
     (x,) = operands
-    result = Whole(out, node.dtype, strides_of(node.shape)).as_bits()
+    result = ArrayOperand(out, node.dtype, strides_of(node.shape)).as_bits()
     emit_fill(at, math.prod(map(int, node.shape)), result, 0)
     target = region(at, result, ranges_of(node.inputs[0].shape, *placing(node)))
     emit_copy(at, node.inputs[0].shape, x.as_bits(), target)
@@ -61,7 +63,7 @@ def placing(node: Node) -> tuple[Any, Any]:
     return node.attrs["starts"], node.attrs["steps"]
 
 
-def region(at: Cursor, x: Whole, ranges: Sequence[range]) -> Whole:
+def region(at: Addressing, x: ArrayOperand, ranges: Sequence[range]) -> ArrayOperand:
     """The part of an array that has these places along its axes."""
     pairs = list(zip(ranges, x.strides, strict=True))
     start = sum(places.start * stride for places, stride in pairs)
@@ -72,7 +74,7 @@ def region(at: Cursor, x: Whole, ranges: Sequence[range]) -> Whole:
 class Part(NamedTuple):
     """An update: as it lies in memory, its shape, and its places along each axis."""
 
-    update: Whole
+    update: ArrayOperand
     shape: tuple[int, ...]
     ranges: list[range]
 
@@ -82,11 +84,13 @@ class Part(NamedTuple):
         return self.shape, self.update.strides, [x.step for x in self.ranges]
 
 
-def emit_place_add(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_place_add(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     """The first operand, plus each update at its place."""
     x, *updates = operands
     shape = tuple(map(int, node.shape))
-    result = Whole(out, node.dtype, strides_of(shape))
+    result = ArrayOperand(out, node.dtype, strides_of(shape))
     parts = [
         Part(update, tuple(map(int, given.shape)), ranges_of(given.shape, start, step))
         for update, given, start, step in zip(
@@ -120,10 +124,12 @@ def emit_place_add(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) 
     emit_parts(at, parts, result, plus_before)
 
 
-def emit_concat(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_concat(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     """Each operand to its place."""
     axis, shape = node.attrs["axis"], tuple(map(int, node.shape))
-    result = Whole(out, node.dtype, strides_of(shape)).as_bits()
+    result = ArrayOperand(out, node.dtype, strides_of(shape)).as_bits()
     parts, start = [], 0
     for x, given in zip(operands, node.inputs, strict=True):
         own = tuple(map(int, given.shape))
@@ -138,24 +144,24 @@ def emit_concat(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> 
 # What is written at a place, of a part and of what is there
 
 
-def as_it_is(at: Cursor, x: Any, before: Any, dtype: DType) -> Any:
+def as_it_is(at: Addressing, x: Any, before: Any, dtype: DType) -> Any:
     return x
 
 
-def plus_zero(at: Cursor, x: Any, before: Any, dtype: DType) -> Any:
+def plus_zero(at: Addressing, x: Any, before: Any, dtype: DType) -> Any:
     """What is there when zeros are added: -0.0 + 0.0 is 0.0."""
     zero = lanes.constant(dtype, 0, x.type.count)
     return combined(at, "add", x, zero, dtype)
 
 
-def plus_before(at: Cursor, x: Any, before: Any, dtype: DType) -> Any:
+def plus_before(at: Addressing, x: Any, before: Any, dtype: DType) -> Any:
     return combined(at, "add", before(), x, dtype)
 
 
-Written = Callable[[Cursor, Any, Any, DType], Any]
+Written = Callable[[Addressing, Any, Any, DType], Any]
 
 
-def share_parts(at: Cursor, shape: Sequence[int], parts: Sequence[Part]) -> None:
+def share_parts(at: Addressing, shape: Sequence[int], parts: Sequence[Part]) -> None:
     """Let tasks share parts that have nothing in common, if they share their code."""
     if all(part.kind == parts[0].kind for part in parts):
         wanted = math.prod(shape) // TASK_ELEMENTS
@@ -179,13 +185,17 @@ def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
-def emit_parts(at: Cursor, parts: Sequence[Part], out: Whole, written: Written) -> None:
+def emit_parts(
+    at: Addressing, parts: Sequence[Part], out: ArrayOperand, written: Written
+) -> None:
     """Each part to its place."""
     for _, alike in groupby(parts, key=lambda part: part.kind):
         emit_alike(at, list(alike), out, written)
 
 
-def emit_alike(at: Cursor, parts: Sequence[Part], out: Whole, written: Written) -> None:
+def emit_alike(
+    at: Addressing, parts: Sequence[Part], out: ArrayOperand, written: Written
+) -> None:
     """The same for parts that differ in where they come from and where they go."""
     first, builder = parts[0], at.builder
     target = out._replace(
@@ -225,7 +235,7 @@ def emit_alike(at: Cursor, parts: Sequence[Part], out: Whole, written: Written) 
     at.long_range(low, high, 1, single, at.kernel.work / len(parts), len(parts))
 
 
-def share_of(at: Cursor, count: int) -> tuple[Any, Any]:
+def share_of(at: Addressing, count: int) -> tuple[Any, Any]:
     """What of `count` things this task does: from one number up to another."""
     tasks = at.kernel.tasks
     if tasks == 1:
@@ -236,7 +246,12 @@ def share_of(at: Cursor, count: int) -> tuple[Any, Any]:
 
 
 def emit_part(
-    at: Cursor, shape: Sequence[int], x: Whole, out: Whole, start: Any, written: Written
+    at: Addressing,
+    shape: Sequence[int],
+    x: ArrayOperand,
+    out: ArrayOperand,
+    start: Any,
+    written: Written,
 ) -> None:
     """An update at a place."""
     sizes, strides = merged(shape, x.strides, out.strides)

@@ -31,14 +31,14 @@ from tapejit.ops.quantile import TABLES, TAIL_LOG2, QuantileTable
 from tapejit.ops.random import STATE_SIZE
 from tapejit.targets.cpu.arrays.loops import (
     ELEMENT_WORK,
-    Whole,
+    ArrayOperand,
     each,
     emit_map,
     merged,
     moved,
 )
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.nest.addressing import I32, I64, Cursor, number, steps
+from tapejit.targets.cpu.nest.addressing import I32, I64, Addressing, number, steps
 from tapejit.targets.cpu.simd.storage import Floats, rounded
 from tapejit.targets.cpu.simd.vector import INTEGER, Splat, Vector
 
@@ -112,7 +112,7 @@ def joined(builder: Any, low: Any, high: Any) -> Any:
 class Streams:
     """States in memory, and words made from them."""
 
-    def __init__(self, at: Cursor, states: Whole) -> None:
+    def __init__(self, at: Addressing, states: ArrayOperand) -> None:
         self.at = at
         self.states = states
 
@@ -147,7 +147,7 @@ class Streams:
 
 
 def emit_random_bits(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """The words of a draw, for each state."""
     (states,) = operands
@@ -165,7 +165,7 @@ def emit_random_bits(
 
 
 def emit_draw(
-    at: Cursor,
+    at: Addressing,
     state: Words,
     out: Any,
     place: Any,
@@ -223,7 +223,7 @@ def emit_draw(
 
 
 def emit_random_advance(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """The key, and the counter with the number of blocks added."""
     (states,) = operands
@@ -248,7 +248,7 @@ def emit_random_advance(
 
 
 def emit_random_split(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """States of as many streams as wanted, named by a digest and their number."""
     (states,) = operands
@@ -270,7 +270,7 @@ def emit_random_split(
 
 
 def each_stream(
-    at: Cursor, states: Whole, shape: Sequence[Any], size: int, body: Any
+    at: Addressing, states: ArrayOperand, shape: Sequence[Any], size: int, body: Any
 ) -> None:
     """A loop over states, with results of `size` words each."""
     front = [int(x) for x in shape]
@@ -280,7 +280,7 @@ def each_stream(
 
 
 def emit_random_fold_in(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """The state of the stream that a number names; a negative one is an error."""
     states, data = operands
@@ -315,11 +315,15 @@ def emit_random_fold_in(
 
 
 def emit_conversion(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any, function: Any
+    at: Addressing,
+    node: Node,
+    operands: Sequence[ArrayOperand],
+    out: Any,
+    function: Any,
 ) -> None:
     """A function of every word."""
     (words,) = operands
-    result = Whole(out, node.dtype, strides_of(node.shape))
+    result = ArrayOperand(out, node.dtype, strides_of(node.shape))
     emit_map(
         at,
         node.shape,
@@ -330,7 +334,7 @@ def emit_conversion(
 
 
 def emit_bits_to_normal(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """Normal floats."""
     emit_conversion(at, node, operands, out, normal)

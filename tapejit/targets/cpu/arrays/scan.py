@@ -30,7 +30,7 @@ from tapejit.loops.kernels import accumulator
 from tapejit.ops.scan import BLOCK, SHORT
 from tapejit.targets.cpu.arrays.loops import (
     ELEMENT_WORK,
-    Whole,
+    ArrayOperand,
     by_vectors,
     combined,
     each,
@@ -41,7 +41,7 @@ from tapejit.targets.cpu.arrays.loops import (
     widest,
     write,
 )
-from tapejit.targets.cpu.nest.addressing import Cursor, number
+from tapejit.targets.cpu.nest.addressing import Addressing, number
 from tapejit.targets.cpu.simd import lanes
 
 F64: Final = np.dtype(np.float64)
@@ -51,7 +51,7 @@ Values = Sequence[Any]
 
 
 def emit_cumulative_sum(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """Running sums."""
     wide = accumulator(node.dtype)
@@ -61,7 +61,7 @@ def emit_cumulative_sum(
 
 
 def emit_cumulative_prod(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """Running products, one factor after another."""
     scan = Scan(at, node, operands, out, accumulator(node.dtype), math.inf)
@@ -69,7 +69,7 @@ def emit_cumulative_prod(
 
 
 def emit_linear_recurrence(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """y[i] = a[i] * y[i - 1] + b[i]."""
     scan = Scan(at, node, operands, out, accumulator(node.dtype), BLOCK)
@@ -77,7 +77,7 @@ def emit_linear_recurrence(
 
 
 def emit_logcumsumexp(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """Running sums of exponentials relative to the largest so far, in double."""
     scan = Scan(at, node, operands, out, F64, BLOCK)
@@ -105,7 +105,7 @@ def emit_logcumsumexp(
     scan.emit(element, finish, start=-math.inf)
 
 
-def finite_or_zero(at: Cursor, x: Any) -> Any:
+def finite_or_zero(at: Addressing, x: Any) -> Any:
     """A double, or 0 in place of NaN and of infinities."""
     zero = lanes.constant(F64, 0.0, x.type.count)
     difference = at.builder.fsub(x, x)
@@ -130,9 +130,9 @@ class Scan:
 
     def __init__(
         self,
-        at: Cursor,
+        at: Addressing,
         node: Node,
-        operands: Sequence[Whole],
+        operands: Sequence[ArrayOperand],
         out: Any,
         wide: DType,
         short: float,
@@ -144,7 +144,7 @@ class Scan:
         self.operands = operands
         self.wide = wide
         self.shape = [int(size) for size in node.shape]
-        self.result = Whole(out, node.dtype, strides_of(self.shape))
+        self.result = ArrayOperand(out, node.dtype, strides_of(self.shape))
         self.axis = node.attrs["axis"]
         self.length = self.shape[self.axis]
         self.depth = 0  # of levels above the elements

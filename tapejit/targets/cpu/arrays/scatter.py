@@ -37,7 +37,7 @@ from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import accumulator
 from tapejit.targets.cpu.arrays.loops import (
     ELEMENT_WORK,
-    Whole,
+    ArrayOperand,
     by_vectors,
     combined,
     each,
@@ -54,7 +54,7 @@ from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.nest.addressing import (
     I64,
     INT64,
-    Cursor,
+    Addressing,
     Place,
     Preparation,
     number,
@@ -77,7 +77,7 @@ class Rows:
     """
 
     def __init__(
-        self, at: Cursor, shape: Sequence[int], axes: Sequence[int], dtype: DType
+        self, at: Addressing, shape: Sequence[int], axes: Sequence[int], dtype: DType
     ) -> None:
         self.at, self.dtype = at, dtype
         self.sizes = [int(shape[axis]) for axis in axes]
@@ -110,7 +110,7 @@ class Rows:
         self,
         front: Sequence[int],
         strides: Sequence[int],
-        indices: Sequence[Whole],
+        indices: Sequence[ArrayOperand],
         body: Callable[[Any, Any, Any], None],
     ) -> None:
         """`body(place, row, is_inside)` for all updates, in order."""
@@ -133,7 +133,7 @@ class Rows:
 
 
 def emit_gather_add(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """A copy of the first operand, with updates added where the indices say."""
     x, updates, *indices = operands
@@ -151,7 +151,7 @@ def emit_gather_add(
         add_one_by_one(at, node, operands, out)
         return
     rows = Rows(at, node.shape, axes, node.dtype)
-    table = Whole(out, node.dtype, (1,))
+    table = ArrayOperand(out, node.dtype, (1,))
 
     def copy_row(row: Any) -> None:
         def part(column: Any, width: int) -> None:
@@ -185,7 +185,7 @@ def plain(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return tuple(b if size == 1 else a for size, a, b in own)
 
 
-def lie_apart(at: Cursor, one: Any, other: Any) -> Any:
+def lie_apart(at: Addressing, one: Any, other: Any) -> Any:
     """Whether two arrays do not begin at the same place."""
     first, second = (at.builder.ptrtoint(x, I64) for x in (one, other))
     return at.builder.icmp_unsigned("!=", first, second)
@@ -195,7 +195,7 @@ def lie_apart(at: Cursor, one: Any, other: Any) -> Any:
 
 
 def emit_subtract_rows(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     """The first operand, less the sums of updates times a rate."""
     RowUpdate(at, node, operands, out).emit()
@@ -211,7 +211,7 @@ class RowUpdate:
     """
 
     def __init__(
-        self, at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+        self, at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
     ) -> None:
         self.at, self.node, self.dtype = at, node, node.dtype
         self.x, rate, self.updates, *_ = operands
@@ -223,8 +223,8 @@ class RowUpdate:
         room = at.plan.room_for
         self.offsets = [room(INT32.itemsize * size) for size in (1, self.count, most)]
         sums = Place(at.layout.arena, room(most * rows.width * self.dtype.itemsize))
-        self.sums = Whole(at.at_place(sums), self.dtype, (1,))
-        self.table = Whole(out, self.dtype, (1,))
+        self.sums = ArrayOperand(at.at_place(sums), self.dtype, (1,))
+        self.table = ArrayOperand(out, self.dtype, (1,))
         self.rate = at.load_at(rate.pointer, number(0), self.dtype, 1)
         zero = lanes.constant(self.dtype, 0, 1)
         self.nothing = combined(at, "mul", self.rate, zero, self.dtype)
@@ -337,29 +337,29 @@ class Numbers(NamedTuple):
     rows     the row that has a number
     """
 
-    total: Whole
-    of: Whole
-    rows: Whole
+    total: ArrayOperand
+    of: ArrayOperand
+    rows: ArrayOperand
 
     @classmethod
-    def at(cls, at: Cursor, offsets: Sequence[int]) -> Numbers:
+    def at(cls, at: Addressing, offsets: Sequence[int]) -> Numbers:
         """As they lie in the arena."""
         places = [at.at_place(Place(at.layout.arena, offset)) for offset in offsets]
-        return cls(*[Whole(place, INT32, (1,)) for place in places])
+        return cls(*[ArrayOperand(place, INT32, (1,)) for place in places])
 
 
-def index_at(at: Cursor, x: Whole, place: Any) -> Any:
+def index_at(at: Addressing, x: ArrayOperand, place: Any) -> Any:
     """An element as a position."""
     value = at.load_at(x.pointer, place, x.dtype, 1)
     return at.lane_number(at.converted(value, x.dtype, INT64), 0)
 
 
-def put_index(at: Cursor, x: Whole, place: Any, value: Any) -> None:
+def put_index(at: Addressing, x: ArrayOperand, place: Any, value: Any) -> None:
     wide = at.spread(value, 1)
     at.store_at(x.pointer, place, at.converted(wide, INT64, x.dtype), x.dtype)
 
 
-def emit_numbers(at: Cursor, node: Node, offsets: Sequence[int]) -> None:
+def emit_numbers(at: Addressing, node: Node, offsets: Sequence[int]) -> None:
     """Have rows numbered before the kernel runs.
 
     A map has the number of each row, plus 1; 0 says that it has none yet. In a long
@@ -368,14 +368,14 @@ def emit_numbers(at: Cursor, node: Node, offsets: Sequence[int]) -> None:
     name = f"{at.function.name}_numbers"
     kernel, tasks = at.kernel, at.kernel.tasks
     kernel.tasks = 1  # of the preparation
-    own = Cursor(new_function(at.function.module, name), at.plan, kernel, at.layout)
+    own = Addressing(new_function(at.function.module, name), at.plan, kernel, at.layout)
     number_rows(own, node, Numbers.at(own, offsets))
     own.builder.ret_void()
     kernel.tasks = tasks
     at.preparations.append(Preparation(own.function, tuple(own.places), 1))
 
 
-def number_rows(at: Cursor, node: Node, numbers: Numbers) -> None:
+def number_rows(at: Addressing, node: Node, numbers: Numbers) -> None:
     axes = node.attrs["axes"]
     _, _, _, *indices = operands_of(at)
     rows = Rows(at, node.shape, axes, node.dtype)
@@ -385,7 +385,7 @@ def number_rows(at: Cursor, node: Node, numbers: Numbers) -> None:
     places = 1 << (2 * count - 1).bit_length()
     is_direct = rows.count <= places
     size = rows.count if is_direct else places
-    known = Whole(at.private_memory(size, INT32), INT32, (1,))
+    known = ArrayOperand(at.private_memory(size, INT32), INT32, (1,))
     emit_fill(at, size, known, 0)
     with at.at_entry():
         done, met = at.builder.alloca(I64), at.builder.alloca(I64)
@@ -413,8 +413,8 @@ def number_rows(at: Cursor, node: Node, numbers: Numbers) -> None:
 
 
 def number_of(
-    at: Cursor,
-    known: Whole,
+    at: Addressing,
+    known: ArrayOperand,
     numbers: Numbers,
     met: Any,
     row: Any,
@@ -459,17 +459,19 @@ def number_of(
 # The rest
 
 
-def add_one_by_one(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def add_one_by_one(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     """The same for rows that do not lie side by side, and for halves."""
     x, updates, *indices = operands
     axes, shape = node.attrs["axes"], node.shape
     own = strides_of(shape)
-    result = Whole(out, node.dtype, own)
+    result = ArrayOperand(out, node.dtype, own)
     wide = accumulator(node.dtype)
     table = result
     if wide != node.dtype:
         memory = at.private_memory(math.prod(map(int, shape)), wide)
-        table = Whole(memory, wide, own)
+        table = ArrayOperand(memory, wide, own)
     emit_copy(at, shape, x, table)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     rank = node.inputs[1].ndim - len(others)
@@ -491,7 +493,9 @@ def add_one_by_one(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) 
         emit_copy(at, shape, table, result)
 
 
-def position_along(at: Cursor, index: Whole, place: Any, size: int) -> tuple[Any, Any]:
+def position_along(
+    at: Addressing, index: ArrayOperand, place: Any, size: int
+) -> tuple[Any, Any]:
     """An index, from the end if it is negative, and whether it is one of an axis."""
     given = at.load_at(index.pointer, place, index.dtype, 1)
     wide = at.lane_number(at.converted(given, index.dtype, INT64), 0)
@@ -504,12 +508,12 @@ def position_along(at: Cursor, index: Whole, place: Any, size: int) -> tuple[Any
 
 
 def add_row(
-    at: Cursor,
+    at: Addressing,
     shape: Sequence[Any],
-    updates: Whole,
+    updates: ArrayOperand,
     place: Any,
     rank: int,
-    table: Whole,
+    table: ArrayOperand,
     position: Any,
     others: Sequence[int],
 ) -> None:

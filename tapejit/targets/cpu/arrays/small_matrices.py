@@ -20,7 +20,7 @@ from tapejit.loops.index import strides_of
 from tapejit.ops import small_matrices
 from tapejit.ops.small_matrices import Rows
 from tapejit.targets.cpu.arrays.loops import (
-    Whole,
+    ArrayOperand,
     by_vectors,
     each,
     function_of,
@@ -30,7 +30,7 @@ from tapejit.targets.cpu.arrays.loops import (
     widest,
     write,
 )
-from tapejit.targets.cpu.nest.addressing import Cursor, number
+from tapejit.targets.cpu.nest.addressing import Addressing, number
 from tapejit.targets.cpu.simd import lanes
 
 # From the elements of each operand's matrices to those of the result's, and is_good.
@@ -62,7 +62,7 @@ class Number:
 class Vectors:
     """`small_matrices.Numbers` of vectors."""
 
-    def __init__(self, at: Cursor, dtype: DType, width: int) -> None:
+    def __init__(self, at: Addressing, dtype: DType, width: int) -> None:
         self.at, self.builder = at, at.builder
         self.dtype, self.width = dtype, width
         self.eps = float(np.finfo(dtype).eps)
@@ -92,14 +92,16 @@ class Vectors:
         return Number(self.builder, lanes.constant(self.dtype, value, self.width))
 
 
-def emit_solve(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_solve(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     emit_stack(
         at, node, operands, out, lambda m, given: small_matrices.solved(m, *given)
     )
 
 
 def emit_solve_triangular(
-    at: Cursor, node: Node, operands: Sequence[Whole], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
 ) -> None:
     def compute(m: Vectors, given: list[Rows]) -> tuple[Rows, Any]:
         return small_matrices.solved_triangular(m, *given, **node.attrs)
@@ -107,7 +109,9 @@ def emit_solve_triangular(
     emit_stack(at, node, operands, out, compute)
 
 
-def emit_cholesky(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_cholesky(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     emit_stack(
         at,
         node,
@@ -117,7 +121,9 @@ def emit_cholesky(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -
     )
 
 
-def emit_cofactor(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_cofactor(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     emit_stack(
         at,
         node,
@@ -127,7 +133,9 @@ def emit_cofactor(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -
     )
 
 
-def emit_det(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> None:
+def emit_det(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+) -> None:
     def compute(m: Vectors, given: list[Rows]) -> tuple[Rows, Any]:
         value, is_good = small_matrices.determinant(m, *given)
         return [[value]], is_good
@@ -136,9 +144,9 @@ def emit_det(at: Cursor, node: Node, operands: Sequence[Whole], out: Any) -> Non
 
 
 def emit_stack(
-    at: Cursor,
+    at: Addressing,
     node: Node,
-    operands: Sequence[Whole],
+    operands: Sequence[ArrayOperand],
     out: Any,
     compute: Compute,
     *,
@@ -153,7 +161,7 @@ def emit_stack(
     strides = strides_of(shape)
     if is_number:
         shape, strides = [*shape, 1, 1], (*strides, 0, 0)
-    result = Whole(out, node.dtype, tuple(strides))
+    result = ArrayOperand(out, node.dtype, tuple(strides))
     every = (*operands, result)
     stack = shape[:-2]
     outer = [
@@ -192,7 +200,7 @@ def emit_stack(
     each(at, sizes[:-1], [own[:-1] for own in apart], row)
 
 
-def stack_strides(x: Whole, sizes: Sequence[Any], rank: int) -> list[int]:
+def stack_strides(x: ArrayOperand, sizes: Sequence[Any], rank: int) -> list[int]:
     """The strides of a stack that is repeated along axes which it has not, or one of.
 
     >>> stack_strides(Whole(None, np.dtype("f4"), (4, 4, 2, 1)), (3, 1), 3)
@@ -203,7 +211,12 @@ def stack_strides(x: Whole, sizes: Sequence[Any], rank: int) -> list[int]:
 
 
 def elements(
-    at: Cursor, x: Whole, place: Any, stride: int, size: Sequence[Any], width: int
+    at: Addressing,
+    x: ArrayOperand,
+    place: Any,
+    stride: int,
+    size: Sequence[Any],
+    width: int,
 ) -> Rows:
     """Element (i, j) of `width` matrices that are a stride apart, for all i and j."""
     rows: Rows = []

@@ -1,9 +1,9 @@
 """Operations on whole arrays: functions of their own among the kernels.
 
-An emitter gets a `Cursor` in an empty function, the Node, its operands as they lie in
-memory and a pointer to the result, which is stored row by row; `EMITTERS` has one for
-each operation that `candidates.WHOLE` lists. `whole_array` has the loops they are made
-of; `whole_index`, `whole_matrix`, `whole_place`, `whole_rows`, `whole_scan` and
+An emitter gets an `Addressing` in an empty function, the Node, its operands as they lie
+in memory and a pointer to the result, which is stored row by row; `EMITTERS` has one
+for each operation that `native_ops.WHOLE` lists. `loops` has the loops they are
+made of; `whole_index`, `whole_matrix`, `whole_place`, `whole_rows`, `whole_scan` and
 `whole_random` are the families.
 
 Start reading at `EMITTERS`.
@@ -23,13 +23,13 @@ from tapejit.targets.cpu.arrays import (
     scatter,
     small_matrices,
 )
-from tapejit.targets.cpu.arrays.loops import Whole
-from tapejit.targets.cpu.nest.addressing import Cursor
+from tapejit.targets.cpu.arrays.loops import ArrayOperand
+from tapejit.targets.cpu.nest.addressing import Addressing
 
-__all__ = ["EMITTERS", "Emitter", "Whole"]
+__all__ = ["EMITTERS", "ArrayOperand", "Emitter"]
 
 
-Emitter = Callable[[Cursor, Node, Sequence[Whole], Any], None]
+Emitter = Callable[[Addressing, Node, Sequence[ArrayOperand], Any], None]
 
 EMITTERS: Final[dict[str, Emitter]] = {
     "argmax": extremum.emit_argmax,

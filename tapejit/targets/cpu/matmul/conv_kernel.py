@@ -3,7 +3,7 @@
 A `WindowEmitter` makes, for one phase of a convolution, the function of a task and the
 functions it calls. A task goes from block to block of what is summed up, for a block
 from panel to panel of features, and computes all its tiles of rows with each. Tiles are
-those of `gemm_micro`, but that steps along what is summed up are nested loops with a
+those of `micro_kernel`, but that steps along what is summed up are nested loops with a
 stride each. Panels are packed if they are used often, with shuffles if features lie
 apart. What is packed, and sums between blocks, are on the thread's stack.
 
@@ -29,7 +29,11 @@ from tapejit.targets.cpu.matmul.conv_tiling import (
     windows_of,
 )
 from tapejit.targets.cpu.matmul.emitter import I64, POINTER, VOID, Site, number
-from tapejit.targets.cpu.matmul.micro_kernel import Emitted, RegisterTile, TileEmitter
+from tapejit.targets.cpu.matmul.micro_kernel import (
+    EmittedMatmul,
+    RegisterTile,
+    TileEmitter,
+)
 from tapejit.targets.cpu.matmul.tiling import (
     Hooks,
     Registers,
@@ -45,7 +49,7 @@ def emit_windows(
     name: str,
     hooks: Hooks,
     registers: Registers | None = None,
-) -> Emitted:
+) -> EmittedMatmul:
     """Add the function `name(table, task)` of a convolution to a module.
 
     `hooks` have an epilogue; operands are not changed when they are loaded.
@@ -72,7 +76,7 @@ def emit_windows(
         with b.if_then(is_mine):
             b.call(own, [site.table, b.sub(site.task, number(first))])
     b.ret_void()
-    return Emitted(function, tasks, tiling)
+    return EmittedMatmul(function, tasks, tiling)
 
 
 class WindowEmitter(TileEmitter):

@@ -52,7 +52,7 @@ MOST_WRITTEN: Final = 3  # vectors of a row for each of which an epilogue is wri
 
 
 @dataclass(frozen=True)
-class Emitted:
+class EmittedMatmul:
     """The function of a product's tasks, how many there are, and the tiling."""
 
     function: Any
@@ -60,7 +60,7 @@ class Emitted:
     tiling: Tiling
 
 
-def emit(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> Emitted:
+def emit(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> EmittedMatmul:
     """Add the function `name(table, task)` of a product to a module.
 
     >>> import numpy as np
@@ -77,7 +77,7 @@ def emit(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> Emitted:
     """
     kind = DotEmitter if tiling.is_dots else TileEmitter
     function = kind(module, tiling, name, hooks).task()
-    return Emitted(function, tiling.tasks, tiling)
+    return EmittedMatmul(function, tiling.tasks, tiling)
 
 
 def emit_panels(module: Any, tiling: Tiling) -> Any:

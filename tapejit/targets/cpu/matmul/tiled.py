@@ -1,13 +1,13 @@
 """Products inside of loops: for the rows of one tile at a time.
 
-Such a product is a function like that of a whole product, `gemm_micro` makes it. It is
-called in the loop with a table of its own: where the rows of this tile are, and for a
-sum whether this is the first tile.
+Such a product is a function like that of a whole product, `micro_kernel` makes it. It
+is called in the loop with a table of its own: where the rows of this tile are, and for
+a sum whether this is the first tile.
 
 What all tiles have in common is packed once: before the kernel if it is one matrix, and
 if each matrix of a stack has its own, before the tiles of that.
 
-Start reading at `RowProduct`.
+Start reading at `TiledMatmul`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Operand(NamedTuple):
     of_task: int = 0  # how far apart those of two tasks are
 
 
-class RowProduct:
+class TiledMatmul:
     """A product for one tile: its matrices, and how it is cut up.
 
     `tiles` has how many iterations a tile is, of rows and maybe of columns, and `cuts`
@@ -103,7 +103,7 @@ class RowProduct:
             if self.is_prepared:
                 self.tiling = replace(self.tiling, packs_b=True, is_ready=True)
         elif last == {self.row}:
-            whole = RowProduct(at, step, tiles)
+            whole = TiledMatmul(at, step, tiles)
             self.is_prepared = whole.is_prepared
             if self.is_prepared:  # the panels are those of the others
                 rows = Cut.of(gemm.m, whole.tiling.rows.most)
@@ -289,7 +289,7 @@ class RowProduct:
 
         def choose(ends: Sequence[Axis], last: frozenset[Axis]) -> None:
             if not ends:
-                made = RowProduct(at, self.step, self.tiles, last) if last else self
+                made = TiledMatmul(at, self.step, self.tiles, last) if last else self
                 functions.append(made.emit_here())
                 return
             axis, *others = ends

@@ -4,7 +4,7 @@ A `Gemm` is a stack of products of known sizes and strides. `tiling_of` cuts it 
 processor's `Registers` by rules of the shape, without any trial: a register tile of
 `mr` rows and `nv` vectors, tiles of rows that differ by one in height, panels of
 columns, blocks of k if it is long, and tasks, which are blocks of the result.
-`gemm_micro.emit` writes the code:
+`micro_kernel.emit` writes the code:
 
     made = emit(module, tiling_of(gemm, host_registers(), hooks), "product", hooks)
     made.function   void (table, task), of the kind that the driver calls

@@ -1,11 +1,11 @@
 """A place in a function of a kernel: positions, memory and widths of vectors.
 
-A `Cursor` knows where the function has got to (`builder`), the number of the current
-iteration of each loop around it (`indices`), and how to reach memory: the entries of
-the table, private memory of the call, the arena. Values are vectors, of the kernel's
-width or of one lane; `together` makes them equally wide.
+An `Addressing` knows where the function has got to (`builder`), the number of the
+current iteration of each loop around it (`indices`), and how to reach memory: the
+entries of the table, private memory of the call, the arena. Values are vectors, of the
+kernel's width or of one lane; `together` makes them equally wide.
 
-Start reading at `Cursor`.
+Start reading at `Addressing`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import ON_STACK, Kernel, Plan, Storage
+from tapejit.loops.kernels import ON_STACK, Kernel, LoopPlan, Storage
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.call.signal_poll import POLL_TYPE, POLL_WORK
 from tapejit.targets.cpu.llvm import ir
@@ -40,7 +40,7 @@ def number(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
-class Layout:
+class PointerTable:
     """Which entry of the table points to what."""
 
     def __init__(
@@ -93,15 +93,15 @@ class Preparation(NamedTuple):
     tasks: int
 
 
-class Cursor:
+class Addressing:
     """Emits at one place; `builder` is where."""
 
     def __init__(
         self,
         function: Any,
-        plan: Plan,
+        plan: LoopPlan,
         kernel: Kernel,
-        layout: Layout,
+        layout: PointerTable,
         places: dict[Place, int] | None = None,
     ) -> None:
         self.plan = plan

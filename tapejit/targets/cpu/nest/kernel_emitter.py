@@ -27,17 +27,24 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.loops.index import Axis
-from tapejit.loops.kernels import Kernel, Path, Plan, Storage, bound, grain_of
+from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, grain_of
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.call.signal_poll import TAKEN
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.matmul.tiled import RowProduct
-from tapejit.targets.cpu.nest.addressing import I32, I64, POINTER, Layout, Place, number
+from tapejit.targets.cpu.matmul.tiled import TiledMatmul
+from tapejit.targets.cpu.nest.addressing import (
+    I32,
+    I64,
+    POINTER,
+    Place,
+    PointerTable,
+    number,
+)
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
-from tapejit.targets.cpu.schedule.tile_roles import is_product
+from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
@@ -49,7 +56,7 @@ MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
 
 
 def emit_kernel(
-    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
+    module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> KernelEmitter:
     """A function `name(table, task)` that runs one task of a kernel.
 
@@ -109,7 +116,7 @@ class KernelEmitter(Reductions):
     """Emits one kernel; `builder` is where it has got to."""
 
     def __init__(
-        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+        self, function: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.copies: list[Copy] = []  # the iterations that go on together
@@ -163,7 +170,7 @@ class KernelEmitter(Reductions):
 
     # Blocks and loops
 
-    def block(self, items: Sequence[Step | Loop], path: Path) -> None:
+    def block(self, items: Sequence[Step | Loop], path: LoopNest) -> None:
         """A body: its Steps and loops in order, leaves where they are first needed."""
         around = bound(path)
         for item in items:
@@ -191,7 +198,7 @@ class KernelEmitter(Reductions):
         stored = [x for x in inputs if not is_leaf(x) and x in storage]
         return [x for x in stored if storage[x].strides.keys() <= around]
 
-    def loop(self, loop: Loop, path: Path) -> None:
+    def loop(self, loop: Loop, path: LoopNest) -> None:
         """A loop, with the reductions that begin and end with it."""
         plan = self.plan
         closing = [
@@ -205,7 +212,7 @@ class KernelEmitter(Reductions):
             self.vector, self.width = loop.lanes
         if loop.tile and not any(outer.tile for outer in path):
             for step in loop.steps():
-                if is_product(step):
+                if is_tiled_matmul(step):
                     self.row_product(step).prepare()
         with self.in_registers(loop, path):
             if any(outer.tile and outer.axis is loop.axis for outer in path):
@@ -218,7 +225,7 @@ class KernelEmitter(Reductions):
                 self.finish(x)
 
     def iteration(
-        self, loop: Loop, path: Path, at: Any, stride: int, is_full: bool = False
+        self, loop: Loop, path: LoopNest, at: Any, stride: int, is_full: bool = False
     ) -> None:
         """The body for `stride` iterations from `at` on, a number of Python or LLVM.
 
@@ -262,7 +269,7 @@ class KernelEmitter(Reductions):
         is_last = self.builder.icmp_signed("==", at, number(size - rest))
         return self.builder.select(is_last, number(rest), number(loop.tile))
 
-    def body(self, loop: Loop, path: Path, at: Any = None) -> None:
+    def body(self, loop: Loop, path: LoopNest, at: Any = None) -> None:
         """The body of a loop, at an iteration; its values are forgotten afterwards."""
         outer = []
         for _ in self.each_copy():
@@ -274,7 +281,7 @@ class KernelEmitter(Reductions):
         for _, values in zip(self.each_copy(), outer, strict=True):
             self.values = values
 
-    def together_at(self, loop: Loop, path: Path, at: Any) -> None:
+    def together_at(self, loop: Loop, path: LoopNest, at: Any) -> None:
         """The body of a loop for several iterations, which go on together."""
         outer, made = self.copies, []
         for _ in self.each_copy():
@@ -316,7 +323,7 @@ class KernelEmitter(Reductions):
             found = self.copies[0].values.get(step)
         return found
 
-    def whole_loop(self, loop: Loop, path: Path) -> None:
+    def whole_loop(self, loop: Loop, path: LoopNest) -> None:
         """All iterations of an axis, or those of this task."""
         kernel, axis = self.kernel, loop.axis
         is_vector = axis is self.vector
@@ -384,7 +391,7 @@ class KernelEmitter(Reductions):
         grains = self.builder.add(self.builder.mul(task, number(each)), larger)
         return self.builder.mul(grains, number(grain))
 
-    def iteration_work(self, loop: Loop, path: Path) -> float:
+    def iteration_work(self, loop: Loop, path: LoopNest) -> float:
         """About how many instructions one iteration of a loop takes."""
         total = 0.0
         for step in loop.steps():
@@ -433,7 +440,7 @@ class KernelEmitter(Reductions):
         return total
 
     @contextlib.contextmanager
-    def in_registers(self, loop: Loop, path: Path) -> Iterator[None]:
+    def in_registers(self, loop: Loop, path: LoopNest) -> Iterator[None]:
         """Keep what adds up in one place of an array in a register during a loop."""
         around, kept = bound(path), []
         for _ in self.each_copy():
@@ -502,7 +509,7 @@ class KernelEmitter(Reductions):
 
         self.long_range(low, high, block * stride, part, work, loop.axis.size)
 
-    def tile_loop(self, loop: Loop, path: Path) -> None:
+    def tile_loop(self, loop: Loop, path: LoopNest) -> None:
         """The iterations of one tile: all at once, or one by one."""
         axis = loop.axis
         size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
@@ -530,7 +537,7 @@ class KernelEmitter(Reductions):
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
-        if is_product(step):
+        if is_tiled_matmul(step):
             self.products += self.row_product(step).emit()
             return
         if step.kind == "library":
@@ -547,10 +554,10 @@ class KernelEmitter(Reductions):
         if memory is not None:
             self.write(memory, value)
 
-    def row_product(self, step: Step) -> RowProduct:
+    def row_product(self, step: Step) -> TiledMatmul:
         """A product for the rows of a tile."""
         tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
-        return RowProduct(self, step, tiles)
+        return TiledMatmul(self, step, tiles)
 
     def write(self, memory: Storage, value: Any) -> None:
         """The value of this iteration to memory.
@@ -620,7 +627,7 @@ def leaves_of(item: Step | Loop) -> list[Step]:
 
 
 def emit_combination(
-    module: Any, plan: Plan, kernel: Kernel, layout: Layout, name: str
+    module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> KernelEmitter:
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from tapejit.base.types import DType, is_float
-from tapejit.targets.cpu.nest.addressing import Cursor, number
+from tapejit.targets.cpu.nest.addressing import Addressing, number
 
 
-def fail_unless_finite(at: Cursor, value: Any, dtype: DType) -> None:
+def fail_unless_finite(at: Addressing, value: Any, dtype: DType) -> None:
     """Leave a mark if a lane is NaN or infinite; other dtypes are always finite."""
     if not is_float(dtype):
         return
@@ -26,7 +26,7 @@ def fail_unless_finite(at: Cursor, value: Any, dtype: DType) -> None:
 
 
 def fail_unless_array_is_finite(
-    at: Cursor, pointer: Any, size: int, dtype: DType
+    at: Addressing, pointer: Any, size: int, dtype: DType
 ) -> None:
     """The same for everything in a stretch of memory."""
     if not is_float(dtype):

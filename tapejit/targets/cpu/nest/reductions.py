@@ -26,8 +26,8 @@ from tapejit.ir.node import OPS
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
     Kernel,
-    Path,
-    Plan,
+    LoopNest,
+    LoopPlan,
     Storage,
     accumulator,
     bound,
@@ -36,7 +36,7 @@ from tapejit.loops.kernels import (
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.nest.addressing import I32, Layout, lane_numbers, number
+from tapejit.targets.cpu.nest.addressing import I32, PointerTable, lane_numbers, number
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cpu.simd import floats, lanes
@@ -137,7 +137,7 @@ class Accumulator:
         return self.step.reduction
 
 
-def trips_of(loop: Loop, path: Path, made: Accumulator) -> tuple[int, int]:
+def trips_of(loop: Loop, path: LoopNest, made: Accumulator) -> tuple[int, int]:
     """How many iterations a loop has, and how many terms each adds to a chain."""
     size = tile_around(loop, path) or loop.axis.size
     lanes = made.full if loop.axis is made.vector else 1
@@ -145,13 +145,13 @@ def trips_of(loop: Loop, path: Path, made: Accumulator) -> tuple[int, int]:
     return -(-size // together), loop.copies
 
 
-def tile_around(loop: Loop, path: Path) -> int:
+def tile_around(loop: Loop, path: LoopNest) -> int:
     """The size of the tile that a loop goes through, 0 if it is no tile's."""
     sizes = [outer.tile for outer in path if outer.tile and outer.axis is loop.axis]
     return sizes[0] if sizes else 0
 
 
-def is_flushable(made: Accumulator, path: Path) -> bool:
+def is_flushable(made: Accumulator, path: LoopNest) -> bool:
     """Whether what adds up inside of these loops is one piece of an array."""
     around = bound(path)
     is_bound = [axis in around for axis in made.axes]
@@ -170,7 +170,7 @@ class Reductions(StepValues):
     """Emits the beginning, the steps and the end of reductions."""
 
     def __init__(
-        self, function: Any, plan: Plan, kernel: Kernel, layout: Layout
+        self, function: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.valid: Any = None  # lanes that are here for the first time

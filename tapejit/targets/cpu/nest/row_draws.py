@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapejit.loops.index import Affine, strides_of
 from tapejit.loops.steps import Step
-from tapejit.targets.cpu.arrays.loops import Whole
+from tapejit.targets.cpu.arrays.loops import ArrayOperand
 from tapejit.targets.cpu.arrays.random import BLOCK_WORDS, Streams, emit_draw
 from tapejit.targets.cpu.nest.addressing import number
 
@@ -31,7 +31,7 @@ def draw_rows(at: KernelEmitter, step: Step) -> None:
         start = at.pointer_to(at.plan.storage[base])
     else:
         start = at.buffer(base)
-    state = Streams(at, Whole(start, base.dtype, strides)).state(number(offset))
+    state = Streams(at, ArrayOperand(start, base.dtype, strides)).state(number(offset))
     blocks = [stride // BLOCK_WORDS for stride in strides_of(shape)[:-1]]
     stack = iter(along.axes[:-1])
     terms = [

@@ -16,7 +16,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Range, strides_of
-from tapejit.loops.kernels import Kernel, Plan, Storage, accumulator
+from tapejit.loops.kernels import Kernel, LoopPlan, Storage, accumulator
 from tapejit.loops.schedule.schedule import is_leaf, is_long
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.llvm import ir
@@ -24,9 +24,9 @@ from tapejit.targets.cpu.nest.addressing import (
     I32,
     INT64,
     POINTER,
-    Cursor,
-    Layout,
+    Addressing,
     Place,
+    PointerTable,
     lane_numbers,
     number,
     steps,
@@ -39,15 +39,15 @@ LARGE: Final = 150  # Steps from which on a kernel calls what would be long form
 MANY: Final = 60  # long formulas of all kernels from which on each of them does
 
 
-class StepValues(Cursor):
+class StepValues(Addressing):
     """Emits the values of Steps."""
 
     def __init__(
         self,
         function: Any,
-        plan: Plan,
+        plan: LoopPlan,
         kernel: Kernel,
-        layout: Layout,
+        layout: PointerTable,
         places: dict[Place, int] | None = None,
     ) -> None:
         super().__init__(function, plan, kernel, layout, places)

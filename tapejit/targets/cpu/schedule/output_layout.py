@@ -5,7 +5,7 @@ elements of a product in another order. If nobody wants them in the old one, the
 has no need to be in memory twice: its own memory takes the order of the copy, and what
 would have read the copy reads the product. `order` says which axis of the product's
 matrices comes where. A product that grows tile by tile may be better off with another
-order in any case (`turn`).
+order in any case (`transpose_output`).
 
 Start reading at `without_copies`.
 """
@@ -29,7 +29,7 @@ from tapejit.loops.schedule.schedule import (
     steps_in,
 )
 from tapejit.loops.steps import Step, view_others
-from tapejit.targets.cpu.schedule.tile_roles import is_product
+from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 
 NEAR: Final = 4096  # bytes from one row to the next where tiles are added
 
@@ -54,7 +54,7 @@ def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
             instead[copy] = product
     for product in steps:
         if adds_up(product, tree) and product.output is None and product.whole:
-            turn(product, users.get(product, []))
+            transpose_output(product, users.get(product, []))
     if not instead:
         return list(tree)
     for step in steps:
@@ -81,7 +81,7 @@ def reorder(product: Step, order: list[int], users: Sequence[Step]) -> bool:
     return True
 
 
-def turn(product: Step, users: Sequence[Step]) -> None:
+def transpose_output(product: Step, users: Sequence[Step]) -> None:
     """Let a product with few rows to which tiles are added have them as columns.
 
     Then what a tile is multiplied with is packed, and the tile itself is not read again
@@ -105,7 +105,11 @@ def copied_product(copy: Step) -> Step | None:
         return None
     (load,) = copy.inputs
     product = load.source
-    if not is_leaf(load) or not isinstance(product, Step) or not is_product(product):
+    if (
+        not is_leaf(load)
+        or not isinstance(product, Step)
+        or not is_tiled_matmul(product)
+    ):
         return None
     return product if product.output is None and product.whole else None
 

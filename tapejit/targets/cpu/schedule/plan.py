@@ -23,8 +23,8 @@ from tapejit.loops.kernels import (
     ALIGNMENT,
     ON_STACK,
     Kernel,
-    Path,
-    Plan,
+    LoopNest,
+    LoopPlan,
     Storage,
     accumulator,
     bound,
@@ -50,13 +50,13 @@ Uses = dict[Step, list[tuple[Step, bool]]]
 
 def plan(
     lowered: Lowered, tree: Sequence[Step | Loop], lanes: int, checks: bool = False
-) -> Plan:
+) -> LoopPlan:
     """The kernels of a tree of loops, for vectors of `lanes` bytes.
 
     With `checks`, a value that is not finite is a failure; products are whole then.
     """
     tree = tree if checks else without_copies(in_blocks_of_rows(tree))
-    made = Plan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
+    made = LoopPlan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
     made.checks = checks
     if not checks:
         made.kernels, made.updates = with_updates(made.kernels)
@@ -93,7 +93,7 @@ def plan(
     return made
 
 
-def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
+def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
     """Give a Step memory if a user is in another iteration, or if it is a result.
 
     Beside each user stands whether it loads from memory in any case.
@@ -144,7 +144,7 @@ def store(plan: Plan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
     kernel.private.append(made)
 
 
-def tile_storage(step: Step, kernel: Kernel, home: Path) -> Storage:
+def tile_storage(step: Step, kernel: Kernel, home: LoopNest) -> Storage:
     """Memory for the rows of one tile of a product."""
     assert step.dims is not None
     row, column = (axis.root for axis in step.dims[-2:] if axis is not None)
@@ -182,7 +182,7 @@ def whole_storage(step: Step) -> Storage:
     return made
 
 
-def place_in_arena(plan: Plan) -> None:
+def place_in_arena(plan: LoopPlan) -> None:
     """Offsets for what lives in the arena, memory shared where lifetimes allow."""
     last_use: dict[Storage, int] = {}
     first_use: dict[Storage, int] = {}
@@ -217,7 +217,7 @@ def place_in_arena(plan: Plan) -> None:
     plan.shared_size = plan.used_size = plan.arena_size
 
 
-def place_in_tasks(plan: Plan, kernel: Kernel, uses: Uses) -> None:
+def place_in_tasks(plan: LoopPlan, kernel: Kernel, uses: Uses) -> None:
     """Offsets for large memory of a tile of rows; what is over makes room for others.
 
     That is known by the items of the loop over tiles, which come one after the other.

@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from tapejit.loops.fuse.fuse_epilogue import is_product as is_any_product
-from tapejit.loops.fuse.fuse_epilogue import plain_axes
+from tapejit.loops.fuse.fuse_epilogue import is_matmul, plain_axes
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.schedule.schedule import Loop, is_leaf, reads_its_own
 from tapejit.loops.steps import Step
@@ -43,11 +42,11 @@ class Along(NamedTuple):
         return found if self.column is None else {**found, self.cut: self.column}
 
 
-def is_product(item: Item) -> bool:
+def is_tiled_matmul(item: Item) -> bool:
     """Whether this is a product of matrices, and not one of windows."""
     return (
         isinstance(item, Step)
-        and is_any_product(item)
+        and is_matmul(item)
         and item.op is not None
         and item.op.name == "matmul"
     )
@@ -102,7 +101,7 @@ def operands_in(product: Step, steps: set[Step]) -> Iterator[tuple[int, Step]]:
 
 def takes_own_rows(step: Step, steps: set[Step], axes: tuple[Axis, ...]) -> bool:
     """Whether a Step takes of these others nothing but the rows that it is for."""
-    if is_product(step):
+    if is_tiled_matmul(step):
         wanted = "sum" if step.attrs["along"].kind == "sum" else "result"
         operands = operands_in(step, steps)
         return all(role(step, *operand, axes) == wanted for operand in operands)
@@ -155,7 +154,7 @@ def is_sum_of(step: Step, inside: set[Step], axes: tuple[Axis, ...]) -> bool:
 
 def is_of_tile(step: Step) -> bool:
     """Whether the value of a Step may be there for the rows of a tile only."""
-    is_inner = not is_product(step) or step.attrs["along"].kind == "rows"
+    is_inner = not is_tiled_matmul(step) or step.attrs["along"].kind == "rows"
     return step.output is None and is_inner
 
 
@@ -163,7 +162,7 @@ def gives_rows(item: Item) -> bool:
     """Whether this is a product whose rows are there for one tile only."""
     return (
         isinstance(item, Step)
-        and is_product(item)
+        and is_tiled_matmul(item)
         and item.attrs["along"].kind == "rows"
     )
 

@@ -37,8 +37,8 @@ from tapejit.targets.cpu.schedule.tile_roles import (
     gives_rows,
     is_draw,
     is_of_tile,
-    is_product,
     is_sum_of,
+    is_tiled_matmul,
     leaves_in,
     nbytes,
     operands_in,
@@ -59,7 +59,7 @@ RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
 
 def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
     """The tree, with products and the nests between them in common loops."""
-    if not any(is_product(item) for item in tree):
+    if not any(is_tiled_matmul(item) for item in tree):
         return list(tree)
     made = Arranger(tree)
     seen: set[Loop] = set()
@@ -129,7 +129,7 @@ class Arranger:
 
         With each of them the axes of its elements: those of rows, and its columns.
         """
-        found = read_by_rows(nest, is_product)
+        found = read_by_rows(nest, is_tiled_matmul)
         if not found:
             return found
         users, inside = self.users(), set(nest.steps())
@@ -191,7 +191,7 @@ class Arranger:
             axes = own[:-1]
             is_row_by_row = bool(axes) and list(axes) == chain[: len(axes)]
             if is_row_by_row and all(
-                is_product(x)
+                is_tiled_matmul(x)
                 and role(x, 0, base, axes) == "result"
                 and is_near(x)
                 and len(list(operands_in(x, inside))) == 1
@@ -203,7 +203,7 @@ class Arranger:
     def lone_products(self) -> list[Step]:
         """The products that are in no common loops."""
         single = [group.items[0] for group in self.groups if len(group.items) == 1]
-        return [x for x in single if isinstance(x, Step) and is_product(x)]
+        return [x for x in single if isinstance(x, Step) and is_tiled_matmul(x)]
 
     def users(self) -> dict[Step, list[Step]]:
         """Who needs each Step, leaves between them left out."""

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from tapejit.loops.index import Axis, strides_of
-from tapejit.loops.kernels import Kernel, Plan, accumulator, grain_of, inner_axes
+from tapejit.loops.kernels import Kernel, LoopPlan, accumulator, grain_of, inner_axes
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
 
 
-def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
+def arrange(plan: LoopPlan, kernel: Kernel, lanes: int) -> None:
     """Decide how a kernel's loops are run, with vectors of `lanes` bytes."""
     if kernel.library is not None:
         return
@@ -30,7 +30,7 @@ def arrange(plan: Plan, kernel: Kernel, lanes: int) -> None:
     choose_tasks(plan, kernel)
 
 
-def choose_vector(kernel: Kernel, lanes: int, plan: Plan) -> None:
+def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
     """The axis whose iterations are done several at a time: the least work wins."""
     steps = list(kernel.steps())
     axes: dict[Axis, None] = {}
@@ -172,7 +172,7 @@ def vectors_in(size: int, width: int) -> int:
     return next((n for n in BLOCKED if size % (n * width) == 0), BLOCKED[-1])
 
 
-def block(plan: Plan, kernel: Kernel) -> None:
+def block(plan: LoopPlan, kernel: Kernel) -> None:
     """Cut a loop of vectors into blocks, inside of which the next loops come first.
 
     Accumulators over the other axes are as many vectors as those have elements. If that
@@ -263,7 +263,9 @@ def keep_apart(loop: Loop) -> None:
 JOINED: Final = 320  # bytes of sums of products that are made at a time
 
 
-def join(plan: Plan, items: Sequence[Step | Loop], above: Loop | None = None) -> None:
+def join(
+    plan: LoopPlan, items: Sequence[Step | Loop], above: Loop | None = None
+) -> None:
     """Let rows of products go through their inner loop together: fewer loads for each.
 
     A number of one operand meets several of the other one, or, where both are vectors,
@@ -278,7 +280,7 @@ def join(plan: Plan, items: Sequence[Step | Loop], above: Loop | None = None) ->
             products = [
                 x
                 for x in inner.body
-                if isinstance(x, Step) and is_product(x, inner.axis)
+                if isinstance(x, Step) and multiplies_along(x, inner.axis)
             ]
             if len(products) != len(inner.body):
                 continue
@@ -294,17 +296,17 @@ def join(plan: Plan, items: Sequence[Step | Loop], above: Loop | None = None) ->
         join(plan, outer.body, outer)
 
 
-def is_product(step: Step, axis: Axis) -> bool:
+def multiplies_along(step: Step, axis: Axis) -> bool:
     """Whether this adds up products along an axis."""
     return step.kind == "contract" and axis in step.closed
 
 
-def held(plan: Plan, step: Step) -> int:
+def held(plan: LoopPlan, step: Step) -> int:
     """How many bytes of registers a sum takes."""
     return plan.lanes[step][1] * accumulator(step.dtype).itemsize
 
 
-def copies(plan: Plan, loop: Loop, products: Sequence[Step], most: int) -> int:
+def copies(plan: LoopPlan, loop: Loop, products: Sequence[Step], most: int) -> int:
     """How many iterations of a loop go on together; each needs memory of its own."""
     is_split = loop.tile or loop.lanes or loop.axis is plan.lanes[products[0]][0]
     if is_split or any(loop.axis not in x.labels for x in products):
@@ -331,7 +333,7 @@ SET_UP: Final = 10.0  # instructions for each vector of an array that adds up
 SHARE: Final = 12.0  # how much more than setting up a task does at least
 
 
-def choose_tasks(plan: Plan, kernel: Kernel) -> None:
+def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     """Into how many parts the outermost loop is cut; always the same, for the bits.
 
     Where it has few iterations, tasks share those of the loop inside of it as well.
