@@ -21,7 +21,16 @@ from tapejit.ir.node import Derived
 from tapejit.loops.index import Affine, Axis, Range
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound
 from tapejit.loops.schedule.schedule import Loop, is_leaf
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import (
+    AffineIndex,
+    ArrayOp,
+    Buffer,
+    CheckedIndex,
+    Load,
+    PartialSum,
+    Step,
+    tiles_of,
+)
 
 FLAT: Final = "flat"  # the one dimension of memory that is read as a row of elements
 HELP: Final = "this is a fault of tapejit; TAPEJIT_NATIVE=0 does without native code"
@@ -103,25 +112,27 @@ class Accesses:
     def done(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """A value is complete: in a register, and in memory if it has some."""
         is_array = bool(step.closed) and not step.labels <= bound(path)
-        if not is_array and step.kind not in ("library", "part"):
+        if not is_array and not isinstance(step.what, (ArrayOp, PartialSum)):
             self.values[step] = kernel, path
         memory = self.plan.storage.get(step)
         if memory is not None:
-            path = () if step.kind == "part" else path  # complete after the kernel
+            path = (
+                () if isinstance(step.what, PartialSum) else path
+            )  # complete after the kernel
             order, own = next(self.order), own_place(memory)
             yield Access(kernel, step, step, True, path, order, own)
 
     def used_by(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """What a Step reads: operands, and an element of memory if it loads."""
-        if step.kind == "library":
+        if isinstance(step.what, ArrayOp):
             yield from self.operands(kernel, step, path)
             return
         for x in (*step.inputs, *(x for x in step.index if isinstance(x, Step))):
             if not is_leaf(x):
                 yield from self.value(kernel, step, x, path)
-            elif x.kind == "load":
+            elif isinstance(x.what, Load):
                 yield from self.load(kernel, step, x, path)
-        if step.kind == "load":
+        if isinstance(step.what, Load):
             yield from self.load(kernel, step, step, path)
 
     def value(self, kernel: Kernel, step: Step, x: Step, path: LoopNest) -> Found:
@@ -140,7 +151,8 @@ class Accesses:
 
     def load(self, kernel: Kernel, step: Step, load: Step, path: LoopNest) -> Found:
         """An element of an array or of another Step."""
-        source: Step | Buffer = load.source
+        assert isinstance(load.what, Load)
+        source = load.what.source
         known = [x.position for x in load.ranges]
         known += [x for x in load.index if isinstance(x, Affine)]
         if missing := {a.root for x in known for a, _ in x.terms} - bound(path):
@@ -152,7 +164,7 @@ class Accesses:
                 yield Fault(1, kernel, step, text)
             return
         dims: Sequence[Any]
-        if load.attrs.get("flat"):
+        if load.is_flat:
             dims, sizes = (FLAT,), [size_of(source)]
         elif isinstance(source, Buffer):
             dims, sizes = range(len(source.shape)), list(source.shape)
@@ -167,7 +179,7 @@ class Accesses:
     def operands(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """The arrays that an operation on whole arrays reads, or a tile of them."""
         assert step.node is not None
-        views = zip(step.node.inputs, step.attrs["views"], strict=True)
+        views = zip(step.node.inputs, step.views, strict=True)
         for node, (base, offset, strides) in views:
             memory = self.plan.storage.get(base) if isinstance(base, Step) else base
             if memory is None:
@@ -192,7 +204,7 @@ def name_of(x: Step | Buffer) -> str:
     """What a Step or an array is called in messages."""
     if isinstance(x, Buffer):
         return f"{x.kind} {x.number}"
-    return f"{x.op.name if x.op is not None else x.kind} (Step {x.number})"
+    return f"{x.name} (Step {x.number})"
 
 
 def size_of(x: Step | Buffer) -> int:
@@ -204,14 +216,14 @@ def size_of(x: Step | Buffer) -> int:
 
 def written_in_tiles(step: Step) -> bool:
     """Whether this is a product, or a draw, for the rows of a tile."""
-    return step.kind == "library" and "along" in step.attrs
+    return isinstance(step.what, ArrayOp) and step.tiles is not None
 
 
 def home_of(step: Step, path: LoopNest) -> LoopNest:
     """The loops around a value that is complete: those outside of what it adds up."""
     closed = step.closed
     if written_in_tiles(step):
-        closed = frozenset(filter(None, [step.attrs["along"].cuts.get("k")]))
+        closed = frozenset(filter(None, [tiles_of(step).cuts.get("k")]))
     for at, loop in enumerate(path):
         if loop.axis in closed:
             return path[:at]
@@ -220,7 +232,7 @@ def home_of(step: Step, path: LoopNest) -> LoopNest:
 
 def axes_of(step: Step) -> frozenset[Axis]:
     """The axes that a value varies with."""
-    if step.kind != "library":
+    if not isinstance(step.what, ArrayOp):
         return step.labels
     return frozenset(dim.root for dim in step.dims or () if dim is not None)
 
@@ -229,7 +241,7 @@ def axes_written(step: Step, memory: Storage) -> Set[Axis]:
     """The axes whose iterations write to different places."""
     if not written_in_tiles(step):
         return memory.strides.keys()
-    along = step.attrs["along"]
+    along = tiles_of(step)
     return set(along.axes[:-1] if along.kind == "sum" else along.axes)
 
 
@@ -237,9 +249,11 @@ def is_plain(load: Step, path: LoopNest) -> bool:
     """Whether a load is of the very element that the loops are at."""
     places = [x.axis for x in load.index if isinstance(x, Affine) and x.terms]
     axes = [None if axis is None else axis.root for axis in places]
-    is_whole = len(places) == len([x for x in load.source.dims if x is not None])
+    assert isinstance(load.source, Step)
+    dims = load.source.dims or ()
+    is_whole = len(places) == len([x for x in dims if x is not None])
     is_here = is_whole and axes == [loop.axis for loop in path]
-    return is_here and not load.ranges and not load.attrs.get("flat")
+    return is_here and not load.ranges and not load.is_flat
 
 
 def own_place(memory: Storage) -> Where:
@@ -251,10 +265,12 @@ def place_of(position: Affine | Step, size: int) -> Affine:
     """A position in terms of loops, or of what it may be when the code runs."""
     if isinstance(position, Affine):
         return position.rooted()
-    if position.kind == "moved":
-        factor, offset = int(position.attrs["factor"]), int(position.attrs["offset"])
-        return place_of(position.inputs[0], size) * factor + offset
-    return Affine.of(Axis(position.attrs.get("size", size)))
+    if isinstance(position.what, AffineIndex):
+        place = place_of(position.inputs[0], size)
+        return place * position.what.factor + position.what.offset
+    if isinstance(position.what, CheckedIndex):
+        size = position.what.size
+    return Affine.of(Axis(size))
 
 
 def ends_of(

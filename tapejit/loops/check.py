@@ -292,7 +292,7 @@ def is_over(read: Access, write: Access, memory: Storage) -> bool:
     assert isinstance(read.source, Buffer)
     shape = read.source.shape
     if is_scatter(write.step):  # it reads of its first operand the rows that it writes
-        (table, offset, strides), *others = write.step.attrs["views"]
+        (table, offset, strides), *others = write.step.views
         is_first = table is read.source and all(x is not table for x, *_ in others)
         return is_first and not offset and strides == strides_of(shape)
     is_flat = any(dim == FLAT for dim, _ in read.where)

@@ -20,7 +20,7 @@ from tapejit.base.types import DType
 from tapejit.loops.index import Axis
 from tapejit.loops.lower.lower import Lowered
 from tapejit.loops.schedule.schedule import Loop, cost, is_long
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import ArrayOp, Buffer, Step
 
 ALIGNMENT: Final = 64
 ON_STACK: Final = 1 << 15  # bytes of private memory; what is larger is in the arena
@@ -95,7 +95,7 @@ class Kernel:
         while these are in registers.
         """
         first = self.items[0]
-        if isinstance(first, Step) and first.kind == "library":
+        if isinstance(first, Step) and isinstance(first.what, ArrayOp):
             return first
         return None
 
@@ -115,7 +115,7 @@ class Kernel:
 
 def work_of(step: Step) -> float:
     """About how many instructions a Step takes in all its iterations."""
-    if step.kind != "library":
+    if not isinstance(step.what, ArrayOp):
         return cost(step) * math.prod(a.size for a in step.labels | step.closed)
     node = step.node
     assert node is not None
@@ -179,7 +179,7 @@ def kernels_of(
     kernels: list[Kernel] = []
     single: list[Step | Loop] = []
     for item in tree:
-        if isinstance(item, Step) and item.kind != "library":
+        if isinstance(item, Step) and not isinstance(item.what, ArrayOp):
             single.append(item)
             continue
         if single:

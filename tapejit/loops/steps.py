@@ -1,36 +1,22 @@
-"""Steps: what one iteration of a loop does.
+"""The loop IR: Steps, and what one iteration of a loop does in each.
 
-A Step has a `kind`, the Steps whose values it takes (`inputs`), and the axes that its
-value varies with (`axes`); a reduction also runs over `reduced`. A value that is not
-read at the iteration that computes it goes through memory: a `load` whose `source` is
-the Step. Memory from outside is a `Buffer`.
+A `Step` says `what` it does, by one of the frozen kinds below, on the values of other
+Steps (`inputs`), and which axes its value varies with (`axes`); a reduction also runs
+over `reduced`. A value that is not read in the iteration that computes it goes through
+memory: a `Load` whose source is the Step. Memory from outside is a `Buffer`.
 
-| kind | value |
-|---|---|
-| `constant` | a number |
-| `index` | a position as a number |
-| `load` | an element of a Buffer or of another Step, or `fill` where a Range fails |
-| `position` | a value as a position, checked |
-| `moved` | a position times a factor, plus an offset |
-| `verify` | its input, checked |
-| `convert` | its input in another dtype |
-| `copy` | its input |
-| `add_at` | its third input, plus the fourth where the first two are equal |
-| `compute` | an elementwise operation |
-| `choose` | the first input where all Ranges hold, else the second |
-| `reduce` | all elements along `reduced` combined |
-| `part` | the same for some rows or columns of a product that is in registers |
-| `contract` | the sum of products of two inputs along `reduced` |
-| `library` | a whole array, made from whole arrays by a function of its own |
+A kind never changes: a pass that decides something about a Step gives it another one
+(`Step.change`).
 
-Start reading at `Step`.
+Start reading at `Step`, then `Load` and `ArrayOp`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
@@ -64,65 +50,282 @@ class Buffer:
         return f"<{self.kind} {self.number}: {self.dtype}{list(self.shape)}>"
 
 
+# The kinds of Steps. `word` is what a Step without an operation is called in texts.
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A number."""
+
+    word: ClassVar = "constant"
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class IndexValue:
+    """A position as a number."""
+
+    word: ClassVar = "index"
+    index: Index  # of one dimension
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """An element of a Buffer or of another Step's memory, 0 where a Range fails.
+
+    If it is `flat`, its one position counts the elements of all dimensions.
+    """
+
+    word: ClassVar = "load"
+    source: Buffer | Step
+    index: Index
+    ranges: tuple[Range, ...] = ()
+    flat: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedIndex:
+    """Its input as a position along an axis of `size`, which is checked."""
+
+    word: ClassVar = "position"
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class AffineIndex:
+    """A position times a factor, plus an offset."""
+
+    word: ClassVar = "moved"
+    factor: int
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Verify:
+    """Its input, which is checked to be in [0, count)."""
+
+    word: ClassVar = "verify"
+    op: Op
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Convert:
+    """Its input in another dtype."""
+
+    word: ClassVar = "convert"
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """Its input."""
+
+    word: ClassVar = "copy"
+
+
+@dataclass(frozen=True, eq=False)
+class AddAt:
+    """Its third input, plus the fourth where the first two are equal."""
+
+    word: ClassVar = "add_at"
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """An elementwise operation."""
+
+    word: ClassVar = "compute"
+    op: Op
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Choose:
+    """The first input where all Ranges hold, else the second."""
+
+    word: ClassVar = "choose"
+    ranges: tuple[Range, ...]
+    op: Op | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce:
+    """All elements along `reduced`, combined as the operation says."""
+
+    word: ClassVar = "reduce"
+    op: Op
+
+
+@dataclass(frozen=True, eq=False)
+class PartialSum:
+    """A reduction of some rows or columns of a matmul that is in registers.
+
+    It takes `unit` rows, column by column, or a `group` of elements of each row.
+    """
+
+    word: ClassVar = "part"
+    op: Op
+    unit: int = 0
+    group: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """The sum of products of two inputs along `reduced`: a small matmul as a loop."""
+
+    word: ClassVar = "contract"
+
+
+class View(NamedTuple):
+    """An operand as it lies in the memory of a Buffer or of another Step."""
+
+    base: Buffer | Step
+    offset: int
+    strides: tuple[int, ...]
+
+
+class TileRole(NamedTuple):
+    """How a matmul takes part in a loop over tiles of rows, and the axes of these.
+
+    For "rows", it computes those of a tile that others read; as a "result", those of a
+    tile from what others have made; a "sum" adds to all of its result what the rows of
+    a tile contribute. Where columns go by in tiles as well, `column` is their axis, and
+    `cut` says which of the matmul's own axes that is: "m", "n" or "k".
+    """
+
+    kind: str
+    axes: tuple[Axis, ...]
+    column: Axis | None = None
+    cut: str = ""
+
+    @property
+    def cuts(self) -> dict[str, Axis]:
+        """The axes of the matmul that go by in tiles, and along what."""
+        found = {"k" if self.kind == "sum" else "m": self.axes[-1]}
+        return found if self.column is None else {**found, self.cut: self.column}
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayOp:
+    """A whole array, made from whole arrays by a function of its own.
+
+    A matmul may be computed by tiles of rows (`tiles`), or have its result in memory
+    with its axes in another `order`.
+    """
+
+    word: ClassVar = "library"
+    op: Op
+    views: tuple[View, ...]
+    tiles: TileRole | None = None
+    order: tuple[int, ...] | None = None
+
+
+Kind = (
+    Constant
+    | IndexValue
+    | Load
+    | CheckedIndex
+    | AffineIndex
+    | Verify
+    | Convert
+    | Copy
+    | AddAt
+    | Compute
+    | Choose
+    | Reduce
+    | PartialSum
+    | Contract
+    | ArrayOp
+)
+WITH_OP: Final = (Compute, Reduce, ArrayOp, PartialSum, Verify, Choose)
+
+
 class Step:
     """One thing to do in an iteration."""
 
     __slots__ = (
-        "attrs",
         "axes",
         "dims",
         "dtype",
-        "fill",
-        "index",
         "inputs",
-        "kind",
         "node",
         "number",
-        "op",
         "output",
-        "ranges",
         "reduced",
-        "source",
+        "what",
         "whole",
     )
 
     def __init__(
         self,
-        kind: str,
+        what: Kind,
         dtype: DType,
         *,
         inputs: Sequence[Step] = (),
         axes: Sequence[Axis] = (),
         reduced: Sequence[Axis] = (),
         dims: tuple[Axis | None, ...] | None = None,
-        op: Op | None = None,
-        attrs: Any = None,
-        index: Index = (),
-        ranges: tuple[Range, ...] = (),
-        source: Any = None,
-        fill: Any = 0,
         node: Node | None = None,
     ) -> None:
-        self.kind = kind
+        self.what = what
         self.dtype = dtype
         self.inputs = list(inputs)
         self.axes = tuple(axes)
         self.reduced = tuple(reduced)
         self.dims = dims  # of the value as an array, None for a size of 1
-        self.op = op
-        self.attrs = attrs or {}
-        self.index = index
-        self.ranges = ranges
-        self.source = source
-        self.fill = fill
         self.node = node
         self.number = next(_numbers)
         self.output: Buffer | None = None  # where its whole value goes
         self.whole = False  # whether all of it must be in memory at once, row by row
 
     def __repr__(self) -> str:
-        name = self.op.name if self.op is not None else self.kind
-        return f"<{name} {self.number}>"
+        return f"<{self.name} {self.number}>"
+
+    @property
+    def name(self) -> str:
+        """The name of its operation, or the word for what it does."""
+        op = self.op
+        return self.what.word if op is None else op.name
+
+    @property
+    def op(self) -> Op | None:
+        """The operation that it performs or is a part of."""
+        return self.what.op if isinstance(self.what, WITH_OP) else None
+
+    @property
+    def source(self) -> Buffer | Step | None:
+        """Whose memory a load reads."""
+        return self.what.source if isinstance(self.what, Load) else None
+
+    @property
+    def index(self) -> Index:
+        """The position that a load reads, or that is the value itself."""
+        return self.what.index if isinstance(self.what, (Load, IndexValue)) else ()
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The conditions of a load or of a choice."""
+        return self.what.ranges if isinstance(self.what, (Load, Choose)) else ()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it loads by one position that counts all elements."""
+        return isinstance(self.what, Load) and self.what.flat
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The operands of an operation on whole arrays."""
+        return self.what.views if isinstance(self.what, ArrayOp) else ()
+
+    @property
+    def tiles(self) -> TileRole | None:
+        """How a matmul takes part in tiles of rows, if it does."""
+        return self.what.tiles if isinstance(self.what, ArrayOp) else None
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The order of a matmul's axes in memory, if it is not their own."""
+        return self.what.order if isinstance(self.what, ArrayOp) else None
 
     @property
     def labels(self) -> frozenset[Axis]:
@@ -137,60 +340,76 @@ class Step:
     @property
     def reduction(self) -> str:
         """How a reduction combines elements: the name of its operation."""
-        if self.op is None or self.kind == "library":  # of products
+        op = self.op
+        if op is None or isinstance(self.what, ArrayOp):  # of products
             return "sum"
-        return self.op.name
+        return op.name
+
+    def change(self, **fields: Any) -> None:
+        """Decide something else about what it does."""
+        self.what = replace(self.what, **fields)
 
     def needed(self) -> Iterator[Step]:
         """The Steps that come before it."""
         yield from self.inputs
-        if isinstance(self.source, Step):
-            yield self.source
-        for position in self.index:
-            if isinstance(position, Step):
-                yield position
+        what = self.what
+        if isinstance(what, Load):
+            if isinstance(what.source, Step):
+                yield what.source
+            for position in what.index:
+                if isinstance(position, Step):
+                    yield position
 
-    def copy(self, inputs: Sequence[Step], index: Index) -> Step:
+    def copy(self, inputs: Sequence[Step]) -> Step:
         """The same Step over again, with other inputs."""
         return Step(
-            self.kind,
+            self.what,
             self.dtype,
             inputs=inputs,
             axes=self.axes,
             reduced=self.reduced,
             dims=self.dims,
-            op=self.op,
-            attrs=self.attrs,
-            index=index,
-            ranges=self.ranges,
-            source=self.source,
-            fill=self.fill,
             node=self.node,
         )
 
 
 def view_others(step: Step, instead: Mapping[Step, Step]) -> None:
     """Let an operation on whole arrays find its operands in other Steps' memory."""
-    if "views" not in step.attrs:
-        return
-    views = [
-        (instead.get(base, base) if isinstance(base, Step) else base, *rest)
-        for base, *rest in step.attrs["views"]
-    ]
-    step.attrs = {**step.attrs, "views": views}
+    views = tuple(
+        view._replace(base=instead.get(view.base, view.base))
+        if isinstance(view.base, Step)
+        else view
+        for view in step.views
+    )
+    if views:
+        step.change(views=views)
+
+
+def tiles_of(step: Step) -> TileRole:
+    """How a matmul that takes part in tiles of rows does so."""
+    tiles = step.tiles
+    assert tiles is not None
+    return tiles
+
+
+def partial_of(step: Step) -> PartialSum:
+    """Which rows or elements a partial sum takes together."""
+    assert isinstance(step.what, PartialSum)
+    return step.what
 
 
 def across(before: Step, after: Step) -> frozenset[Axis]:
     """The axes whose loop has to be over before `after` can use `before`."""
     apart = before.closed
-    if after.source is before and (before.whole or after.attrs.get("flat")):
-        apart |= before.labels
-    elif after.source is before:
-        assert before.dims is not None
-        for dim, position in zip(before.dims, after.index, strict=True):
-            if dim is None:
-                continue
-            axis = position.axis if isinstance(position, Affine) else None
-            if axis is None or axis.root is not dim.root:
-                apart |= {dim.root}
+    if after.source is not before:
+        return apart
+    if before.whole or after.is_flat:
+        return apart | before.labels
+    assert before.dims is not None
+    for dim, position in zip(before.dims, after.index, strict=True):
+        if dim is None:
+            continue
+        axis = position.axis if isinstance(position, Affine) else None
+        if axis is None or axis.root is not dim.root:
+            apart |= {dim.root}
     return apart

@@ -14,6 +14,8 @@ from tapejit.loops.kernels import LoopPlan
 from tapejit.loops.lower.lower import lower
 from tapejit.loops.lower.reuse_row_sums import with_known_products
 from tapejit.loops.schedule.schedule import loops_in, schedule
+from tapejit.loops.steps import ArrayOp, Copy
+from tapejit.loops.steps import tiles_of as tile_role
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.schedule import tile_rows
 from tapejit.targets.cpu.schedule.plan import plan
@@ -88,11 +90,11 @@ def test_a_gradient_goes_by_tiles_of_rows_and_columns(name: str) -> None:
         for kernel, tiles in zip(made.kernels, tiles_of(made), strict=True)
         if len(tiles) == 2
     ]
-    products = [x for x in backward.steps() if x.kind == "library"]
-    assert sorted(x.attrs["along"].kind for x in products) == [
+    products = [x for x in backward.steps() if isinstance(x.what, ArrayOp)]
+    assert sorted(tile_role(x).kind for x in products) == [
         *("result", "rows", "rows", "sum", "sum")
     ]
-    assert {x.attrs["along"].cut for x in products} == {"m", "n", "k"}
+    assert {tile_role(x).cut for x in products} == {"m", "n", "k"}
     assert all(x.size <= 64 * (256 + 16) for x in backward.private)
 
 
@@ -136,7 +138,7 @@ def test_heads_are_joined_without_a_copy_though_sums_read_them() -> None:
         step
         for kernel in planned("heads_joined").kernels
         for step in kernel.steps()
-        if step.kind == "copy" and step.whole
+        if isinstance(step.what, Copy) and step.whole
     ]
     sizes = {tuple(x.node.shape) for x in copies if x.node is not None}
     assert (TIME, 2, FEATURES) not in sizes

@@ -170,7 +170,7 @@ def test_sums_of_few_rows_over_tiles_lie_the_other_way(
             step
             for kernel in plan.kernels
             for step in kernel.steps()
-            if "along" in step.attrs and step.attrs["along"].kind == "sum"
+            if step.tiles is not None and step.tiles.kind == "sum"
         ]
         assert sums
-        assert sum("order" in step.attrs for step in sums) == expected
+        assert sum(step.order is not None for step in sums) == expected

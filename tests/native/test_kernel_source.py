@@ -297,5 +297,5 @@ def test_the_programs_have_every_kind_of_step() -> None:
         assert part is not None
         for kernel in part.built.plan.kernels:
             for step in kernel.steps():
-                found |= {step.kind, *[x.kind for x in step.needed()]}
+                found |= {x.what.word for x in (step, *step.needed())}
     assert known <= found, sorted(known - found)

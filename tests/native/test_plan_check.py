@@ -20,7 +20,7 @@ from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import LoopPlan
 from tapejit.loops.lower import lower
 from tapejit.loops.schedule.schedule import loops_in, schedule
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import Copy, Load, Step
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.compiled import native_form, whole_graph
 from tapejit.targets.cpu.schedule import plan as planning
@@ -187,7 +187,7 @@ SHAPES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
 
 
 def loads_in(plan: LoopPlan) -> set[Step]:
-    return {x for step in plan.paths for x in step.inputs if x.kind == "load"}
+    return {x for step in plan.paths for x in step.inputs if isinstance(x.what, Load)}
 
 
 def passes_in_another_order(plan: LoopPlan) -> None:
@@ -211,7 +211,7 @@ def a_sum_that_tasks_have_in_parts(plan: LoopPlan) -> None:
     (step,) = plan.kernels[0].partials
     loop = plan.kernels[0].loop
     assert loop is not None
-    user = Step("copy", step.dtype, inputs=[step], dims=())
+    user = Step(Copy(), step.dtype, inputs=[step], dims=())
     plan.paths[user] = (loop,)
     loop.body.append(user)
 
@@ -229,20 +229,20 @@ def part_of_a_result(plan: LoopPlan) -> None:
 def an_element_further_on(plan: LoopPlan) -> None:
     for x in loads_in(plan):
         *front, last = x.index
-        x.index = (*front, last + 1)
+        x.change(index=(*front, last + 1))
 
 
 def a_position_without_a_loop(plan: LoopPlan) -> None:
     for x in loads_in(plan):
         *front, _ = x.index
-        x.index = (*front, Affine.of(Axis(2)))
+        x.change(index=(*front, Affine.of(Axis(2))))
 
 
 def an_operand_beyond_its_array(plan: LoopPlan) -> None:
     for step in plan.paths:
-        if step.kind == "library":
-            views = [(base, at + 1, x) for base, at, x in step.attrs["views"]]
-            step.attrs = {**step.attrs, "views": views}
+        views = tuple(x._replace(offset=x.offset + 1) for x in step.views)
+        if views:
+            step.change(views=views)
 
 
 def less_memory(plan: LoopPlan) -> None:

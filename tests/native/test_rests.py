@@ -167,7 +167,7 @@ def test_tiles_of_one_matrix_are_several_tasks_unless_something_adds_up() -> Non
     plan = build(tj.function(program).graph(q, k, v), "tasks").plan
     found = set()
     for kernel in plan.kernels:
-        kinds = {x.attrs["along"].kind for x in kernel.steps() if "along" in x.attrs}
+        kinds = {x.tiles.kind for x in kernel.steps() if x.tiles is not None}
         if kinds and kernel.loop is not None:
             found.add(("sum" in kinds, kernel.inner_tasks))
     assert found == {(False, 2), (True, 1)}

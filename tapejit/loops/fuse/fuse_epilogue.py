@@ -17,17 +17,17 @@ from typing import Final
 from tapejit.loops.fuse.fuse_sums import Parts, SumCut, is_sum, load_of, sum_cut
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, steps_in
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import ArrayOp, Choose, Compute, Convert, Copy, Step
 
 PRODUCTS: Final = ("matmul", "conv")
-ELEMENTWISE: Final = ("compute", "convert", "copy", "choose")
+ELEMENTWISE: Final = (Compute, Convert, Copy, Choose)
 
 
 def is_matmul(step: Step | Loop) -> bool:
     """Whether this is a product of matrices that is a kernel of its own."""
     return (
         isinstance(step, Step)
-        and step.kind == "library"
+        and isinstance(step.what, ArrayOp)
         and step.op is not None
         and step.op.name in PRODUCTS
         and step.dtype.kind not in "biu"
@@ -54,7 +54,7 @@ class Absorber:
     def absorb(self, product: Step) -> None:
         """Give a product its epilogue, if there is one that is worth it."""
         users = self.users.get(product, [])
-        if not users or "order" in product.attrs:
+        if not users or product.order is not None:
             return
         first = min(users, key=self.place_of.__getitem__)
         at = self.place_of[first]
@@ -96,7 +96,11 @@ class Absorber:
             return x in possible or x not in inside
 
         for step in nest.steps():
-            fits = step.kind in ELEMENTWISE and not step.closed and step.labels == axes
+            fits = (
+                isinstance(step.what, ELEMENTWISE)
+                and not step.closed
+                and step.labels == axes
+            )
             if fits and all(map(is_ready, step.inputs)):
                 possible[step] = load in step.inputs or any(
                     possible.get(x, False) for x in step.inputs
@@ -186,7 +190,7 @@ class Absorber:
 
 def has_product(nest: Loop) -> bool:
     """Whether a nest makes rows for a product, or of one."""
-    return any(step.kind == "library" for step in nest.steps())
+    return any(isinstance(step.what, ArrayOp) for step in nest.steps())
 
 
 def plain_axes(
@@ -196,7 +200,7 @@ def plain_axes(
 
     With `may_end`, what is loaded of a row may end before the row does.
     """
-    if load.ranges or load.attrs.get("flat") or product.dims is None:
+    if load.ranges or load.is_flat or product.dims is None:
         return None
     axes: list[Axis] = []
     for dim, position in zip(product.dims, load.index, strict=True):

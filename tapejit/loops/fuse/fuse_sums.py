@@ -26,7 +26,7 @@ import numpy as np
 
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import Load, PartialSum, Reduce, Step
 
 REDUCTIONS: Final = ("sum", "max", "min")
 DTYPES: Final = (np.dtype(np.float32), np.dtype(np.float64))
@@ -67,7 +67,7 @@ def is_one_matrix(product: Step) -> bool:
     x, y = product.node.inputs
     if math.prod(map(int, y.shape[:-2])) != 1:
         return False
-    (_, _, strides), _ = product.attrs["views"]
+    (_, _, strides), _ = product.views
     axes = zip(map(int, x.shape[:-1]), strides, strict=False)
     long = [(size, stride) for size, stride in axes if size != 1]
     return all(stride == size * inner for (_, stride), (size, inner) in pairwise(long))
@@ -82,7 +82,7 @@ def is_sum(
     so it is worth it only if that value is not kept for somebody else.
     """
     *rows, column = axes
-    is_fit = step.kind == "reduce" and step.dtype in DTYPES
+    is_fit = isinstance(step.what, Reduce) and step.dtype in DTYPES
     if not is_fit or step.dtype != step.inputs[0].dtype:
         return False
     if step.closed | step.labels != {*axes}:
@@ -112,24 +112,24 @@ class Parts:
             # Groups come first: those of a row are of several tasks, and a cache line
             # that two of them write to took a fifth of the time.
             axes, rest = [*self.groups, *self.rows], self.groups
-            attrs, reduced = {"group": self.cut.group}, Axis(self.cut.group)
+            cut, reduced = {"group": self.cut.group}, Axis(self.cut.group)
         else:
             axes, last = [*self.units, self.column], step.closed & {self.column}
             rest = [*self.units, *last]
-            attrs, reduced = {"unit": self.cut.unit}, Axis(self.cut.unit)
+            cut, reduced = {"unit": self.cut.unit}, Axis(self.cut.unit)
+        assert step.op is not None
+        what = PartialSum(step.op, **cut)
         if not rest:
-            step.kind, step.attrs = "part", {**step.attrs, **attrs}
+            step.what = what
             step.reduced = (reduced,)
             return step
         made = Step(
-            "part",
+            what,
             step.dtype,
             inputs=step.inputs,
             axes=axes,
             reduced=(reduced,),
             dims=tuple(axes),
-            op=step.op,
-            attrs=attrs,
             node=step.node,
         )
         step.inputs, step.reduced = [load_of(made)], tuple(rest)
@@ -156,7 +156,11 @@ class Parts:
         nests: dict[tuple[Axis, ...], list[Step | Loop]] = {}
         for step in loop.steps():
             closed = self.closed.get(step, frozenset())
-            if step.kind == "part" or loop.axis not in closed or closed & around:
+            if (
+                isinstance(step.what, PartialSum)
+                or loop.axis not in closed
+                or closed & around
+            ):
                 continue
             axes = (*(step.labels - around), *step.reduced)
             nests.setdefault(axes, []).append(step)
@@ -181,11 +185,4 @@ def load_of(step: Step) -> Step:
         Affine.of(dim.root) if dim is not None and dim.root in step.labels else Affine()
         for dim in step.dims
     )
-    return Step(
-        "load",
-        step.dtype,
-        axes=tuple(step.labels),
-        index=index,
-        source=step,
-        attrs={"flat": False},
-    )
+    return Step(Load(step, index), step.dtype, axes=tuple(step.labels))

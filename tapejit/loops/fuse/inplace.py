@@ -20,13 +20,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, TypeGuard
 
 from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.index import Affine, Axis, strides_of
 from tapejit.loops.kernels import Kernel
 from tapejit.loops.schedule.schedule import sources_of
-from tapejit.loops.steps import SCATTERS, Buffer, Step
+from tapejit.loops.steps import (
+    SCATTERS,
+    ArrayOp,
+    Buffer,
+    CheckedIndex,
+    Load,
+    Step,
+    Verify,
+)
 
 LATE_WORK: Final = 2e9  # instructions of one lane without asking for signals: 50 ms
 
@@ -127,7 +135,9 @@ def can_fail(kernel: Kernel) -> bool:
     """Whether something in a kernel may leave the mark of a failure."""
     step = kernel.library
     is_whole = step is not None and not is_matmul(step) and not is_scatter(step)
-    return is_whole or any(x.kind in ("verify", "position") for x in kernel.steps())
+    return is_whole or any(
+        isinstance(x.what, (Verify, CheckedIndex)) for x in kernel.steps()
+    )
 
 
 def is_scatter(step: Step) -> bool:
@@ -135,7 +145,11 @@ def is_scatter(step: Step) -> bool:
 
     It reads a row of its first operand only to write it, and nothing else of it.
     """
-    return step.kind == "library" and step.op is not None and step.op.name in SCATTERS
+    return (
+        isinstance(step.what, ArrayOp)
+        and step.op is not None
+        and step.op.name in SCATTERS
+    )
 
 
 def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
@@ -144,18 +158,18 @@ def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
     whole: set[Buffer] = set()
     for step in kernel.steps():
         for x in (step, *step.needed()):
-            if x.kind == "load" and is_input(x.source):
+            if isinstance(x.what, Load) and is_input(x.source):
                 uses.setdefault(x.source, []).append((x, step))
         whole.update(viewed(step))
     for step in kernel.steps():
         out = step.output
         if out is not None and is_scatter(step):
-            given, offset, strides = step.attrs["views"][0]
+            given, offset, strides = step.views[0]
             if is_input(given) and is_alike(given, out):  # else a kernel has made it
                 is_alone = viewed(step).count(given) == 1
                 if is_alone and not offset and strides == strides_of(given.shape):
                     yield out, given
-        if out is None or step.closed or step.kind == "library":
+        if out is None or step.closed or isinstance(step.what, ArrayOp):
             continue
         place = own_strides(step)
         behind: set[Step] | None = None
@@ -169,7 +183,7 @@ def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
                 yield out, given
 
 
-def is_input(source: object) -> bool:
+def is_input(source: object) -> TypeGuard[Buffer]:
     return isinstance(source, Buffer) and source.kind == "input"
 
 
@@ -188,7 +202,7 @@ def buffers_of(step: Step) -> Iterator[Buffer]:
 
 def viewed(step: Step) -> list[Buffer]:
     """The inputs that an operation on whole arrays reads."""
-    return [x for x, *_ in step.attrs.get("views", ()) if is_input(x)]
+    return [x for x, *_ in step.views if is_input(x)]
 
 
 def ancestors(step: Step) -> set[Step]:
@@ -215,9 +229,10 @@ def own_strides(step: Step) -> dict[Axis, int]:
 
 def strides_in(load: Step) -> dict[Axis, int] | None:
     """Where a load reads its array, by axis; None if that is not all there is to it."""
-    if load.ranges or load.attrs.get("flat"):
+    if load.ranges or load.is_flat:
         return None
     total = Affine()
+    assert isinstance(load.source, Buffer)
     strides = strides_of(load.source.shape)
     for position, stride in zip(load.index, strides, strict=True):
         if not isinstance(position, Affine):

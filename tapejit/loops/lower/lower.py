@@ -45,7 +45,25 @@ from tapejit.loops.native_ops import (
     is_whole_cast,
     one_hot,
 )
-from tapejit.loops.steps import SCATTERS, Buffer, Step
+from tapejit.loops.steps import (
+    SCATTERS,
+    AddAt,
+    ArrayOp,
+    Buffer,
+    CheckedIndex,
+    Choose,
+    Compute,
+    Constant,
+    Contract,
+    Convert,
+    Copy,
+    IndexValue,
+    Load,
+    Reduce,
+    Step,
+    Verify,
+    View,
+)
 
 ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
 FAR: Final = 1 << 24  # numbers below it may be positions
@@ -110,30 +128,27 @@ class Lowering(ValueAtIndex):
         elif name == "gather_add" and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
         elif name == "checked_categories":
-            self.computed[node] = self.elementwise(node, "verify")
+            check = Verify(node.op, int(node.attrs["count"]))
+            self.computed[node] = self.elementwise(node, check)
         elif name == "where":
             self.computed[node] = self.selection(node)
         else:
-            self.computed[node] = self.elementwise(node, "compute")
+            self.computed[node] = self.elementwise(node, Compute(node.op, node.attrs))
 
-    def elementwise(self, node: Node, kind: str) -> Step:
+    def elementwise(self, node: Node, what: Compute | Verify) -> Step:
         dims = self.dims_of(node.shape)
         index = index_of(dims)
         step = self.over(
-            kind,
+            what,
             node,
             dims,
             lambda: [self.at(x, aligned(index, x)) for x in node.inputs],
-            op=node.op,
-            attrs=node.attrs,
         )
-        if kind == "compute" and all(x.kind == "constant" for x in step.inputs):
+        values = [x.what.value for x in step.inputs if isinstance(x.what, Constant)]
+        if isinstance(what, Compute) and len(values) == len(step.inputs):
             with np.errstate(all="ignore"):
-                value = node.op.eval(
-                    *[x.attrs["value"] for x in step.inputs], **node.attrs
-                )
-            step.kind, step.inputs = "constant", []
-            step.attrs = {"value": value}
+                value = node.op.eval(*values, **node.attrs)
+            step.what, step.inputs = Constant(value), []
         return step
 
     def selection(self, node: Node) -> Step:
@@ -151,16 +166,14 @@ class Lowering(ValueAtIndex):
         axes = tuple(axis for axis in dims if axis is not None)
         holds = self.range_of(condition, here)
         if holds is None and not self.is_repeated(self.resolved(condition, here), axes):
-            return self.elementwise(node, "compute")
+            return self.elementwise(node, Compute(node.op, node.attrs))
 
         def inputs() -> list[Step]:
             found = [self.at(x, aligned(index, x)) for x in values]
             return found if holds else [self.mask(condition, here, axes), *found]
 
-        kind, ranges = ("choose", (holds,)) if holds else ("compute", ())
-        return self.over(
-            kind, node, dims, inputs, op=node.op, attrs=node.attrs, ranges=ranges
-        )
+        what = Choose((holds,), node.op) if holds else Compute(node.op, node.attrs)
+        return self.over(what, node, dims, inputs)
 
     def is_repeated(self, mask: tuple[Node, Index], axes: Sequence[Axis]) -> bool:
         """Whether bools are computed simply, and the same along one of the axes."""
@@ -178,13 +191,11 @@ class Lowering(ValueAtIndex):
             return self.at(node, index)
         return self.append(
             Step(
-                "compute",
+                Compute(base.op, base.attrs),
                 base.dtype,
                 inputs=[self.mask(x, aligned(place, x), axes) for x in base.inputs],
                 axes=axes,
                 dims=axes,
-                op=base.op,
-                attrs=base.attrs,
                 node=base,
             )
         )
@@ -250,15 +261,14 @@ class Lowering(ValueAtIndex):
             if node.op.name == "sum" and axes and is_differentiable(x.dtype):
                 return self.sum_of_one(node, x, dims, inner)
             return self.over(
-                "convert", node, dims, lambda: [self.at(x, index_of(inner))]
+                Convert(), node, dims, lambda: [self.at(x, index_of(inner))]
             )
         step = self.over(
-            "reduce",
+            Reduce(node.op),
             node,
             dims,
             lambda: [self.at(x, index_of(inner))],
             reduced=reduced,
-            op=node.op,
         )
         is_exact = is_differentiable(x.dtype) and x.dtype.itemsize >= 4
         if node.op.name == "sum" and is_exact and x.dtype == node.dtype:
@@ -278,16 +288,15 @@ class Lowering(ValueAtIndex):
             return step
         step.reduced = tuple(axis for axis in step.reduced if axis not in equal)
         if not step.reduced:  # 0 + x: the sum of -0 is 0
-            zero = Step("constant", x.dtype, attrs={"value": x.dtype.type(0)})
-            step.kind, step.op, step.inputs = "compute", OPS["add"], [x, zero]
-        number = Step("constant", x.dtype, attrs={"value": x.dtype.type(count)})
+            zero = Step(Constant(x.dtype.type(0)), x.dtype)
+            step.what, step.inputs = Compute(OPS["add"]), [x, zero]
+        number = Step(Constant(x.dtype.type(count)), x.dtype)
         times = Step(
-            "compute",
+            Compute(OPS["mul"]),
             node.dtype,
             inputs=[step, number],
             axes=step.axes,
             dims=step.dims,
-            op=OPS["mul"],
             node=node,
         )
         return self.append(times)
@@ -300,13 +309,12 @@ class Lowering(ValueAtIndex):
         inner: tuple[Axis | None, ...],
     ) -> Step:
         """0 + x, as NumPy has it: the sum of -0 is 0."""
-        zero = Step("constant", x.dtype, attrs={"value": x.dtype.type(0)})
+        zero = Step(Constant(x.dtype.type(0)), x.dtype)
         return self.over(
-            "compute",
+            Compute(OPS["add"]),
             node,
             dims,
             lambda: [self.at(x, index_of(inner)), zero],
-            op=OPS["add"],
         )
 
     def product(self, node: Node) -> Step:
@@ -317,7 +325,7 @@ class Lowering(ValueAtIndex):
         inner = Axis(int(x.shape[-1])) if x.shape[-1] != 1 else None
         middle = Affine.of(inner) if inner is not None else Affine()
         return self.over(
-            "contract",
+            Contract(),
             node,
             dims,
             lambda: [
@@ -337,17 +345,15 @@ class Lowering(ValueAtIndex):
             for at in (0, 2):
                 x = node.inputs[at]
                 if views[at][2] != strides_of(x.shape):
-                    views[at] = (self.copy_of(x), 0, strides_of(x.shape))
+                    views[at] = View(self.copy_of(x), 0, strides_of(x.shape))
         if node.op.name == "conv" and 1 not in views[1][2][-2:]:
             filters = node.inputs[1]  # whose features or channels lie side by side
-            views[1] = (self.copy_of(filters), 0, strides_of(filters.shape))
+            views[1] = View(self.copy_of(filters), 0, strides_of(filters.shape))
         step = Step(
-            "library",
+            ArrayOp(node.op, tuple(views)),
             node.dtype,
             inputs=[base for base, *_ in views if isinstance(base, Step)],
             dims=self.dims_of(node.shape),
-            op=node.op,
-            attrs={**node.attrs, "views": views},
             node=node,
         )
         step.whole = True
@@ -404,9 +410,7 @@ class Lowering(ValueAtIndex):
         def inputs() -> list[Step]:
             last = x.ndim - 1
             position = self.position(targets, aligned(front, targets), x, last)
-            here = self.append(
-                Step("index", INT64, axes=axes_in(column), index=(column,))
-            )
+            here = self.append(Step(IndexValue((column,)), INT64, axes=axes_in(column)))
             return [
                 here,
                 position,
@@ -414,7 +418,7 @@ class Lowering(ValueAtIndex):
                 self.at(updates, front),
             ]
 
-        return self.over("add_at", node, dims, inputs)
+        return self.over(AddAt(), node, dims, inputs)
 
     def check_positions(
         self, x: Node, indices: Sequence[Node], axes: Sequence[int]
@@ -437,12 +441,12 @@ class Lowering(ValueAtIndex):
         step = self.computed.get(base)
         if step is not None and step.output is None and step.dims is not None:
             own = frozenset(axis.root for axis in step.dims if axis is not None)
-            is_plain = step.labels == own and step.kind != "constant"
-            if is_plain or step.kind == "library":
+            is_plain = step.labels == own and not isinstance(step.what, Constant)
+            if is_plain or isinstance(step.what, ArrayOp):
                 step.output = buffer
                 return
         dims = self.dims_of(node.shape)
-        copy = self.over("copy", node, dims, lambda: [self.at(node, index_of(dims))])
+        copy = self.over(Copy(), node, dims, lambda: [self.at(node, index_of(dims))])
         copy.output = buffer
 
 
@@ -453,23 +457,27 @@ def unrepeated(steps: Sequence[Step]) -> list[Step]:
     kept: list[Step] = []
     for step in steps:
         step.inputs = [instead.get(x, x) for x in step.inputs]
-        step.index = tuple(
+        index = tuple(
             instead.get(x, x) if isinstance(x, Step) else x.rooted() for x in step.index
         )
-        step.ranges = tuple(
-            Range(x.position.rooted(), x.low, x.high) for x in step.ranges
-        )
-        if step.kind == "constant" and step.output is None:
+        ranges = tuple(Range(x.position.rooted(), x.low, x.high) for x in step.ranges)
+        if isinstance(step.what, Load):
+            step.change(index=index, ranges=ranges)
+        elif isinstance(step.what, IndexValue):
+            step.change(index=index)
+        elif isinstance(step.what, Choose):
+            step.change(ranges=ranges)
+        if isinstance(step.what, Constant) and step.output is None:
             continue
-        if step.kind in ("load", "index", "position"):
+        if isinstance(step.what, (Load, IndexValue, CheckedIndex)):
             key = (
-                step.kind,
+                type(step.what),
                 id(step.source),
-                step.index,
-                step.ranges,
+                index,
+                ranges,
                 step.dtype,
                 tuple(step.inputs),
-                step.attrs.get("size"),
+                step.what.size if isinstance(step.what, CheckedIndex) else None,
             )
             known = first.setdefault(key, step)
             if known is not step:
@@ -478,7 +486,9 @@ def unrepeated(steps: Sequence[Step]) -> list[Step]:
         kept.append(step)
     used: set[Step] = set()
     for step in reversed(kept):
-        is_end = step.output is not None or step.kind in ("verify", "position")
+        is_end = step.output is not None or isinstance(
+            step.what, (Verify, CheckedIndex)
+        )
         if is_end or step in used:
             used.add(step)
             used.update(step.needed())

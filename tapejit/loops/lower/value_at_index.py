@@ -37,7 +37,20 @@ from tapejit.loops.native_ops import (
     REDUCTIONS,
     counting_axis,
 )
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import (
+    AffineIndex,
+    Buffer,
+    CheckedIndex,
+    Choose,
+    Compute,
+    Constant,
+    Copy,
+    IndexValue,
+    Kind,
+    Load,
+    Step,
+    View,
+)
 
 INT64: Final = np.dtype(np.int64)
 
@@ -74,14 +87,14 @@ class ValueAtIndex:
 
     def over(
         self,
-        kind: str,
+        what: Kind,
         node: Node,
         dims: tuple[Axis | None, ...],
         make_inputs: Callable[[], Sequence[Step]],
-        **extra: Any,
+        reduced: Sequence[Axis] = (),
     ) -> Step:
         """A Step over `dims`; its inputs are made when its axes are known to be its."""
-        step = Step(kind, node.dtype, dims=dims, node=node, **extra)
+        step = Step(what, node.dtype, dims=dims, node=node, reduced=reduced)
         own = [axis for axis in dims if axis is not None]
         for axis in (*own, *step.reduced):
             axis.root.steps.add(step.number)
@@ -89,7 +102,7 @@ class ValueAtIndex:
         varying = frozenset().union(*[x.labels for x in step.inputs])
         for x in step.ranges:
             varying |= {axis.root for axis in axes_in(x.position)}
-        if kind == "copy":
+        if isinstance(what, Copy):
             step.axes = tuple(own)
         else:
             step.axes = tuple(axis for axis in own if axis.root in varying)
@@ -101,11 +114,10 @@ class ValueAtIndex:
         given = self.at(node, index)
         return self.append(
             Step(
-                "position",
+                CheckedIndex(int(x.shape[axis])),
                 INT64,
                 inputs=[given],
                 axes=tuple(given.labels),
-                attrs={"size": int(x.shape[axis])},
             )
         )
 
@@ -135,9 +147,7 @@ class ValueAtIndex:
         """A position as a number."""
         if isinstance(position, Step):
             return position
-        return self.append(
-            Step("index", INT64, axes=axes_in(position), index=(position,))
-        )
+        return self.append(Step(IndexValue((position,)), INT64, axes=axes_in(position)))
 
     def moved(self, position: Any, factor: int, offset: int) -> Any:
         """factor · position + offset"""
@@ -147,11 +157,10 @@ class ValueAtIndex:
             return position
         return self.append(
             Step(
-                "moved",
+                AffineIndex(factor, offset),
                 INT64,
                 inputs=[position],
                 axes=tuple(position.labels),
-                attrs={"factor": factor, "offset": offset},
             )
         )
 
@@ -203,7 +212,7 @@ class ValueAtIndex:
                 is_here = False
         if is_here:
             return step
-        if step.kind == "constant":  # a number, which is nowhere in memory
+        if isinstance(step.what, Constant):  # a number, which is nowhere in memory
             return self.within(step, step.dtype, ranges)
         return self.load(step, step.dtype, index, ranges)
 
@@ -231,15 +240,7 @@ class ValueAtIndex:
         for position in (*index, *[x.position for x in ranges]):
             axes.update(dict.fromkeys(axes_in(position)))
         return self.append(
-            Step(
-                "load",
-                dtype,
-                axes=tuple(axes),
-                index=index,
-                ranges=ranges,
-                source=source,
-                attrs={"flat": flat},
-            )
+            Step(Load(source, index, ranges, flat), dtype, axes=tuple(axes))
         )
 
     def share_axes(self, buffer: Buffer, index: Index) -> None:
@@ -259,7 +260,7 @@ class ValueAtIndex:
     def constant(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
         value = np.asarray(node.attrs["value"])
         if uniform(value):
-            number = Step("constant", node.dtype, attrs={"value": value.reshape(-1)[0]})
+            number = Step(Constant(value.reshape(-1)[0]), node.dtype)
             return self.within(number, node.dtype, ranges)
         return self.load(self.constant_array(node), node.dtype, index, ranges)
 
@@ -274,7 +275,7 @@ class ValueAtIndex:
 
     def within(self, step: Step, dtype: DType, ranges: tuple[Range, ...]) -> Step:
         """A value where Ranges hold, 0 elsewhere."""
-        zero = Step("constant", dtype, attrs={"value": dtype.type(0)})
+        zero = Step(Constant(dtype.type(0)), dtype)
         return self.choose(ranges, step, zero)
 
     def choose(self, ranges: tuple[Range, ...], x: Step, y: Step) -> Step:
@@ -286,7 +287,7 @@ class ValueAtIndex:
         for r in ranges:
             axes.update(dict.fromkeys(axes_in(r.position)))
         return self.append(
-            Step("choose", x.dtype, inputs=[x, y], axes=tuple(axes), ranges=ranges)
+            Step(Choose(ranges), x.dtype, inputs=[x, y], axes=tuple(axes))
         )
 
     def piece(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
@@ -370,7 +371,7 @@ class ValueAtIndex:
         their largest, of which one is wanted, does not have to be kept for that.
         """
         step = self.computed.get(x)
-        if step is None or step.kind != "compute" or not x.op.is_cheap:
+        if step is None or not isinstance(step.what, Compute) or not x.op.is_cheap:
             return self.at(x, where)
         operands = [self.resolved(v, aligned(where, v)) for v in x.inputs]
         is_at_hand = all(
@@ -383,12 +384,10 @@ class ValueAtIndex:
         axes = dict.fromkeys(axis for v in inputs for axis in v.labels)
         return self.append(
             Step(
-                "compute",
+                Compute(x.op, x.attrs),
                 x.dtype,
                 inputs=inputs,
                 axes=tuple(axes),
-                op=x.op,
-                attrs=x.attrs,
                 node=x,
             )
         )
@@ -398,7 +397,11 @@ class ValueAtIndex:
     def whole(self, node: Node) -> Step:
         """A Step that keeps all of a Node in memory, row by row."""
         step = self.computed.get(node)
-        if step is not None and step.dims is not None and step.kind != "constant":
+        if (
+            step is not None
+            and step.dims is not None
+            and not isinstance(step.what, Constant)
+        ):
             own = frozenset(axis.root for axis in step.dims if axis is not None)
             if step.whole or step.labels == own:
                 step.whole = True
@@ -411,13 +414,13 @@ class ValueAtIndex:
         if found is None:
             dims = self.dims_of(node.shape)
             found = self.over(
-                "copy", node, dims, lambda: [self.at(node, index_of(dims))]
+                Copy(), node, dims, lambda: [self.at(node, index_of(dims))]
             )
             found.whole = True
             self.copies[node] = found
         return found
 
-    def view(self, node: Node) -> tuple[Any, int, tuple[int, ...]]:
+    def view(self, node: Node) -> View:
         """A whole array as it lies in memory: what holds it, offset and strides."""
         base, offset, strides = self.lies(node)
         source: Any
@@ -429,7 +432,7 @@ class ValueAtIndex:
             source = self.whole(base)
         else:
             source = self.copy_of(base)
-        return source, offset, strides
+        return View(source, offset, strides)
 
     def lies(self, node: Node) -> tuple[Node, int, tuple[int, ...]]:
         """The Node that has to be in memory, row by row, for another to lie there.

@@ -21,14 +21,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.steps import Step, across
+from tapejit.loops.steps import (
+    AddAt,
+    CheckedIndex,
+    Choose,
+    Compute,
+    Constant,
+    IndexValue,
+    Load,
+    PartialSum,
+    Reduce,
+    Step,
+    Verify,
+    across,
+)
 
 CHEAP: Final = 1.0
 COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
 TRANSCENDENTAL: Final = 20.0
 RECOMPUTE: Final = 7.0  # how much work is less than a store and a load in the cache
 RECOMPUTE_FAR: Final = 45.0  # and in main memory
-RECOMPUTED: Final = ("compute", "load", "index", "choose", "constant", "add_at")
+RECOMPUTED: Final = (Compute, Load, IndexValue, Choose, Constant, AddAt)
 NEARLY: Final = 0.95  # of the most work: an axis that is as good as the one with it
 FAR: Final = 1 << 15  # elements; what is larger does not stay in the nearest caches
 
@@ -68,9 +81,9 @@ class Loop:
 
 def cost(step: Step) -> float:
     """About how many instructions a Step takes."""
-    if step.kind in ("constant", "index"):
+    if isinstance(step.what, (Constant, IndexValue)):
         return 0.5
-    if step.op is None or step.kind in ("reduce", "part", "verify"):
+    if step.op is None or isinstance(step.what, (Reduce, PartialSum, Verify)):
         return CHEAP
     if step.op.is_cheap:
         return CHEAP
@@ -87,15 +100,15 @@ def is_leaf(step: Step) -> bool:
 
     A load of what another Step has computed is one, too: who uses it waits for that.
     """
-    if step.kind == "load":
+    if isinstance(step.what, Load):
         return all(isinstance(x, Affine) for x in step.index)
-    return step.kind in ("constant", "index")
+    return isinstance(step.what, (Constant, IndexValue))
 
 
 def reads_its_own(load: Step, axes: Iterable[Axis]) -> bool:
     """Whether a load takes, along these axes, what the same iteration has made."""
     source = load.source
-    if load.attrs.get("flat") or source.dims is None:
+    if load.is_flat or not isinstance(source, Step) or source.dims is None:
         return False
     wanted = frozenset(axes)
     for dim, position in zip(source.dims, load.index, strict=True):
@@ -141,7 +154,7 @@ def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
 
 def is_end(step: Step) -> bool:
     """Whether a Step is there for its own sake: a result, or a check."""
-    return step.output is not None or step.kind in ("verify", "position")
+    return step.output is not None or isinstance(step.what, (Verify, CheckedIndex))
 
 
 def steps_in(items: Sequence[Step | Loop]) -> Iterator[Step]:
@@ -220,14 +233,14 @@ class Scheduler:
             """What it costs to have an earlier value here without memory."""
             if levels.get(step, -1) in (-1, level) or levels[step] % 2 == 0:
                 return CHEAP if is_leaf(step) else 0.0
-            if step.kind not in RECOMPUTED:
+            if not isinstance(step.what, RECOMPUTED):
                 return math.inf
             total = cost(step)
             for x in step.inputs:
                 if total > budget:
                     break
                 total += price(x, level, budget - total)
-            if step.kind == "load" and any(
+            if isinstance(step.what, Load) and any(
                 isinstance(x, Step) and levels.get(x, -1) != -1 for x in step.index
             ):
                 return math.inf
@@ -242,7 +255,7 @@ class Scheduler:
             found = made.get((step, level))
             if found is None:
                 inputs = [copied(x, level) for x in step.inputs]
-                found = made[step, level] = step.copy(inputs, step.index)
+                found = made[step, level] = step.copy(inputs)
                 for label in step.axes:
                     label.root.steps.add(found.number)
                 levels[found] = level
@@ -304,7 +317,7 @@ def put_off(
         return
     work: dict[Step, float] = {}  # of a value that is made of nothing but memory
     for step in steps:
-        is_simple = step.kind in ("compute", "choose") and levels[step] % 2 == 0
+        is_simple = isinstance(step.what, (Compute, Choose)) and levels[step] % 2 == 0
         if is_simple and step.labels - bound:
             made_of = [
                 0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs
@@ -388,7 +401,7 @@ def place_among(steps: Sequence[Step], axis: Axis) -> float:
 
 def last_axis(step: Step) -> Axis | None:
     """The axis along which a Step goes through memory element by element."""
-    if step.kind == "load" and step.index:
+    if isinstance(step.what, Load) and step.index:
         position = step.index[-1]
         if isinstance(position, Affine):
             for axis, factor in position.terms:

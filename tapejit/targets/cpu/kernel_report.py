@@ -24,7 +24,17 @@ from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.schedule.schedule import Loop, is_leaf
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import (
+    AddAt,
+    ArrayOp,
+    Buffer,
+    Compute,
+    Contract,
+    Load,
+    PartialSum,
+    Reduce,
+    Step,
+)
 from tapejit.targets.python.kernel_source import SourceWriter
 from tapejit.targets.python.kernel_writer import KernelWriter
 
@@ -100,7 +110,7 @@ def report(plan: LoopPlan, writer: KernelWriter) -> KernelReport:
     steps = list(kernel.steps())
     nodes = [x.node for x in steps if x.node is not None]
     reads, writes = traffic(plan, kernel)
-    is_library = steps[0].kind == "library"
+    is_library = isinstance(steps[0].what, ArrayOp)
     vector = None if kernel.vector is None or is_library else kernel.vector
     return KernelReport(
         name=writer.name,
@@ -122,7 +132,7 @@ def report(plan: LoopPlan, writer: KernelWriter) -> KernelReport:
 
 def operation_of(step: Step) -> str:
     """The name of the operation that a Step is."""
-    return step.op.name if step.op is not None else step.kind
+    return step.name
 
 
 def line_of(node: Node) -> str:
@@ -162,16 +172,20 @@ def flops_of(step: Step) -> int:
     """The operations on elements that a Step performs in all its iterations."""
     if not is_float(step.dtype) and not any(is_float(x.dtype) for x in step.inputs):
         return 0
-    if step.kind == "library" and step.node is not None:
+    if isinstance(step.what, ArrayOp) and step.node is not None:
         if step.node.op.name == "matmul":
             return 2 * size_of(step.node.shape) * int(step.node.inputs[0].shape[-1])
         if step.node.op.name == "conv":
             filters = step.node.inputs[1]
             return 2 * size_of(step.node.shape) * size_of(filters.shape[:-1])
         return size_of(step.node.shape)
-    if step.kind == "contract":
+    if isinstance(step.what, Contract):
         return 2 * count_of(step)
-    return count_of(step) if step.kind in ("compute", "reduce", "part", "add_at") else 0
+    return (
+        count_of(step)
+        if isinstance(step.what, (Compute, Reduce, PartialSum, AddAt))
+        else 0
+    )
 
 
 def size_of(shape: Sequence[Any]) -> int:
@@ -196,24 +210,26 @@ def traffic(plan: LoopPlan, kernel: Kernel) -> tuple[int, int]:
         if memory is not None and memory.kernel is None:
             written[memory] = memory.size * memory.dtype.itemsize
     for step in (*own, *leaves):
-        if step.kind == "load":
-            source, count = step.source, elements_of(step)
+        if isinstance(step.what, Load):
+            source, count = step.what.source, elements_of(step)
             if isinstance(source, Buffer):
                 fetch(source, size_of(source.shape), source.dtype.itemsize, count)
             elif source not in own:
                 memory = plan.storage[source]
                 fetch(memory, memory.size, memory.dtype.itemsize, count)
             continue
-        if step.kind == "library":
+        if isinstance(step.what, ArrayOp):
             assert step.node is not None
-            views = zip(step.attrs["views"], step.node.inputs, strict=True)
+            views = zip(step.views, step.node.inputs, strict=True)
             for (base, *_), x in views:
                 if base in own:
                     continue
-                is_step = isinstance(base, Step)
-                memory = plan.storage[base] if is_step else base
-                size = memory.size if is_step else size_of(base.shape)
-                fetch(memory, size, x.dtype.itemsize, min(size, size_of(x.shape)))
+                kept = plan.storage[base] if isinstance(base, Step) else base
+                if isinstance(kept, Buffer):
+                    size = size_of(kept.shape)
+                else:
+                    size = kept.size
+                fetch(kept, size, x.dtype.itemsize, min(size, size_of(x.shape)))
             continue
         for needed in step.inputs:
             if needed not in own and needed in plan.storage:

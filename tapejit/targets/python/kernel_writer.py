@@ -20,7 +20,26 @@ from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range, strides_of
 from tapejit.loops.kernels import Kernel, LoopNest, accumulator, bound, inner_axes
 from tapejit.loops.schedule.schedule import Loop, is_leaf
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import (
+    AddAt,
+    AffineIndex,
+    ArrayOp,
+    Buffer,
+    CheckedIndex,
+    Choose,
+    Compute,
+    Constant,
+    Contract,
+    Convert,
+    Copy,
+    IndexValue,
+    Load,
+    PartialSum,
+    Step,
+    Verify,
+    partial_of,
+    tiles_of,
+)
 from tapejit.targets.cpu.nest.kernel_emitter import has_library, leaves_of
 from tapejit.targets.cpu.nest.reductions import identity
 from tapejit.targets.python.lane_source import in_parentheses, source
@@ -180,7 +199,7 @@ class KernelWriter:
     def leaf(self, step: Step, is_here: bool) -> None:
         """A leaf: written where it is used if that is once and here, else named."""
         text = self.step(step)
-        if step.kind == "load" and not (is_here and self.uses[step] == 1):
+        if isinstance(step.what, Load) and not (is_here and self.uses[step] == 1):
             name = self.loaded.get(text)  # the same in another loop has the same name
             if name is None:
                 name = self.loaded[text] = self.names(self.load_name(step))
@@ -248,10 +267,10 @@ class KernelWriter:
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
-        if step.kind == "library":
+        if isinstance(step.what, ArrayOp):
             self.library(step)
             return
-        if step.kind == "part":
+        if isinstance(step.what, PartialSum):
             self.take_part(step)
             return
         if step.closed:
@@ -262,10 +281,10 @@ class KernelWriter:
         if memory is not None and not self.uses[step]:
             self.write(f"{self.element(step)} = {text}", step.node)
             return
-        if step.kind == "copy" and memory is None:
+        if isinstance(step.what, Copy) and memory is None:
             self.values[step] = text
             return
-        wish = self.load_name(step) if step.kind == "load" else wish_of(step)
+        wish = self.load_name(step) if isinstance(step.what, Load) else wish_of(step)
         name = self.names(wish)
         self.write(f"{name} = {text}", step.node)
         self.values[step] = name
@@ -275,10 +294,10 @@ class KernelWriter:
     def library(self, step: Step) -> None:
         """An operation on whole arrays."""
         assert step.node is not None
-        if "along" in step.attrs and step.node.op.name == "matmul":
+        if step.tiles is not None and step.node.op.name == "matmul":
             write_row_product(self, step)
             return
-        views = zip(step.attrs["views"], step.node.inputs, strict=True)
+        views = zip(step.views, step.node.inputs, strict=True)
         operands = [self.view(view, x) for view, x in views]
         if step.node.op.name == "matmul":
             text = " @ ".join(operands)
@@ -286,11 +305,11 @@ class KernelWriter:
             attrs = [f"{key}={attr_text(x)}" for key, x in step.node.attrs.items()]
             name = step.node.op.name
             text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
-            if "along" in step.attrs:
+            if step.tiles is not None:
                 front = step.node.shape[:-2]
                 text += in_stack(self, step, front, part_of("mn", parts_of(self, step)))
                 columns = self.array(step).shape[-1]
-                if columns < step.node.shape[-1] and step.attrs["along"].column is None:
+                if columns < step.node.shape[-1] and tiles_of(step).column is None:
                     text += f"[:, :{columns}]"
         if step in self.plan.storage:
             here = rows_of_tile(self, self.array(step)) or "[...]"
@@ -300,13 +319,13 @@ class KernelWriter:
             self.in_registers[step] = whole_array(step, name)
             self.write(f"{name} = {text}", step.node)
         for part in self.kernel.steps():
-            if part.kind == "part":
+            if isinstance(part.what, PartialSum):
                 nothing = number_text(identity(part.reduction, part.dtype), part.dtype)
                 self.write(f"{self.array(part).name}[...] = {nothing}")
 
     def matrices(self, step: Step) -> str:
         """The memory of a result, its axes as the operation has them."""
-        name, order = self.array(step).name, step.attrs.get("order")
+        name, order = self.array(step).name, step.order
         if order is None:
             return name
         back = tuple(order.index(axis) for axis in range(len(order)))
@@ -351,7 +370,7 @@ class KernelWriter:
         made = self.totals[step]
         values = [converted(self.value(x), x.dtype, made.dtype) for x in step.inputs]
         text = values[0]
-        if step.kind == "contract":
+        if isinstance(step.what, Contract):
             symbol = " & " if made.dtype.kind == "b" else " * "
             text = symbol.join(map(in_parentheses, values))
         total = made.name
@@ -363,12 +382,13 @@ class KernelWriter:
     def take_part(self, step: Step) -> None:
         """Take in the element of this iteration, in the total of its part of a sum."""
         *rows, column = (loop.axis for loop in self.plan.paths[step])
-        if "unit" in step.attrs:
+        part = partial_of(step)
+        if part.unit:
             names, sizes = map(self.index, rows), [axis.size for axis in rows]
             row = sum_text(list(zip(names, strides_of(sizes), strict=True)), 0)
-            text = f"{in_parentheses(row)} // {step.attrs['unit']}"
+            text = f"{in_parentheses(row)} // {part.unit}"
         else:
-            text = f"{self.index(column)} // {step.attrs['group']}"
+            text = f"{self.index(column)} // {part.group}"
         for axis in step.labels - {*rows, column}:
             self.axis_names[axis] = text
         text = TAKES[step.reduction].format(
@@ -409,59 +429,54 @@ class KernelWriter:
 
     def step(self, step: Step) -> str:
         """The expression of a Step."""
-        text: str = getattr(self, f"_{step.kind}")(step)
-        return text
+        match step.what:
+            case Constant(value):
+                return constant_text(value, step.dtype)
+            case IndexValue((position,)):
+                return f"np.int64({self.position(position)})"
+            case Load():
+                return self.load(step, step.what)
+            case CheckedIndex(size):
+                return f"position({self.value(step.inputs[0])}, {size})"
+            case AffineIndex(factor, offset):
+                text = in_parentheses(self.value(step.inputs[0]))
+                return sum_text([(text, factor)], offset)
+            case Verify():
+                return f"verified({self.value(step.inputs[0])}, {step.what.count})"
+            case Convert():
+                (given,) = step.inputs
+                return converted(self.value(given), given.dtype, step.dtype)
+            case Copy():
+                return self.value(step.inputs[0])
+            case Compute():
+                return self.computed(step, step.what)
+        texts = [in_parentheses(self.value(x)) for x in step.inputs]
+        match step.what:
+            case AddAt():
+                here, target, x, update = texts
+                return f"{x} + {update} if {here} == {target} else {x}"
+            case Choose(ranges):
+                return f"{texts[0]} if {self.condition(ranges)} else {texts[1]}"
+            case Contract():
+                return (" & " if step.dtype.kind == "b" else " * ").join(texts)
+        raise AssertionError(f"{step} is no value of one iteration")
 
-    def _constant(self, step: Step) -> str:
-        return constant_text(step.attrs["value"], step.dtype)
-
-    def _index(self, step: Step) -> str:
-        return f"np.int64({self.position(step.index[0])})"
-
-    def _compute(self, step: Step) -> str:
-        assert step.op is not None
-        is_weak = step.op.name in WEAK and any(
-            x.kind != "constant" for x in step.inputs
+    def computed(self, step: Step, what: Compute) -> str:
+        """An elementwise operation."""
+        is_weak = what.op.name in WEAK and any(
+            not isinstance(x.what, Constant) for x in step.inputs
         )
         operands = [
-            number_text(x.attrs["value"], x.dtype)
-            if is_weak and x.kind == "constant" and is_plain(x.dtype)
+            number_text(x.what.value, x.dtype)
+            if is_weak and isinstance(x.what, Constant) and is_plain(x.dtype)
             else self.value(x)
             for x in step.inputs
         ]
-        return source(step.op, step.attrs, operands)
+        return source(what.op, what.attrs, operands)
 
-    def _convert(self, step: Step) -> str:
-        (x,) = step.inputs
-        return converted(self.value(x), x.dtype, step.dtype)
-
-    def _contract(self, step: Step) -> str:
-        x, y = (in_parentheses(self.value(v)) for v in step.inputs)
-        return f"{x} & {y}" if step.dtype.kind == "b" else f"{x} * {y}"
-
-    def _copy(self, step: Step) -> str:
-        return self.value(step.inputs[0])
-
-    def _choose(self, step: Step) -> str:
-        x, y = (in_parentheses(self.value(v)) for v in step.inputs)
-        return f"{x} if {self.condition(step.ranges)} else {y}"
-
-    def _verify(self, step: Step) -> str:
-        return f"verified({self.value(step.inputs[0])}, {int(step.attrs['count'])})"
-
-    def _position(self, step: Step) -> str:
-        return f"position({self.value(step.inputs[0])}, {step.attrs['size']})"
-
-    def _moved(self, step: Step) -> str:
-        text = in_parentheses(self.value(step.inputs[0]))
-        return sum_text([(text, step.attrs["factor"])], step.attrs["offset"])
-
-    def _add_at(self, step: Step) -> str:
-        here, target, x, update = (in_parentheses(self.value(v)) for v in step.inputs)
-        return f"{x} + {update} if {here} == {target} else {x}"
-
-    def _load(self, step: Step) -> str:
-        given = step.source
+    def load(self, step: Step, what: Load) -> str:
+        """An element of an array, or of the memory of another Step."""
+        given = what.source
         if isinstance(given, Buffer):
             name = self.buffer(given)
             positions = [self.position(x) for x in step.index]
@@ -476,16 +491,16 @@ class KernelWriter:
             }
             positions = [
                 "0" if axis is None else self.within(array, axis, where[axis])
-                for axis in (() if step.attrs.get("flat") else array.axes)
+                for axis in (() if step.is_flat else array.axes)
             ]
-        if step.attrs.get("flat"):
+        if step.is_flat:
             positions = [self.position(step.index[0])]
             text = f"{name}{'' if len(shape) == 1 else '.flat'}[{positions[0]}]"
         else:
             text = f"{name}[{', '.join(positions) or '()'}]"
         if not step.ranges:
             return text
-        fill = constant_text(step.fill, step.dtype)
+        fill = constant_text(0, step.dtype)
         return f"{text} if {self.condition(step.ranges)} else {fill}"
 
     def load_name(self, step: Step) -> str:
@@ -496,7 +511,8 @@ class KernelWriter:
                 letters += "".join(self.index(axis.root) for axis, _ in x.terms)
             else:
                 letters += "at"
-        given = step.source
+        assert isinstance(step.what, Load)
+        given = step.what.source
         name = self.buffer(given) if isinstance(given, Buffer) else wish_of(given)
         return f"{name}_{letters or 0}"
 

@@ -19,7 +19,7 @@ from tapejit.base.origin import expression_text, line_number
 from tapejit.base.types import DType
 from tapejit.ir.node import Node
 from tapejit.ir.printer import shortest_text
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import AffineIndex, CheckedIndex, IndexValue, Step
 from tapejit.targets.python.lane_source import in_parentheses
 
 SHOWN: Final = 64  # elements of a constant that are written as numbers
@@ -62,9 +62,8 @@ def wish_of(step: Step) -> str:
     """What a value should be called: as the user calls it, or after its operation."""
     node = step.node
     if node is None:
-        return {"position": "at", "index": "at", "moved": "at"}.get(
-            step.kind, step.kind
-        )
+        is_index = isinstance(step.what, (CheckedIndex, IndexValue, AffineIndex))
+        return "at" if is_index else step.what.word
     return assigned_name(node) or node.name or node.op.name
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import Step, tiles_of
 
 if TYPE_CHECKING:
     from tapejit.targets.python.kernel_writer import Array, KernelWriter
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 def write_row_product(at: KernelWriter, step: Step) -> None:
     """A product of the rows of one tile."""
     assert step.node is not None
-    along, parts = step.attrs["along"], parts_of(at, step)
+    along, parts = tiles_of(step), parts_of(at, step)
     cuts, is_sum = along.cuts, along.kind == "sum"
     texts: list[str] = []
-    operands = zip(step.attrs["views"], step.node.inputs, ("mk", "kn"), strict=True)
+    operands = zip(step.views, step.node.inputs, ("mk", "kn"), strict=True)
     for view, x, names in operands:
         base = view[0]
-        memory = at.plan.storage[base] if isinstance(base, Step) else None
-        if memory is not None and memory.kernel is not None:
+        if isinstance(base, Step) and at.plan.storage[base].kernel is not None:
             is_swapped = is_sum and not texts
             kept = at.array(base)
             name = kept.name + rows_of_tile(at, kept)
@@ -52,7 +51,7 @@ def parts_of(at: KernelWriter, step: Step) -> dict[str, str]:
     """The axes of a product that go by in tiles, with the current one's slice."""
     tiles = {x.axis: x.tile for x in at.plan.paths[step] if x.tile}
     found = {}
-    for name, axis in step.attrs["along"].cuts.items():
+    for name, axis in tiles_of(step).cuts.items():
         first = at.first_of(axis)
         end = at.ends.get(axis, f"{first} + {tiles[axis]}")
         found[name] = f"{first}:{end}"
@@ -78,7 +77,7 @@ def in_stack(at: KernelWriter, product: Step, front: Sequence[Any], end: str) ->
     `front` are the sizes of the stack, 1 where all matrices of an axis are one.
     """
     assert product.node is not None
-    whole, axes = product.node.shape[:-2], product.attrs["along"].axes
+    whole, axes = product.node.shape[:-2], tiles_of(product).axes
     names = iter([at.index(axis) for axis in axes[:-1]])
     indices = ["0" if size == 1 else next(names) for size in whole]
     own = indices[len(indices) - len(front) :]

@@ -83,10 +83,12 @@ def operands_of(at: Addressing) -> list[ArrayOperand]:
     (step,) = at.kernel.steps()
     assert step.node is not None
     operands = []
-    views = zip(step.node.inputs, step.attrs["views"], strict=True)
+    views = zip(step.node.inputs, step.views, strict=True)
     for node, (base, offset, strides) in views:
-        is_step = isinstance(base, Step)
-        start = at.pointer_to(at.plan.storage[base]) if is_step else at.buffer(base)
+        if isinstance(base, Step):
+            start = at.pointer_to(at.plan.storage[base])
+        else:
+            start = at.buffer(base)
         nbytes = offset * base.dtype.itemsize
         place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
         # An axis of size 1 is repeated where those of other operands are longer.

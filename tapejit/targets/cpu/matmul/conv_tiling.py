@@ -131,7 +131,7 @@ def windows_in(product: Step, phases: Sequence[Phase]) -> Windows:
     """One phase of a convolution; `phases` are those of its axes."""
     node = product.node
     assert node is not None
-    (_, _, left), (_, _, right) = product.attrs["views"]
+    (_, _, left), (_, _, right) = product.views
     shape = tuple(map(int, node.shape))
     channels = int(node.inputs[1].shape[-2])
     groups = int(node.attrs["groups"])

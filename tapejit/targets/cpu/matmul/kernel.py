@@ -19,7 +19,7 @@ from typing import Any, Final
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long, steps_in
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import Buffer, PartialSum, Step, partial_of
 from tapejit.targets.cpu.call.signal_poll import POLL_WORK
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
@@ -68,9 +68,9 @@ class MatmulKernel:
         self.preparations: list[Preparation] = []
         self.ready: dict[int, Place] = {}  # operands that are packed beforehand
         self.nest = next((x for x in kernel.items if isinstance(x, Loop)), None)
-        parts = [x for x in kernel.steps() if x.kind == "part"]
-        self.parts = [x for x in parts if "unit" in x.attrs]
-        self.row_parts = [x for x in parts if "group" in x.attrs]
+        parts = [x for x in kernel.steps() if isinstance(x.what, PartialSum)]
+        self.parts = [x for x in parts if partial_of(x).unit]
+        self.row_parts = [x for x in parts if partial_of(x).group]
         self.is_stored = product in plan.storage
         assert product.op is not None
         is_windowed = product.op.name == "conv"
@@ -125,7 +125,7 @@ class MatmulKernel:
     def operands(self, site: Any) -> tuple[Any, Any, Any]:
         """Pointers to both operands and to the result."""
         cursor, found = self.cursors[site.function], []
-        for base, offset, _ in self.product.attrs["views"]:
+        for base, offset, _ in self.product.views:
             if isinstance(base, Step):
                 start = cursor.pointer_to(self.plan.storage[base])
             else:
@@ -147,7 +147,7 @@ class MatmulKernel:
         plain = tiling_of(gemm_of(self.product), host_registers(), hooks)
         made = prepared(plain)
         which = 0 if made.is_flipped else 1
-        base, offset, _ = self.product.attrs["views"][which]
+        base, offset, _ = self.product.views[which]
         memory = self.plan.storage[base] if isinstance(base, Step) else base
         is_constant = isinstance(memory, Buffer) and memory.kind == "constant"
         if is_constant or not made.is_ready:
@@ -174,8 +174,8 @@ class MatmulKernel:
         """How parts of sums add up: over rows one by one, along a row as a tree."""
         if not self.parts and not self.row_parts:
             return None
-        unit = next((x.attrs["unit"] for x in self.parts), 0)
-        group = next((x.attrs["group"] for x in self.row_parts), 0)
+        unit = next((partial_of(x).unit for x in self.parts), 0)
+        group = next((partial_of(x).group for x in self.row_parts), 0)
 
         def begin(site: Any, spot: Spot) -> list[Any]:
             cursor = self.cursors[site.function]
@@ -228,7 +228,7 @@ class Epilogue(StepValues):
             for x in step.inputs:
                 if is_leaf(x) and x.source is product:
                     self.values[x] = value
-            if step.kind == "part":
+            if isinstance(step.what, PartialSum):
                 continue
             result = self.step(step)
             if self.plan.checks and step.node is not None:
@@ -252,16 +252,16 @@ class Epilogue(StepValues):
     def go_to_part(self, part: Step, spot: Spot) -> None:
         """Be where the part of a sum is to which a Spot belongs."""
         self.go_to(spot)
-        index, size = spot.row, part.attrs.get("unit")
-        if size is None:
-            index, size = spot.column, part.attrs["group"]
+        index, size = spot.row, partial_of(part).unit
+        if not size:
+            index, size = spot.column, partial_of(part).group
         for axis in part.labels - {*self.indices}:
             self.indices[axis] = self.builder.udiv(index, number(size))
 
     def total(self, part: Step, spot: Spot) -> Any:
         """What a part of a sum is before the row of a Spot: nothing, in the first."""
         self.go_to_part(part, spot)
-        row = self.builder.urem(spot.row, number(part.attrs["unit"]))
+        row = self.builder.urem(spot.row, number(partial_of(part).unit))
         is_first = self.builder.icmp_signed("==", row, number(0))
         before = self.read(self.plan.storage[part])
         nothing = identity(part.reduction, part.dtype)
@@ -310,7 +310,7 @@ def gemm_of(product: Step) -> Gemm:
     """A product as the generator of products wants it, its result row by row."""
     assert product.node is not None
     x, y = product.node.inputs
-    views = product.attrs["views"]
+    views = product.views
     shape = tuple(map(int, product.node.shape))
     *front, m, n = shape
     k = int(x.shape[-1])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Storage
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import Buffer, Step, TileRole, tiles_of
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.emitter import Reader
 from tapejit.targets.cpu.matmul.kernel import aligned_strides
@@ -44,7 +44,6 @@ from tapejit.targets.cpu.nest.addressing import (
     number,
 )
 from tapejit.targets.cpu.schedule.output_layout import result_strides
-from tapejit.targets.cpu.schedule.tile_roles import Along
 from tapejit.targets.cpu.simd import lanes
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class TiledMatmul:
     ) -> None:
         assert step.node is not None
         self.at, self.step, self.tiles, self.last = at, step, tiles, last
-        self.along: Along = step.attrs["along"]
+        self.along: TileRole = tiles_of(step)
         self.is_sum = self.along.kind == "sum"
         self.row = self.along.axes[-1]
         self.cuts = self.along.cuts
@@ -114,7 +113,7 @@ class TiledMatmul:
 
     def is_worth_preparing(self) -> bool:
         """Whether all tiles of rows use the same panels, packed beforehand."""
-        tiling, (base, _, _) = self.tiling, self.step.attrs["views"][1]
+        tiling, (base, _, _) = self.tiling, self.step.views[1]
         if isinstance(base, Step):
             is_there = self.at.plan.kernel_of[base] is not self.at.kernel
         else:
@@ -164,7 +163,7 @@ class TiledMatmul:
         """An operand; `names` are those of its last axes."""
         at, step = self.at, self.step
         assert step.node is not None
-        base, offset, strides = step.attrs["views"][which]
+        base, offset, strides = step.views[which]
         memory = at.plan.storage[base] if isinstance(base, Step) else base
         if isinstance(memory, Storage) and memory.kernel is not None:
             return self.private(memory, names)  # it holds just this tile

@@ -466,14 +466,14 @@ class Addressing:
     def guarded(
         self, step: Step, pointer: Any, base: Any, width: int, holds: Any
     ) -> Any:
-        """Neighbouring elements; the `fill` where a condition does not hold."""
+        """Neighbouring elements; 0 where a condition does not hold."""
         if holds is None:
             return self.load_at(pointer, base, step.dtype, width)
         if width == 1 and holds.type.count == 1:
             is_good = self.builder.extract_element(holds, ir.Constant(I32, 0))
             safe = self.builder.select(is_good, base, number(0))
             found = self.load_at(pointer, safe, step.dtype, 1)
-            fill = lanes.constant(step.dtype, step.fill, 1)
+            fill = lanes.constant(step.dtype, 0, 1)
             return self.builder.select(holds, found, fill)
         holds = self.widened(holds, width)
         size = min(width, host_registers().nbytes // step.dtype.itemsize)

@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, grain_of
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import ArrayOp, Load, Step
 from tapejit.targets.cpu.call.signal_poll import TAKEN
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.tiled import TiledMatmul
@@ -434,7 +434,7 @@ class KernelEmitter(Reductions):
             apart: int | None = 0
             if memory is not None and not memory.lanes:
                 apart = memory.strides.get(vector, 0)
-            elif x.kind == "load":
+            elif isinstance(x.what, Load):
                 apart = distance(x, vector)
             total += self.width if apart not in (0, 1) else 0
         return total
@@ -540,7 +540,7 @@ class KernelEmitter(Reductions):
         if is_tiled_matmul(step):
             self.products += self.row_product(step).emit()
             return
-        if step.kind == "library":
+        if isinstance(step.what, ArrayOp):
             draw_rows(self, step)
             return
         if step.closed:
@@ -617,7 +617,7 @@ class KernelEmitter(Reductions):
 
 def has_library(loop: Loop) -> bool:
     """Whether there are products, or random words, for the rows of a tile."""
-    return any(step.kind == "library" for step in loop.steps())
+    return any(isinstance(step.what, ArrayOp) for step in loop.steps())
 
 
 def leaves_of(item: Step | Loop) -> list[Step]:

@@ -34,7 +34,7 @@ from tapejit.loops.kernels import (
     inner_axes,
 )
 from tapejit.loops.schedule.schedule import Loop
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import Contract, Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.nest.addressing import I32, PointerTable, lane_numbers, number
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
@@ -373,7 +373,7 @@ class Reductions(StepValues):
             before = self.builder.load(
                 pointer, typ=lanes.register_type(made.dtype, width)
             )
-        if step.kind == "contract":
+        if isinstance(step.what, Contract):
             after = self.multiplied(before, values, made.dtype, width)
         elif made.undefined is not None:
             after = self.extreme(made, before, values[0])

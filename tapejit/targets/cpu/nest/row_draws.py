@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tapejit.loops.index import Affine, strides_of
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import Step, tiles_of
 from tapejit.targets.cpu.arrays.loops import ArrayOperand
 from tapejit.targets.cpu.arrays.random import BLOCK_WORDS, Streams, emit_draw
 from tapejit.targets.cpu.nest.addressing import number
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def draw_rows(at: KernelEmitter, step: Step) -> None:
     """The words of the rows, and maybe of the columns, of the current tile."""
     assert step.node is not None
-    along, shape = step.attrs["along"], tuple(map(int, step.node.shape))
+    along, shape = tiles_of(step), tuple(map(int, step.node.shape))
     tiles = {x.axis: x.tile for x in at.plan.paths[step] if x.tile}
-    (base, offset, strides) = step.attrs["views"][0]
+    (base, offset, strides) = step.views[0]
     if isinstance(base, Step):
         start = at.pointer_to(at.plan.storage[base])
     else:

@@ -1,6 +1,6 @@
 """The values of Steps: what one iteration computes, as LLVM.
 
-`StepValues` has a method for every kind of Step. Values that were computed before in
+`StepValues.step` has a case for every kind of Step. Values that were computed before in
 the iteration are in `values`; others are read from the memory that the plan gave them.
 
 Start reading at `StepValues.step`.
@@ -18,7 +18,22 @@ from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Range, strides_of
 from tapejit.loops.kernels import Kernel, LoopPlan, Storage, accumulator
 from tapejit.loops.schedule.schedule import is_leaf, is_long
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import (
+    AddAt,
+    AffineIndex,
+    Buffer,
+    CheckedIndex,
+    Choose,
+    Compute,
+    Constant,
+    Contract,
+    Convert,
+    Copy,
+    IndexValue,
+    Load,
+    Step,
+    Verify,
+)
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.nest.addressing import (
     I32,
@@ -57,13 +72,39 @@ class StepValues(Addressing):
 
     def step(self, step: Step) -> Any:
         """The value of a Step in this iteration."""
-        return getattr(self, f"_{step.kind}")(step)
+        match step.what:
+            case Constant(value):
+                return lanes.constant(step.dtype, value, 1)
+            case IndexValue((position,)):
+                return self.affine(position)
+            case Load():
+                return self.load(step, step.what)
+            case CheckedIndex(size):
+                return self.checked_index(step, size)
+            case AffineIndex(factor, offset):
+                return self.affine_index(step, factor, offset)
+            case Verify():
+                return self.verified(step, step.what)
+            case Convert():
+                (x,) = step.inputs
+                return self.converted(self.value(x), x.dtype, step.dtype)
+            case Copy():
+                return self.value(step.inputs[0])
+            case AddAt():
+                return self.added_at(step)
+            case Compute():
+                return self.computed(step, step.what)
+            case Choose(ranges):
+                return self.chosen(step, ranges)
+            case Contract():
+                return self.contracted(step)
+        raise AssertionError(f"{step} is no value of one iteration")
 
     def value(self, step: Step) -> Any:
         """A value that was computed before, from a register or from memory."""
         found = self.known(step)
         if found is None:
-            if is_leaf(step) or step.kind == "constant":
+            if is_leaf(step) or isinstance(step.what, Constant):
                 found = self.step(step)
             else:
                 found = self.read(self.plan.storage[step])
@@ -74,33 +115,27 @@ class StepValues(Addressing):
         """A value of this iteration that is in a register, or None."""
         return self.values.get(step)
 
-    def _constant(self, step: Step) -> Any:
-        return lanes.constant(step.dtype, step.attrs["value"], 1)
-
-    def _index(self, step: Step) -> Any:
-        return self.affine(step.index[0])
-
-    def _compute(self, step: Step) -> Any:
-        assert step.op is not None
+    def computed(self, step: Step, what: Compute) -> Any:
+        """An elementwise operation."""
         values = self.together([self.value(x) for x in step.inputs])
         width = values[0].type.count if values else 1
         dtypes = [x.dtype for x in step.inputs]
         if self.is_large and is_long(step):
-            return self.builder.call(self.shared(step, dtypes, width), values)
+            function = self.shared(step, what, dtypes, width)
+            return self.builder.call(function, values)
         return lanes.apply(
-            self.builder, step.op, step.attrs, dtypes, step.dtype, values, width
+            self.builder, what.op, what.attrs, dtypes, step.dtype, values, width
         )
 
-    def shared(self, step: Step, dtypes: list[DType], width: int) -> Any:
+    def shared(self, step: Step, what: Compute, dtypes: list[DType], width: int) -> Any:
         """A function that computes a Step, for all who need the same.
 
         In a large kernel long formulas would be repeated too often: what the calls cost
         is less than the time to compile.
         """
-        assert step.op is not None
         module, width_name = self.function.module, f"x{width}"
-        parts = [step.op.name, *(x.name for x in dtypes), step.dtype.name, width_name]
-        parts += [f"{key}_{value}" for key, value in step.attrs.items()]
+        parts = [what.op.name, *(x.name for x in dtypes), step.dtype.name, width_name]
+        parts += [f"{key}_{value}" for key, value in what.attrs.items()]
         name = f"{module.name}_{'_'.join(parts)}"
         known = module.globals.get(name)
         if known is None:
@@ -111,16 +146,12 @@ class StepValues(Addressing):
             known.attributes.add("noinline")
             builder = ir.IRBuilder(known.append_basic_block())
             value = lanes.apply(
-                builder, step.op, step.attrs, dtypes, step.dtype, known.args, width
+                builder, what.op, what.attrs, dtypes, step.dtype, known.args, width
             )
             builder.ret(value)
         return known
 
-    def _convert(self, step: Step) -> Any:
-        (x,) = step.inputs
-        return self.converted(self.value(x), x.dtype, step.dtype)
-
-    def _contract(self, step: Step) -> Any:
+    def contracted(self, step: Step) -> Any:
         """A sum of one product."""
         dtype = accumulator(step.dtype)
         values = self.together(
@@ -131,22 +162,21 @@ class StepValues(Addressing):
         total = self.multiplied(zero, values, dtype, width)
         return self.converted(total, dtype, step.dtype)
 
-    def _copy(self, step: Step) -> Any:
-        return self.value(step.inputs[0])
-
-    def _choose(self, step: Step) -> Any:
-        holds = self.condition(step.ranges)
+    def chosen(self, step: Step, ranges: Sequence[Range]) -> Any:
+        """The first input where all Ranges hold, else the second."""
+        holds = self.condition(ranges)
         x, y = (self.value(v) for v in step.inputs)
         holds, x, y = self.together([holds, x, y])
         return self.builder.select(holds, x, y)
 
-    def _verify(self, step: Step) -> Any:
+    def verified(self, step: Step, what: Verify) -> Any:
+        """The input; a mark is left if it is not in [0, count)."""
         value = self.value(step.inputs[0])
-        self.fail_unless_below(value, step.dtype, int(step.attrs["count"]), 0)
+        self.fail_unless_below(value, step.dtype, what.count, 0)
         return value
 
-    def _position(self, step: Step) -> Any:
-        size = step.attrs["size"]
+    def checked_index(self, step: Step, size: int) -> Any:
+        """A position from 0 on; a mark is left if it is not in [-size, size)."""
         (given,) = step.inputs
         value = self.value(given)
         self.fail_unless_below(value, given.dtype, size, -size)
@@ -159,11 +189,12 @@ class StepValues(Addressing):
         is_inside = self.builder.icmp_unsigned("<=", wide, most)
         return self.builder.select(is_inside, wide, zero)
 
-    def _moved(self, step: Step) -> Any:
+    def affine_index(self, step: Step, factor: int, offset: int) -> Any:
+        """A position times a factor, plus an offset."""
         value = self.value(step.inputs[0])
         width = value.type.count
-        value = self.builder.mul(value, self.whole(step.attrs["factor"], width))
-        return self.builder.add(value, self.whole(step.attrs["offset"], width))
+        value = self.builder.mul(value, self.whole(factor, width))
+        return self.builder.add(value, self.whole(offset, width))
 
     def fail_unless_below(self, value: Any, dtype: DType, high: int, low: int) -> None:
         """Leave a mark in the arena if a number is not in [low, high)."""
@@ -178,7 +209,7 @@ class StepValues(Addressing):
             )
         self.fail_unless(is_good)
 
-    def _add_at(self, step: Step) -> Any:
+    def added_at(self, step: Step) -> Any:
         """The second-last input, plus the last one where both positions are equal."""
         place, target, x, update = (self.value(v) for v in step.inputs)
         width = max(place.type.count, target.type.count)
@@ -201,21 +232,22 @@ class StepValues(Addressing):
             is_hit = self.builder.icmp_signed("==", place, target)
         return self.builder.select(is_hit, total, x)
 
-    def _load(self, step: Step) -> Any:
-        source = step.source
+    def load(self, step: Step, what: Load) -> Any:
+        """An element of an array, or of the memory of another Step."""
+        source = what.source
         positions: list[tuple[Any, int]] = []
         if isinstance(source, Buffer):
-            is_flat = step.attrs.get("flat")
-            strides = (1,) if is_flat else strides_of(source.shape)
-            positions = list(zip(step.index, strides, strict=True))
+            strides = (1,) if what.flat else strides_of(source.shape)
+            positions = list(zip(what.index, strides, strict=True))
             pointer, times = self.buffer(source), 1
         else:
             memory = self.plan.storage[source]
             pointer, times = self.pointer_to(memory), 1
-            if step.attrs.get("flat"):
-                positions = [(step.index[0], 1)]
+            if what.flat:
+                positions = [(what.index[0], 1)]
             else:
-                for dim, position in zip(source.dims, step.index, strict=True):
+                assert source.dims is not None
+                for dim, position in zip(source.dims, what.index, strict=True):
                     if dim is not None and dim.root in memory.strides:
                         positions.append((position, memory.strides[dim.root]))
             times = max(memory.lanes, 1)
@@ -271,7 +303,7 @@ class StepValues(Addressing):
             place = self.builder.add(place, steps(width))
         found = self.gather(pointer, place, step.dtype, width)
         if holds is not None:
-            fill = lanes.constant(step.dtype, step.fill, width)
+            fill = lanes.constant(step.dtype, 0, width)
             found = self.builder.select(holds, found, fill)
         return found
 

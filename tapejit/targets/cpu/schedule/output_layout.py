@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from tapejit.ir.node import Node
 from tapejit.loops.fuse.fuse_epilogue import plain_axes
@@ -28,7 +28,7 @@ from tapejit.loops.schedule.schedule import (
     sources_of,
     steps_in,
 )
-from tapejit.loops.steps import Step, view_others
+from tapejit.loops.steps import ArrayOp, Copy, Load, Step, View, view_others
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 
 NEAR: Final = 4096  # bytes from one row to the next where tiles are added
@@ -44,7 +44,7 @@ def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
     instead: dict[Step, Step] = {}
     for copy in steps:
         product = copied_product(copy)
-        if product is None or "order" in product.attrs or adds_up(product, tree):
+        if product is None or product.order is not None or adds_up(product, tree):
             continue
         others = [x for x in users[product] if x is not copy]
         order = order_of(copy, product)
@@ -65,19 +65,19 @@ def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
 def reorder(product: Step, order: list[int], users: Sequence[Step]) -> bool:
     """Let the memory of a product have its axes in this order; whether users can."""
     strides = result_strides(product, order)
-    whole = [x for x in users if x.kind == "library"]
+    whole = [x for x in users if isinstance(x.what, ArrayOp)]
     views = {x: views_of(x, product, strides) for x in whole}
     loads = [x for y in users if y not in views for x in loads_of(y, product)]
     if None in views.values() or None in loads:
         return False
     assert product.dims is not None
     product.dims = tuple(product.dims[axis] for axis in order)
-    product.attrs = {**product.attrs, "order": tuple(order)}
+    product.change(order=tuple(order))
     for x, there in views.items():
-        x.attrs = {**x.attrs, "views": there}
+        x.change(views=there)
     for load in dict.fromkeys(loads):
         assert load is not None
-        load.index = tuple(load.index[axis] for axis in order)
+        load.change(index=tuple(load.index[axis] for axis in order))
     return True
 
 
@@ -101,7 +101,7 @@ def transpose_output(product: Step, users: Sequence[Step]) -> None:
 
 def copied_product(copy: Step) -> Step | None:
     """The product of matrices that a Step copies to memory, element by element."""
-    if copy.kind != "copy" or not copy.whole or copy.output is not None:
+    if not isinstance(copy.what, Copy) or not copy.whole or copy.output is not None:
         return None
     (load,) = copy.inputs
     product = load.source
@@ -116,7 +116,7 @@ def copied_product(copy: Step) -> Step | None:
 
 def adds_up(product: Step, tree: Sequence[Step | Loop]) -> bool:
     """Whether tiles of rows add to a product, one after the other: it stays compact."""
-    along = product.attrs.get("along")
+    along = product.tiles
     if along is None or along.kind != "sum":
         return False
     row = along.axes[-1]
@@ -148,25 +148,25 @@ def order_of(copy: Step, product: Step) -> list[int] | None:
 
 def views_of(
     step: Step, product: Step, strides: tuple[int, ...]
-) -> list[tuple[Any, int, tuple[int, ...]]] | None:
+) -> tuple[View, ...] | None:
     """The operands of an operation on whole arrays, if a product lies otherwise."""
-    if step.kind != "library" or step.node is None:
+    if not isinstance(step.what, ArrayOp) or step.node is None:
         return None
-    found = []
-    for x, view in zip(step.node.inputs, step.attrs["views"], strict=True):
+    found: list[View] = []
+    for x, view in zip(step.node.inputs, step.views, strict=True):
         if view[0] is product:
             there = view_in(x, product, strides)
             if there is None:
                 return None
-            view = (product, *there)
+            view = View(product, *there)
         found.append(view)
-    return found
+    return tuple(found)
 
 
 def loads_of(step: Step, product: Step) -> list[Step | None]:
     """The loads by which a Step has elements of a product; None for another way."""
     around = [x for x in (step, *step.needed()) if x.source is product]
-    plain = [x for x in around if x.kind == "load" and not x.attrs.get("flat")]
+    plain = [x for x in around if isinstance(x.what, Load) and not x.is_flat]
     is_plain = len(plain) == len(around) and product not in step.inputs
     return [*plain] if is_plain else [None]
 
@@ -187,7 +187,7 @@ def redirect(step: Step, instead: dict[Step, Step]) -> None:
     """Let a Step read products in place of copies: memory is the same."""
     for x in (step, *step.needed()):
         if isinstance(x.source, Step) and x.source in instead:
-            x.source = instead[x.source]
+            x.change(source=instead[x.source])
     step.inputs = [instead.get(x, x) for x in step.inputs]
     view_others(step, instead)
 
@@ -198,6 +198,6 @@ def result_strides(
     """How far elements of a product are apart, by the axes of its matrices."""
     assert product.node is not None
     shape = tuple(map(int, product.node.shape))
-    order = order or product.attrs.get("order", range(len(shape)))
+    order = order or product.order or range(len(shape))
     plain = strides_of([shape[axis] for axis in order])
     return tuple(step for _, step in sorted(zip(order, plain, strict=True)))

@@ -36,7 +36,7 @@ from tapejit.loops.kernels import (
 )
 from tapejit.loops.lower.lower import Lowered
 from tapejit.loops.schedule.schedule import Loop, is_leaf, loops_in, steps_in
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import ArrayOp, Step
 from tapejit.targets.cpu.schedule.output_layout import without_copies
 from tapejit.targets.cpu.schedule.stages import assign_stages
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
@@ -78,9 +78,10 @@ def plan(
     uses: Uses = {}
     for step in made.paths:
         for x in step.needed():
-            is_load = is_leaf(x) and isinstance(x.source, Step)
-            used = x.source if is_load else x
-            uses.setdefault(used, []).append((step, is_load or step.source is x))
+            source = x.source if is_leaf(x) else None
+            used = source if isinstance(source, Step) else x
+            is_loaded = used is source or step.source is x
+            uses.setdefault(used, []).append((step, is_loaded))
     for step in list(made.paths):
         store(made, step, uses.get(step, []))
     for kernel in made.kernels:
@@ -99,13 +100,13 @@ def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> Non
     Beside each user stands whether it loads from memory in any case.
     """
     kernel, home = plan.kernel_of[step], plan.homes[step]
-    if step.kind == "library":
-        if "along" in step.attrs and not step.whole:
+    if isinstance(step.what, ArrayOp):
+        if step.tiles is not None and not step.whole:
             plan.storage[step] = tile_storage(step, kernel, home)
             kernel.private.append(plan.storage[step])
             return
         is_here = all(plan.kernel_of[user] is kernel for user, _ in users)
-        is_here = is_here and "along" not in step.attrs
+        is_here = is_here and step.tiles is None
         if step.output is not None or not users or not is_here:
             plan.storage[step] = whole_storage(step)
         return
@@ -116,7 +117,7 @@ def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> Non
     for user, is_load in users:
         path = plan.paths[user]
         same = plan.kernel_of[user] is kernel and path[: len(home)] == home
-        if is_load or user.kind == "library" or not same:
+        if is_load or isinstance(user.what, ArrayOp) or not same:
             needs = True
         shared = common(home, path) if plan.kernel_of[user] is kernel else ()
         scope = common(scope, shared)

@@ -25,7 +25,7 @@ from tapejit.loops.schedule.schedule import (
     sources_of,
     steps_in,
 )
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.targets.cpu.schedule.tile_roles import BLOCK_WORDS, is_draw
 
 MOST_ROWS: Final = 64
@@ -55,10 +55,10 @@ def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
         return []  # the last tile would begin in the middle of a block of words
     numbers = {x for x in steps if is_number_of_row(x, column)}
     for step in steps - numbers:
-        if step.kind == "library":
-            along, cut = step.attrs["along"], cut_of(step, steps)
+        if isinstance(step.what, ArrayOp):
+            along, cut = tiles_of(step), cut_of(step, steps)
             along = along._replace(column=column, cut=cut)
-            step.attrs = {**step.attrs, "along": along}
+            step.change(tiles=along)
     inner = Loop(column, only(items, steps - numbers), tile=columns)
     return [*only(items, numbers), Loop(row, [inner], tile=rows)]
 
@@ -66,8 +66,8 @@ def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
 def columns_of(items: Sequence[Item]) -> Axis | None:
     """The axis of columns that all items have, None if one of them needs whole rows."""
     steps = set(steps_in(items))
-    products = [x for x in steps if x.kind == "library"]
-    axes = {last_of(x) for x in products if x.attrs["along"].kind == "rows"}
+    products = [x for x in steps if isinstance(x.what, ArrayOp)]
+    axes = {last_of(x) for x in products if tiles_of(x).kind == "rows"}
     if len(axes) != 1:
         return None
     (column,) = axes
@@ -84,7 +84,7 @@ def columns_of(items: Sequence[Item]) -> Axis | None:
 
 def is_number_of_row(step: Step, column: Axis) -> bool:
     """Whether this is computed once for each row."""
-    return step.kind != "library" and column not in step.labels
+    return not isinstance(step.what, ArrayOp) and column not in step.labels
 
 
 def last_of(step: Step) -> Axis | None:
@@ -98,17 +98,17 @@ def takes_part(product: Step, column: Axis, steps: set[Step]) -> bool:
 
     What it has of the tile are rows with these columns, or its own result is.
     """
-    inner = [base for base, *_ in product.attrs["views"] if base in steps]
-    if product.attrs["along"].kind == "rows":
+    inner = [base for base, *_ in product.views if base in steps]
+    if tiles_of(product).kind == "rows":
         return not inner
     return len(inner) == 1 and last_of(inner[0]) is column
 
 
 def cut_of(product: Step, steps: set[Step]) -> str:
     """Which axis of a product is that of columns."""
-    kind = product.attrs["along"].kind
+    kind = tiles_of(product).kind
     if kind == "sum":
-        return "m" if product.attrs["views"][0][0] in steps else "n"
+        return "m" if product.views[0][0] in steps else "n"
     return "n" if kind == "rows" else "k"
 
 

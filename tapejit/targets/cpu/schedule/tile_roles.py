@@ -2,44 +2,25 @@
 
 A tile has some rows of a matrix, and memory for these alone. So it has to be known of
 a product which of its operands are such rows, and of everything else that it reads no
-other ones. `Along` is what a product that takes part has among its `attrs`.
+other ones. `TileRole` (in `loops/steps.py`) is what a product that takes part has.
 
-Start reading at `Along`, then `role`.
+Start reading at `role`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tapejit.loops.fuse.fuse_epilogue import is_matmul, plain_axes
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.schedule.schedule import Loop, is_leaf, reads_its_own
-from tapejit.loops.steps import Step
+from tapejit.loops.steps import ArrayOp, Reduce, Step, tiles_of
 
 BLOCK_WORDS: Final = 4  # that a cipher gives at once
 WORD: Final = 32  # bits
 Item = Step | Loop
-
-
-class Along(NamedTuple):
-    """How a product takes part in tiles of rows, and the axes of these.
-
-    Where columns go by in tiles as well, `column` is their axis, and `cut` says which
-    of the product's own axes that is: "m", "n" or "k".
-    """
-
-    kind: str
-    axes: tuple[Axis, ...]
-    column: Axis | None = None
-    cut: str = ""
-
-    @property
-    def cuts(self) -> dict[str, Axis]:
-        """The axes of the product that go by in tiles, and along what."""
-        found = {"k" if self.kind == "sum" else "m": self.axes[-1]}
-        return found if self.column is None else {**found, self.cut: self.column}
 
 
 def is_tiled_matmul(item: Item) -> bool:
@@ -54,7 +35,11 @@ def is_tiled_matmul(item: Item) -> bool:
 
 def is_draw(item: Item) -> bool:
     """Whether these are random words of one stream, whose rows are whole blocks."""
-    if not isinstance(item, Step) or item.kind != "library" or item.node is None:
+    if (
+        not isinstance(item, Step)
+        or not isinstance(item.what, ArrayOp)
+        or item.node is None
+    ):
         return False
     node = item.node
     if node.op.name not in ("keyed_bits", "random_bits") or node.ndim < 2:
@@ -74,7 +59,7 @@ def role(product: Step, at: int, base: Step, axes: tuple[Axis, ...]) -> str | No
         return None
     shape = tuple(1 if axis is None else axis.size for axis in base.dims)
     plain = strides_of(shape)
-    _, offset, strides = product.attrs["views"][at]
+    _, offset, strides = product.views[at]
     operand = tuple(map(int, product.node.inputs[at].shape))
     front = tuple(map(int, product.node.shape[:-2]))
     if offset or front != shape[:-2] or len(operand) != len(shape):
@@ -94,7 +79,7 @@ def role(product: Step, at: int, base: Step, axes: tuple[Axis, ...]) -> str | No
 
 def operands_in(product: Step, steps: set[Step]) -> Iterator[tuple[int, Step]]:
     """The operands of a product that are among some Steps, with their numbers."""
-    for at, (base, _, _) in enumerate(product.attrs["views"]):
+    for at, (base, _, _) in enumerate(product.views):
         if isinstance(base, Step) and base in steps:
             yield at, base
 
@@ -102,7 +87,7 @@ def operands_in(product: Step, steps: set[Step]) -> Iterator[tuple[int, Step]]:
 def takes_own_rows(step: Step, steps: set[Step], axes: tuple[Axis, ...]) -> bool:
     """Whether a Step takes of these others nothing but the rows that it is for."""
     if is_tiled_matmul(step):
-        wanted = "sum" if step.attrs["along"].kind == "sum" else "result"
+        wanted = "sum" if tiles_of(step).kind == "sum" else "result"
         operands = operands_in(step, steps)
         return all(role(step, *operand, axes) == wanted for operand in operands)
     loads = [x for x in (step, *step.needed()) if x.source in steps]
@@ -120,7 +105,7 @@ def read_by_rows(
             loads.setdefault(load.source, []).append(load)
     found: dict[Step, tuple[Axis, ...]] = {}
     for step, its_loads in loads.items():
-        if not has_matrices(step) or step.output is not None or "along" in step.attrs:
+        if not has_matrices(step) or step.output is not None or step.tiles is not None:
             continue
         ways = {plain_axes(step, load, is_draw(step)) for load in its_loads}
         axes = ways.pop()
@@ -148,13 +133,13 @@ def chain_of(nest: Loop) -> list[Axis]:
 
 def is_sum_of(step: Step, inside: set[Step], axes: tuple[Axis, ...]) -> bool:
     """Whether this is a sum, or the like, along the rows of one of these Steps."""
-    is_row = step.kind == "reduce" and step.labels == frozenset(axes)
+    is_row = isinstance(step.what, Reduce) and step.labels == frozenset(axes)
     return is_row and all(is_leaf(x) and x.source in inside for x in step.inputs)
 
 
 def is_of_tile(step: Step) -> bool:
     """Whether the value of a Step may be there for the rows of a tile only."""
-    is_inner = not is_tiled_matmul(step) or step.attrs["along"].kind == "rows"
+    is_inner = not is_tiled_matmul(step) or tiles_of(step).kind == "rows"
     return step.output is None and is_inner
 
 
@@ -163,19 +148,18 @@ def gives_rows(item: Item) -> bool:
     return (
         isinstance(item, Step)
         and is_tiled_matmul(item)
-        and item.attrs["along"].kind == "rows"
+        and tiles_of(item).kind == "rows"
     )
 
 
 def adds_up(step: Step) -> bool:
     """Whether a product adds up over tiles of rows."""
-    along = step.attrs.get("along") if step.kind == "library" else None
-    return along is not None and along.kind == "sum"
+    return step.tiles is not None and step.tiles.kind == "sum"
 
 
 def adds_in_parts(step: Step) -> bool:
     """Whether a product adds up over tiles that are tasks: each leaves its part."""
-    return adds_up(step) and len(step.attrs["along"].axes) == 1
+    return adds_up(step) and len(tiles_of(step).axes) == 1
 
 
 def has_matrices(step: Step) -> bool:

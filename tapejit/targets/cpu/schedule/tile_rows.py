@@ -28,10 +28,9 @@ from typing import Final
 
 from tapejit.loops.index import Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, sources_of, steps_in
-from tapejit.loops.steps import Step, view_others
+from tapejit.loops.steps import Step, TileRole, view_others
 from tapejit.targets.cpu.schedule.tile_columns import even_part, in_tiles_of_columns
 from tapejit.targets.cpu.schedule.tile_roles import (
-    Along,
     Item,
     chain_of,
     gives_rows,
@@ -116,7 +115,7 @@ class Arranger:
             return
         for product, x in before.items():
             product.dims = spread(product, x)
-            product.attrs = {**product.attrs, "along": Along("rows", axes)}
+            product.change(tiles=TileRole("rows", axes))
         if before:
             self.draw(nest, group)
         for product in self.lone_products():
@@ -173,7 +172,7 @@ class Arranger:
             for x in nest.steps():
                 copies.redirect(x)
             made.dims = spread(made, axes)
-            made.attrs = {**made.attrs, "along": Along("rows", group.axes)}
+            made.change(tiles=TileRole("rows", group.axes))
             group.items.insert(0, made)
 
     def rows_for_products(self, nest: Loop) -> tuple[tuple[Axis, ...], int]:
@@ -248,7 +247,7 @@ class Arranger:
         is_needed = any(product in sources_of(x) for x in here)
         if is_late or is_needed or not self.moved([product], group):
             return False
-        product.attrs = {**product.attrs, "along": Along(kind, group.axes)}
+        product.change(tiles=TileRole(kind, group.axes))
         return True
 
     def take_sums(self, group: Group, inside: set[Step]) -> None:
@@ -319,10 +318,10 @@ class Arranger:
         group.items[:0] = again
         made = set(copies.steps.values())
         for product in self.lone_products():  # whose operands may be here now
-            attrs, inputs = product.attrs, product.inputs
+            what, inputs = product.what, product.inputs
             copies.redirect(product)
             if not self.take(product, group, made):
-                product.attrs, product.inputs = attrs, inputs
+                product.what, product.inputs = what, inputs
         # What only such a product would have needed is not.
         used = {x for step in group.steps() for x in sources_of(step)}
         while unused := made - used:
@@ -433,10 +432,9 @@ class Copies:
         is_between = is_leaf(step) and step.source in self.wanted
         if step not in self.wanted and not is_between:
             return step
-        made = step.copy([self.step(x) for x in step.inputs], step.index)
-        made.attrs = dict(step.attrs)
+        made = step.copy([self.step(x) for x in step.inputs])
         if isinstance(step.source, Step):
-            made.source = self.step(step.source)
+            made.change(source=self.step(step.source))
         made.whole = step.whole
         for axis in (*step.axes, *step.reduced):
             axis.root.steps.add(made.number)

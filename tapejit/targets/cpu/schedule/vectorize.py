@@ -16,7 +16,19 @@ from typing import Final
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import Kernel, LoopPlan, accumulator, grain_of, inner_axes
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import (
+    AffineIndex,
+    ArrayOp,
+    Buffer,
+    CheckedIndex,
+    Contract,
+    Copy,
+    IndexValue,
+    Load,
+    Step,
+    Verify,
+    tiles_of,
+)
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
 
 
@@ -37,8 +49,8 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
     rows: set[Axis] = set()  # those that products in the loops go along
     for step in steps:
         axes.update(dict.fromkeys(loop.axis for loop in plan.paths[step]))
-        if step.kind == "library":
-            rows.update(step.attrs["along"].axes)
+        if isinstance(step.what, ArrayOp):
+            rows.update(tiles_of(step).axes)
     axes = {axis: None for axis in axes if axis not in rows}
     inputs = {x: None for step in steps for x in step.inputs}
     leaves = [x for x in inputs if is_leaf(x)]
@@ -51,7 +63,7 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
         sizes = [
             x.dtype.itemsize if axis in x.labels | x.closed else 4
             for x in (*steps, *leaves)
-            if x.kind not in POSITIONS
+            if not isinstance(x.what, POSITIONS)
         ]
         widest = max([4, *sizes])  # of positions alone, where they are only checked
         return min(lanes // widest, 1 << (axis.size.bit_length() - 1))
@@ -64,7 +76,7 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
             around = step.labels | step.closed
             count = math.prod(x.size for x in around)
             here = cost(step)
-            if step.kind == "load" or step.output is not None:
+            if isinstance(step.what, Load) or step.output is not None:
                 here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
             if axis in around:
                 total += here * count / full
@@ -86,13 +98,14 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
 
 def distance(step: Step, axis: Axis) -> int | None:
     """How far apart in memory neighbours along an axis are; None if positions vary."""
-    if step.kind == "load":
-        source = step.source
+    if isinstance(step.what, Load):
+        source = step.what.source
         if isinstance(source, Buffer):
             shape = source.shape
         else:
-            shape = tuple(1 if dim is None else dim.size for dim in source.dims)
-        strides = (1,) if step.attrs.get("flat") else strides_of(shape)
+            dims = source.dims or ()
+            shape = tuple(1 if dim is None else dim.size for dim in dims)
+        strides = (1,) if step.is_flat else strides_of(shape)
         total = 0
         for position, stride in zip(step.index, strides, strict=True):
             if isinstance(position, Step):
@@ -229,7 +242,9 @@ def without_sums(
             sums += found
             if inner:
                 rest.append(Loop(item.axis, inner))
-        elif item.kind == "contract" and axis in item.closed and len(around) > 1:
+        elif (
+            isinstance(item.what, Contract) and axis in item.closed and len(around) > 1
+        ):
             sums.append((around, item))
         else:
             rest.append(item)
@@ -247,13 +262,13 @@ def keep_apart(loop: Loop) -> None:
     made_here = set(steps)
     leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
     for leaf in leaves:
-        is_far = leaf.kind == "load" and distance(leaf, loop.axis) not in (0, 1)
+        is_far = isinstance(leaf.what, Load) and distance(leaf, loop.axis) not in (0, 1)
         others = leaf.labels - {loop.axis}
         if not is_far or len(others) != 1 or leaf.source in made_here:
             continue
         (axis,) = others
         kept = Step(
-            "copy", leaf.dtype, inputs=[leaf], axes=leaf.axes, dims=tuple(leaf.labels)
+            Copy(), leaf.dtype, inputs=[leaf], axes=leaf.axes, dims=tuple(leaf.labels)
         )
         for step in steps:
             step.inputs = [kept if x is leaf else x for x in step.inputs]
@@ -298,7 +313,7 @@ def join(
 
 def multiplies_along(step: Step, axis: Axis) -> bool:
     """Whether this adds up products along an axis."""
-    return step.kind == "contract" and axis in step.closed
+    return isinstance(step.what, Contract) and axis in step.closed
 
 
 def held(plan: LoopPlan, step: Step) -> int:
@@ -320,7 +335,7 @@ def copies(plan: LoopPlan, loop: Loop, products: Sequence[Step], most: int) -> i
     return next((size for size in sizes if loop.axis.size % size == 0), 1)
 
 
-POSITIONS: Final = ("index", "position", "verify", "moved")
+POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
 WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
 TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
 MAX_TASKS: Final = 32
