@@ -151,6 +151,11 @@ class LoopPlan:
         self.marks_memory = False  # whether memory is NaN until it is written
         self.at_once = 0  # tasks that run at the same time at most, 0 for all
 
+    def __str__(self) -> str:
+        from tapejit.loops.printer import print_plan  # for people: it imports this
+
+        return print_plan(self)
+
     def begin_stage(self) -> None:
         """What kernels of an earlier stage had for themselves is free again."""
         self.used_size = self.shared_size

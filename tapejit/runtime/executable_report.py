@@ -128,6 +128,10 @@ class Inside:
             "#",
         )
 
+    def plan(self) -> str:
+        """The loops of each kernel, with vectors, tasks and memory."""
+        return self._joined([str(part.built.plan) for part in self.parts], "#")
+
     def llvm(self) -> str:
         """The modules that are turned into machine code."""
         return self._joined([part.llvm() for part in self.parts], ";")
@@ -201,7 +205,7 @@ def show(executable: Executable) -> None:
         text = f"tapejit: compiled {name}, {kernels}: {took}\n"
         text += "".join(f"tapejit: NumPy performs {x}\n" for x in inside.on_numpy)
         if settings.debug >= 4:
-            text += inside.source()
+            text += inside.plan() + inside.source()
         if settings.debug >= 5:
             text += inside.llvm()
         sys.stderr.write(text)  # in one piece, or the lines of two threads would mix
@@ -219,6 +223,7 @@ def write_files(inside: Inside, executable: Executable, folder: str) -> None:
     for ending, text in (
         ("graph.txt", f"{shown(executable.given)}\n"),
         ("optimised.txt", f"{shown(executable.graph)}\n"),
+        ("plan.txt", inside.plan()),
         ("py", inside.source()),
         ("ll", inside.llvm()),
         ("s", inside.asm()),

@@ -193,6 +193,7 @@ def test_debug_shows_as_much_as_its_level_asks_for(
         True,
         True,
     ]
+    assert ["for i:" in text for text in texts] == 4 * [False] + [True, True]
     assert [("define internal void" in text) for text in texts] == 5 * [False] + [True]
 
 
@@ -201,7 +202,8 @@ def test_dump_writes_a_file_for_each_stage(tmp_path: Path) -> None:
     with tj.config.override(dump=os.fspath(folder)):
         mixed_function()(tj.asarray(np.eye(5, dtype="f4")))
     found = {path.name.partition(".")[2]: path for path in folder.iterdir()}
-    assert set(found) == {"graph.txt", "optimised.txt", "py", "ll", "s"}
+    assert set(found) == {"graph.txt", "optimised.txt", "plan.txt", "py", "ll", "s"}
+    assert "kernel 0 (stage 0) {" in found["plan.txt"].read_text()
     assert all(path.name.startswith("mixed-") for path in found.values())
     assert "cholesky" in found["graph.txt"].read_text()
     assert "def run_1(" in found["py"].read_text()
