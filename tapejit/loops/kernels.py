@@ -139,6 +139,9 @@ class LoopPlan:
         self.homes: dict[Step, LoopNest] = {}
         self.lanes: dict[Step, tuple[Axis | None, int]] = {}
         self.kernel_of: dict[Step, Kernel] = {}
+        # Who uses each Step, and whether from memory in any case.
+        self.uses: dict[Step, list[tuple[Step, bool]]] = {}
+        self.vector_bytes = 0
         self.shared: set[Step] = set()  # what another kernel uses
         long = (x for kernel in kernels for x in kernel.steps() if is_long(x))
         self.formulas = sum(1 for _ in long)

@@ -16,7 +16,7 @@ from tapejit.targets.cpu import module
 @pytest.fixture(scope="session", autouse=True)
 def _plans_are_checked() -> Iterator[None]:
     """Of everything that these tests compile; it takes a millisecond for each."""
-    plan = module.plan
+    plan = module.plan_for_cpu
 
     def checked(*given: Any) -> Any:
         made = plan(*given)
@@ -25,7 +25,7 @@ def _plans_are_checked() -> Iterator[None]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "plan", checked)
+        patch.setattr(module, "plan_for_cpu", checked)
         yield
 
 

@@ -18,7 +18,7 @@ from tapejit.loops.steps import ArrayOp, Copy
 from tapejit.loops.steps import tiles_of as tile_role
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.schedule import tile_rows
-from tapejit.targets.cpu.schedule.plan import plan
+from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 TIME, FEATURES = 1024, 16
 
@@ -74,7 +74,7 @@ def planned(name: str) -> LoopPlan:
     with tj.config.override(native=True, cache=False):
         graph = tj.function(gradients(name)).graph(*drawn())
     lowered = lower(optimise(graph))
-    return plan(lowered, schedule(lowered.steps), 64)
+    return plan_for_cpu(lowered, schedule(lowered.steps), 64)
 
 
 def tiles_of(made: LoopPlan) -> list[list[int]]:

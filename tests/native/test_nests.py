@@ -17,7 +17,7 @@ from tapejit.loops.lower.lower import lower
 from tapejit.loops.schedule.schedule import Loop, schedule
 from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule import vectorize
-from tapejit.targets.cpu.schedule.plan import plan
+from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .compiled import assert_same_for_any_threads, run_native, run_numpy
 
@@ -175,7 +175,7 @@ def test_results_are_the_same_for_any_number_of_threads(name: str) -> None:
 
 def planned(graph: Graph) -> Any:
     lowered = lower(graph)
-    return plan(lowered, schedule(lowered.steps), 64)
+    return plan_for_cpu(lowered, schedule(lowered.steps), 64)
 
 
 def graph_of(name: str) -> Graph:

@@ -23,8 +23,8 @@ from tapejit.loops.schedule.schedule import loops_in, schedule
 from tapejit.loops.steps import Copy, Load, Step
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.compiled import native_form, whole_graph
-from tapejit.targets.cpu.schedule import plan as planning
-from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
+from tapejit.targets.cpu.schedule import allocate, tile_columns, tile_rows, vectorize
+from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .golden_programs import PROGRAMS
 from .test_nests import PROGRAMS as NESTS
@@ -34,7 +34,7 @@ LANES = 64
 
 def planned(graph: Graph, checks: bool = False) -> LoopPlan:
     lowered = lower.lower(graph)
-    return planning.plan(lowered, schedule(lowered.steps), LANES, checks)
+    return plan_for_cpu(lowered, schedule(lowered.steps), LANES, checks)
 
 
 def native_parts(graph: Graph) -> Iterator[Graph]:
@@ -81,7 +81,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         vectorize: {"WORTH_THREADS": 1, "TASK_WORK": 1, "NEAR": 256, "SINGLE_SHARE": 0},
         tile_rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1 << 12},
         tile_columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_ROWS": 16},
-        planning: {"ON_STACK": 1 << 9},
+        allocate: {"ON_STACK": 1 << 9},
     }
     for owner, changes in limits.items():
         for name, value in changes.items():
@@ -278,7 +278,7 @@ def elements_that_are_replaced_before(plan: LoopPlan) -> None:
     assert plan.updates
     for x in loads_in(plan):
         row, column = x.index
-        x.index = (row * -1 + 39, column)
+        x.change(index=(row * -1 + 39, column))
 
 
 FAULTS = [

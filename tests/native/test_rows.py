@@ -21,7 +21,7 @@ from tapejit.targets.cpu import module
 from tapejit.targets.cpu.matmul import tiling
 from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule import tile_rows, vectorize
-from tapejit.targets.cpu.schedule.plan import plan
+from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
 
@@ -159,7 +159,7 @@ def tiled_loops(items: list[Any]) -> list[Loop]:
 @pytest.mark.parametrize("attention", ["plain", "causal"])
 def test_products_and_what_is_between_them_share_their_loops(attention: str) -> None:
     lowered = lower(graph_of(ATTENTIONS[attention], 512))
-    made = plan(lowered, schedule(lowered.steps), 64)
+    made = plan_for_cpu(lowered, schedule(lowered.steps), 64)
     shared = [
         kernel
         for kernel in made.kernels
@@ -224,7 +224,7 @@ def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
     arguments = [np.zeros((3, 256, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
     lowered = lower(graph)
-    made = plan(lowered, schedule(lowered.steps), 64)
+    made = plan_for_cpu(lowered, schedule(lowered.steps), 64)
     savings = []
     for kernel in made.kernels:
         order = {step: at for at, step in enumerate(kernel.steps())}

@@ -52,7 +52,7 @@ from tapejit.targets.cpu.nest.kernel_emitter import (
     new_function,
 )
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_array_is_finite
-from tapejit.targets.cpu.schedule.plan import plan
+from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depend on it
 DRIVER: Final = "parallel"
@@ -88,7 +88,7 @@ def build(
     kernels there are by now, and will be.
     """
     lowered = lower(graph)
-    made = plan(lowered, schedule(lowered.steps), LANES, checks)
+    made = plan_for_cpu(lowered, schedule(lowered.steps), LANES, checks)
     if config.check:
         # Here, because users do without it: 3 ms.
         from tapejit.loops.check import check_plan

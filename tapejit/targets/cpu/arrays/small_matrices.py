@@ -203,7 +203,7 @@ def emit_stack(
 def stack_strides(x: ArrayOperand, sizes: Sequence[Any], rank: int) -> list[int]:
     """The strides of a stack that is repeated along axes which it has not, or one of.
 
-    >>> stack_strides(Whole(None, np.dtype("f4"), (4, 4, 2, 1)), (3, 1), 3)
+    >>> stack_strides(ArrayOperand(None, np.dtype("f4"), (4, 4, 2, 1)), (3, 1), 3)
     [0, 4, 0]
     """
     own = [0 if size == 1 else x.strides[at] for at, size in enumerate(sizes)]

@@ -1,4 +1,4 @@
-"""Which values need memory, and where that memory is.
+"""Allocation: which values need memory, and where in the arena that memory is.
 
 A value that is used only in the iteration that makes it lives in a register. One that
 is used by a later pass over an axis is kept for as long as the loops around both go
@@ -6,7 +6,7 @@ through one iteration: a private buffer of the kernel, over the axes of the loop
 between. One that another kernel uses is kept in the arena, whole. A result is written
 to its output and read back from there.
 
-Start reading at `plan`.
+Start reading at `store`, then `place_in_arena`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from tapejit.base.types import DType
-from tapejit.loops.fuse.fuse_epilogue import absorb
-from tapejit.loops.fuse.inplace import with_updates
 from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import (
     ALIGNMENT,
@@ -30,68 +28,29 @@ from tapejit.loops.kernels import (
     bound,
     common,
     inner_axes,
-    kernels_of,
-    note_paths,
     ordered,
 )
-from tapejit.loops.lower.lower import Lowered
-from tapejit.loops.schedule.schedule import Loop, is_leaf, loops_in, steps_in
+from tapejit.loops.schedule.schedule import is_leaf, loops_in, steps_in
 from tapejit.loops.steps import ArrayOp, Step
-from tapejit.targets.cpu.schedule.output_layout import without_copies
-from tapejit.targets.cpu.schedule.stages import assign_stages
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
-from tapejit.targets.cpu.schedule.tile_rows import in_blocks_of_rows
-from tapejit.targets.cpu.schedule.vectorize import arrange, join
 
 CROWDED: Final = 512  # bytes; a cache has few places for what is so far apart
-# Who uses a Step, and whether from memory in any case.
-Uses = dict[Step, list[tuple[Step, bool]]]
 
 
-def plan(
-    lowered: Lowered, tree: Sequence[Step | Loop], lanes: int, checks: bool = False
-) -> LoopPlan:
-    """The kernels of a tree of loops, for vectors of `lanes` bytes.
-
-    With `checks`, a value that is not finite is a failure; products are whole then.
-    """
-    tree = tree if checks else without_copies(in_blocks_of_rows(tree))
-    made = LoopPlan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
-    made.checks = checks
-    if not checks:
-        made.kernels, made.updates = with_updates(made.kernels)
-        for number, kernel in enumerate(made.kernels):
-            kernel.number = number
-        assign_stages(made.kernels, made.updates)
-    for kernel in made.kernels:
-        for item in kernel.items:
-            note_paths(made, kernel, item, ())
-    for step, kernel in made.kernel_of.items():
-        needed = (x.source if isinstance(x.source, Step) else x for x in step.needed())
-        made.shared.update(
-            x for x in needed if made.kernel_of.get(x) not in (None, kernel)
-        )
-    for kernel in made.kernels:
-        arrange(made, kernel, lanes)
-        for item in kernel.items:
-            note_paths(made, kernel, item, ())
-    uses: Uses = {}
-    for step in made.paths:
+def note_uses(plan: LoopPlan) -> None:
+    """Remember who uses each Step, and whether from memory in any case."""
+    for step in plan.paths:
         for x in step.needed():
             source = x.source if is_leaf(x) else None
             used = source if isinstance(source, Step) else x
             is_loaded = used is source or step.source is x
-            uses.setdefault(used, []).append((step, is_loaded))
-    for step in list(made.paths):
-        store(made, step, uses.get(step, []))
-    for kernel in made.kernels:
-        for item in kernel.items:
-            if isinstance(item, Loop):
-                join(made, item.body)
-    place_in_arena(made)
-    for kernel in made.kernels:
-        place_in_tasks(made, kernel, uses)
-    return made
+            plan.uses.setdefault(used, []).append((step, is_loaded))
+
+
+def store_values(plan: LoopPlan) -> None:
+    """Give memory to the Steps that need some."""
+    for step in list(plan.paths):
+        store(plan, step, plan.uses.get(step, []))
 
 
 def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
@@ -218,7 +177,13 @@ def place_in_arena(plan: LoopPlan) -> None:
     plan.shared_size = plan.used_size = plan.arena_size
 
 
-def place_in_tasks(plan: LoopPlan, kernel: Kernel, uses: Uses) -> None:
+def place_in_task_memory(plan: LoopPlan) -> None:
+    """Offsets for what each task has for itself."""
+    for kernel in plan.kernels:
+        place_in_tasks(plan, kernel)
+
+
+def place_in_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     """Offsets for large memory of a tile of rows; what is over makes room for others.
 
     That is known by the items of the loop over tiles, which come one after the other.
@@ -235,7 +200,7 @@ def place_in_tasks(plan: LoopPlan, kernel: Kernel, uses: Uses) -> None:
             continue
         if tile not in plan.homes[step] or memory.is_placed:
             continue
-        users = [items.get(user, len(items)) for user, _ in uses.get(step, ())]
+        users = [items.get(user, len(items)) for user, _ in plan.uses.get(step, ())]
         last = max([first, *users])
         live = [(until, x) for until, x in live if until >= first]
         place(memory, [x for _, x in live], start=0)
