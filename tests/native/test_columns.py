@@ -15,8 +15,9 @@ from tapejit.loops.lower.lower import lower
 from tapejit.loops.lower.reuse_row_sums import with_known_products
 from tapejit.loops.schedule.schedule import loops_in, schedule
 from tapejit.rewrite.pipeline import optimise
-from tapejit.targets.cpu.schedule import tile_rows
 from tapejit.targets.cpu.schedule.plan import plan
+
+from .limits import set_limits
 
 TIME, FEATURES = 1024, 16
 
@@ -65,7 +66,7 @@ def drawn(dtype: str = "f4") -> list[tj.Tensor]:
 
 @pytest.fixture(autouse=True)
 def computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1)
 
 
 def planned(name: str) -> LoopPlan:

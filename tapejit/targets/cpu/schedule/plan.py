@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from tapejit.base.types import DType
 from tapejit.loops.fuse.fuse_epilogue import absorb
@@ -21,7 +20,6 @@ from tapejit.loops.fuse.inplace import with_updates
 from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import (
     ALIGNMENT,
-    ON_STACK,
     Kernel,
     LoopNest,
     LoopPlan,
@@ -42,8 +40,8 @@ from tapejit.targets.cpu.schedule.stages import assign_stages
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
 from tapejit.targets.cpu.schedule.tile_rows import in_blocks_of_rows
 from tapejit.targets.cpu.schedule.vectorize import arrange, join
+from tapejit.targets.cpu.target import CPU
 
-CROWDED: Final = 512  # bytes; a cache has few places for what is so far apart
 # Who uses a Step, and whether from memory in any case.
 Uses = dict[Step, list[tuple[Step, bool]]]
 
@@ -59,7 +57,9 @@ def plan(
     made = LoopPlan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
     made.checks = checks
     if not checks:
-        made.kernels, made.updates = with_updates(made.kernels)
+        made.kernels, made.updates = with_updates(
+            made.kernels, CPU.tuning.unpolled_instructions
+        )
         for number, kernel in enumerate(made.kernels):
             kernel.number = number
         assign_stages(made.kernels, made.updates)
@@ -158,7 +158,7 @@ def tile_storage(step: Step, kernel: Kernel, home: LoopNest) -> Storage:
 
 def spaced(size: int, dtype: DType) -> int:
     """How far apart rows of a tile are: not so that they share a place in caches."""
-    is_even = size * dtype.itemsize % CROWDED == 0
+    is_even = size * dtype.itemsize % CPU.tuning.crowded_row_bytes == 0
     return size + ALIGNMENT // dtype.itemsize if is_even else size
 
 
@@ -228,9 +228,10 @@ def place_in_tasks(plan: LoopPlan, kernel: Kernel, uses: Uses) -> None:
     tile = tiles[-1]  # the inner one, if columns go by in tiles, too
     items = {x: at for at, item in enumerate(tile.body) for x in steps_in([item])}
     live: list[tuple[int, Storage]] = []  # with the last item that uses it
+    on_stack = CPU.tuning.stack_array_bytes
     for step, first in items.items():
         memory = plan.storage.get(step)
-        if memory is None or memory.kernel is None or memory.nbytes <= ON_STACK:
+        if memory is None or memory.kernel is None or memory.nbytes <= on_stack:
             continue
         if tile not in plan.homes[step] or memory.is_placed:
             continue
