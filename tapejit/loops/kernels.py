@@ -23,7 +23,6 @@ from tapejit.loops.schedule.schedule import Loop, cost, is_long
 from tapejit.loops.steps import ArrayOp, Buffer, Step
 
 ALIGNMENT: Final = 64
-ON_STACK: Final = 1 << 15  # bytes of private memory; what is larger is in the arena
 LoopNest = tuple[Loop, ...]
 
 

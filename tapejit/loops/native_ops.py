@@ -14,6 +14,7 @@ import numpy as np
 from tapejit.base.types import DType, TensorType, is_complex, is_float
 from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import LITERAL, Node
+from tapejit.loops import numerics
 from tapejit.loops.lower.expand import EXPANSIONS
 from tapejit.loops.lower.grouped import is_written_out
 from tapejit.loops.lower.windows import is_windowed_product
@@ -24,9 +25,6 @@ ALIASES: Final = frozenset({"read", "reread", "stop_gradient", "with_shape"})
 MOVEMENTS: Final = frozenset(
     {"reshape", "permute_dims", "broadcast_to", "flip", "slice"}
 )
-
-
-MOST_JOINED: Final = 9  # as many as a filter of 3 × 3 has elements
 
 
 def always(node: Node) -> bool:
@@ -58,7 +56,7 @@ WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
     "argmin": always,
     "bits_to_normal": always,
     # Of few arrays it is a condition on positions, which is fused.
-    "concat": lambda node: len(node.inputs) > MOST_JOINED,
+    "concat": lambda node: len(node.inputs) > numerics.LOOPS.joined_arrays,
     "cholesky": is_small_matrix,
     "cofactor": is_small_matrix,
     "cumulative_prod": always,
@@ -199,4 +197,5 @@ def is_small_product(x: Node, y: Node) -> bool:
     """Whether a product of matrices is better a loop among loops than a kernel."""
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
     first, second, _ = sorted((int(m), int(k), int(n)))
-    return first == 1 or first * second <= 256 or not is_float(x.dtype)
+    is_small = first * second <= numerics.LOOPS.looped_matmul_elements
+    return first == 1 or is_small or not is_float(x.dtype)

@@ -18,7 +18,9 @@ import tapejit as tj
 from tapejit.ir import Graph, interpret
 from tapejit.runtime import executable
 from tapejit.runtime.executable import Executable, executable_for
-from tapejit.targets.cpu.schedule import tile_columns, tile_rows
+from tapejit.targets.cpu.target import CPU
+
+from .limits import set_limits
 
 Array = np.ndarray[Any, Any]
 
@@ -106,20 +108,26 @@ def limit_tiles(
     monkeypatch: pytest.MonkeyPatch,
     way: str,
     most_rows: int,
-    most_rows_of_columns: int = tile_columns.MOST_ROWS,
+    most_rows_of_columns: int = CPU.numerics.column_tile_most_rows,
 ) -> None:
     """Small products get tiles of rows, and what several of them need is had one way.
 
     `way` is one of `WAYS_OF_TILES`: kept for all of them, or computed again by each,
     from whole rows or from tiles of columns.
     """
-    monkeypatch.setattr(tile_rows, "LEAST", 1)
-    monkeypatch.setattr(tile_rows, "MOST_ROWS", most_rows)
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1 << 60 if way == "kept" else 1)
+    set_limits(
+        monkeypatch,
+        row_tile_least_elements=1,
+        row_tile_most_rows=most_rows,
+        row_tile_recomputed_bytes=1 << 60 if way == "kept" else 1,
+    )
     if way == "columns in tiles":
-        monkeypatch.setattr(tile_columns, "LEAST_ROWS", 1)
-        monkeypatch.setattr(tile_columns, "LEAST_COLUMNS", 1)
-        monkeypatch.setattr(tile_columns, "MOST_ROWS", most_rows_of_columns)
-        monkeypatch.setattr(tile_columns, "MOST_COLUMNS", 32)
+        set_limits(
+            monkeypatch,
+            column_tile_least_rows=1,
+            column_tile_least_columns=1,
+            column_tile_most_rows=most_rows_of_columns,
+            column_tile_most_columns=32,
+        )
     # An equal graph that is still there was compiled with other limits.
     monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())

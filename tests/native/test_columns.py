@@ -17,8 +17,9 @@ from tapejit.loops.schedule.schedule import loops_in, schedule
 from tapejit.loops.steps import ArrayOp, Copy
 from tapejit.loops.steps import tiles_of as tile_role
 from tapejit.rewrite.pipeline import optimise
-from tapejit.targets.cpu.schedule import tile_rows
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
+
+from .limits import set_limits
 
 TIME, FEATURES = 1024, 16
 
@@ -67,7 +68,7 @@ def drawn(dtype: str = "f4") -> list[tj.Tensor]:
 
 @pytest.fixture(autouse=True)
 def computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1)
 
 
 def planned(name: str) -> LoopPlan:

@@ -12,7 +12,8 @@ import pytest
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule import output_layout, tile_rows
+
+from .limits import set_limits
 
 Program = Callable[..., list[tj.Tensor]]
 STACK = (2, 3, 24, 40)  # of products, each of which is a kernel of its own
@@ -122,8 +123,7 @@ def test_results_and_copies_of_them() -> None:
 
 def test_sums_over_tiles_stay_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that tiles of rows add to is read and written for each of them."""
-    monkeypatch.setattr(tile_rows, "LEAST", 1)
-    monkeypatch.setattr(tile_rows, "MOST_ROWS", 32)
+    set_limits(monkeypatch, row_tile_least_elements=1, row_tile_most_rows=32)
 
     def program(q: tj.Tensor, k: tj.Tensor, v: tj.Tensor) -> list[tj.Tensor]:
         with tj.GradientTape() as tape:
@@ -146,8 +146,7 @@ def test_sums_of_few_rows_over_tiles_lie_the_other_way(
     monkeypatch: pytest.MonkeyPatch, heads: int
 ) -> None:
     """The gradient of keys, transposed as they are, that a product with weights has."""
-    monkeypatch.setattr(tile_rows, "LEAST", 1)
-    monkeypatch.setattr(tile_rows, "MOST_ROWS", 32)
+    set_limits(monkeypatch, row_tile_least_elements=1, row_tile_most_rows=32)
 
     def program(x: tj.Tensor, q: tj.Tensor, k: tj.Tensor) -> list[tj.Tensor]:
         def split(x: tj.Tensor) -> tj.Tensor:
@@ -163,8 +162,8 @@ def test_sums_of_few_rows_over_tiles_lie_the_other_way(
     arguments = [normal(128, 64), *[normal(64, 64, seed=at) for at in (1, 2)]]
     checked(program, *arguments)
     graph = tj.function(program).graph(*arguments)
-    for near, expected in ((output_layout.NEAR, 1), (1, 0)):
-        monkeypatch.setattr(output_layout, "NEAR", near)
+    for near, expected in ((4096, 1), (1, 0)):
+        set_limits(monkeypatch, transposed_row_bytes=near)
         plan = build(graph, "turned").plan
         sums = [
             step

@@ -11,9 +11,9 @@ import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule import tile_rows
 
 from .compiled import WAYS_OF_TILES, limit_tiles
+from .limits import set_limits
 
 SIZES = {  # leading axes, queries, keys
     "tiles": ((3,), 96, 128),
@@ -115,7 +115,7 @@ def test_words_that_others_need_as_a_whole_are_there_as_a_whole() -> None:
 
     expected = both(q, k, v)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tile_rows, "LEAST", 1)
+        set_limits(patch, row_tile_least_elements=1)
         with tj.config.override(native=True, cache=False):
             got = tj.function(both)(q, k, v)
     for x, y in zip(got, expected, strict=True):

@@ -25,6 +25,7 @@ from tapejit.targets.cpu.machine.module_chunks import Pieces
 from tapejit.targets.cpu.module import build
 
 from .compiled import needs_levels
+from .limits import set_limits
 
 THREAD = "tapejit compiler"
 
@@ -157,7 +158,7 @@ def test_however_it_is_cut_it_does_the_same(
     tj.config.update(cache=False)
     try:
         whole = [x.numpy() for x in tj.function(network)(*ARGUMENTS)]
-        monkeypatch.setattr(module_chunks, "PIECE", size)
+        set_limits(monkeypatch, module_chunk_characters=size)
         monkeypatch.setattr(module_chunks, "submit", counted)
         found = [x.numpy() for x in tj.function(lambda *xs: network(*xs))(*ARGUMENTS)]
     finally:
@@ -174,7 +175,7 @@ def test_the_pieces_do_not_depend_on_help(monkeypatch: pytest.MonkeyPatch) -> No
 
     def functions(has_help: bool) -> tuple[str, ...]:
         made = Pieces()
-        monkeypatch.setattr(module_chunks, "PIECE", 3000 if has_help else 10**9)
+        set_limits(monkeypatch, module_chunk_characters=3000 if has_help else 10**9)
         with compile_thread.helping():
             compile_thread.begin()
             built = build(graph, "cut", False, made.look)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, EXACT, assert_agrees
-from tapejit.targets.cpu.schedule import tile_rows
 
 from .compiled import needs_levels
+from .limits import set_limits
 
 Compare = Callable[[Any, Any], tj.Tensor]
 COMPARISONS: dict[str, Compare] = {
@@ -142,7 +142,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_no_attention_has_a_matrix_of_all_pairs(
     name: str, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1)
     program = attention(**OPTIONS[name])
     rng = np.random.default_rng(0)
     arrays = [
@@ -163,8 +163,7 @@ def test_no_attention_has_a_matrix_of_all_pairs(
 def test_an_attention_reads_as_it_runs(
     keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tile_rows, "LEAST", 1)
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_least_elements=1, row_tile_recomputed_bytes=1)
     rng = np.random.default_rng(0)
     arrays = [
         (rng.standard_normal((2, heads, 32, 16)) / 2).astype("f4")

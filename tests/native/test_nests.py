@@ -16,10 +16,11 @@ from tapejit.ir import Graph, param
 from tapejit.loops.lower.lower import lower
 from tapejit.loops.schedule.schedule import Loop, schedule
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule import vectorize
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
+from tapejit.targets.cpu.target import CPU
 
 from .compiled import assert_same_for_any_threads, run_native, run_numpy
+from .limits import set_limits
 
 Arrays = list[np.ndarray[Any, Any]]
 
@@ -260,13 +261,12 @@ def contracted(x: tj.Tensor, w: tj.Tensor) -> tj.Tensor:
 def test_tasks_share_two_loops_where_the_first_is_short(
     program: Callable[..., Any], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("WORTH_THREADS", "TASK_WORK"):
-        monkeypatch.setattr(vectorize, name, 1)
+    set_limits(monkeypatch, threads_least_instructions=1, task_least_instructions=1)
     arrays = drawn(shape, (*shape, 24), dtype="f4")
     graph = tj.function(program).graph(*arrays)
     kernels = build(graph, "shared").plan.kernels
     assert max(kernel.inner_tasks for kernel in kernels) == min(
-        shape[1], vectorize.MAX_TASKS // shape[0]
+        shape[1], CPU.numerics.most_tasks // shape[0]
     )
 
     def bits() -> list[bytes]:

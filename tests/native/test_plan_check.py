@@ -23,10 +23,10 @@ from tapejit.loops.schedule.schedule import loops_in, schedule
 from tapejit.loops.steps import Copy, Load, Step
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.compiled import native_form, whole_graph
-from tapejit.targets.cpu.schedule import allocate, tile_columns, tile_rows, vectorize
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .golden_programs import PROGRAMS
+from .limits import set_limits
 from .test_nests import PROGRAMS as NESTS
 
 LANES = 64
@@ -77,16 +77,13 @@ def test_plans_of_ops_are_well_formed(full: bool) -> None:
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays get tasks, tiles, blocks and a place in what a task has."""
-    limits: dict[Any, dict[str, Any]] = {
-        vectorize: {"WORTH_THREADS": 1, "TASK_WORK": 1, "NEAR": 256, "SINGLE_SHARE": 0},
-        tile_rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1 << 12},
-        tile_columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_ROWS": 16},
-        allocate: {"ON_STACK": 1 << 9},
-    }
-    for owner, changes in limits.items():
-        for name, value in changes.items():
-            monkeypatch.setattr(owner, name, value)
-    monkeypatch.setattr(tile_columns, "MOST_COLUMNS", 32)
+    set_limits(monkeypatch, threads_least_instructions=1, task_least_instructions=1)
+    set_limits(monkeypatch, l1_accumulator_bytes=256, single_work_share=0)
+    set_limits(monkeypatch, row_tile_least_elements=1, row_tile_most_rows=32)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1 << 12)
+    set_limits(monkeypatch, column_tile_least_rows=1, column_tile_most_rows=16)
+    set_limits(monkeypatch, column_tile_least_columns=1, column_tile_most_columns=32)
+    set_limits(monkeypatch, stack_array_bytes=1 << 9)
 
 
 LARGER = replace(

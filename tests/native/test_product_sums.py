@@ -16,13 +16,13 @@ from fuzz.arguments import Shape
 
 import tapejit as tj
 from tapejit.base import tree
-from tapejit.loops.fuse import fuse_sums
 
 from .compiled import (
     assert_same_for_any_processor,
     assert_same_for_any_threads,
     needs_levels,
 )
+from .limits import set_limits
 from .test_kernel_source import part_of, run_source
 from .test_products import (
     Array,
@@ -84,7 +84,7 @@ PROGRAMS: dict[str, tuple[Body, set[str]]] = {
 @pytest.fixture(autouse=True)
 def small_results_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sums along rows of any product; code is not kept, since others get none."""
-    monkeypatch.setattr(fuse_sums, "LARGE", 0)
+    set_limits(monkeypatch, sum_groups_bytes=0)
     with tj.config.override(cache=False):
         yield
 

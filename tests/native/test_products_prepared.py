@@ -17,7 +17,6 @@ import pytest
 import tapejit as tj
 from tapejit.base import tree
 from tapejit.runtime import executable
-from tapejit.targets.cpu.matmul import tiling
 from tapejit.targets.cpu.module import build
 
 from .compiled import (
@@ -25,6 +24,7 @@ from .compiled import (
     assert_same_for_any_threads,
     needs_levels,
 )
+from .limits import set_limits
 from .test_products import (
     EPILOGUES,
     Array,
@@ -44,9 +44,12 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, work: float) -> None:
-    monkeypatch.setattr(tiling, "READY_WORK", work)
-    monkeypatch.setattr(tiling, "READY_BLOCK", 1 << 12)
-    monkeypatch.setattr(tiling, "PACKED_BLOCK", 1 << 12)
+    set_limits(
+        monkeypatch,
+        prepacked_operations=work,
+        prepacked_a_bytes=1 << 12,
+        packed_a_bytes=1 << 12,
+    )
     # Equal graphs may have been compiled with other limits.
     monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())
 
@@ -131,9 +134,9 @@ def test_a_right_side_that_is_very_large_is_not_there_twice(
     limits: pytest.MonkeyPatch,
 ) -> None:
     arrays = drawn((200, 40), (40, 50))  # rows that are many tiles on any processor
-    limits.setattr(tiling, "READY_MOST", 2 * arrays[1].nbytes)
+    set_limits(limits, prepacked_b_bytes=2 * arrays[1].nbytes)
     assert preparations(lambda x, y: x @ y, arrays)
-    limits.setattr(tiling, "READY_MOST", arrays[1].nbytes - 1)
+    set_limits(limits, prepacked_b_bytes=arrays[1].nbytes - 1)
     assert not preparations(lambda x, y: x @ y, arrays)
 
 

@@ -10,10 +10,10 @@ import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.targets.cpu.matmul.tiled import TiledMatmul
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
 from tapejit.targets.cpu.schedule.tile_columns import even_part, part_of
 
 from .compiled import WAYS_OF_TILES, gradients, limit_tiles
+from .limits import set_limits
 
 Program = Callable[..., list[Any]]
 
@@ -23,13 +23,10 @@ def small_limits(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_tiles(monkeypatch, request.param, 24, 16)
-    monkeypatch.setattr(tile_rows, "LEAST_ROWS", 8)
-    monkeypatch.setattr(tile_rows, "LARGER", 0)
+    set_limits(monkeypatch, row_tile_least_rows=8, row_tile_result_ratio=0)
     if request.param == "columns in tiles":  # of one row, none would have a rest
-        monkeypatch.setattr(tile_columns, "LEAST_ROWS", 8)
-        monkeypatch.setattr(tile_columns, "LEAST_COLUMNS", 16)
-    for name in ("WORTH_THREADS", "TASK_WORK"):
-        monkeypatch.setattr(vectorize, name, 1)
+        set_limits(monkeypatch, column_tile_least_rows=8, column_tile_least_columns=16)
+    set_limits(monkeypatch, threads_least_instructions=1, task_least_instructions=1)
 
 
 @pytest.fixture

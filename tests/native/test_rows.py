@@ -18,12 +18,11 @@ from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.native_entry import Frames
 from tapejit.targets.cpu import module
-from tapejit.targets.cpu.matmul import tiling
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule import tile_rows, vectorize
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
+from .limits import set_limits
 
 Program = Callable[..., list[tj.Tensor]]
 
@@ -199,7 +198,7 @@ def mixed(x: tj.Tensor, w: tj.Tensor, v: tj.Tensor, u: tj.Tensor) -> list[tj.Ten
 def test_weights_are_packed_for_all_rows(
     sizes: tuple[int, int, int], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiling, "REUSED", 1)
+    set_limits(monkeypatch, unpacked_b_tiles=1)
     first, second, third = sizes
     rng = np.random.default_rng(0)
     shapes = [(3, 112, first), (first, second), (second, third), (70, third)]
@@ -220,7 +219,7 @@ def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Less than all of it together; and nothing is written over that is still read."""
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1)
     arguments = [np.zeros((3, 256, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
     lowered = lower(graph)
@@ -251,7 +250,7 @@ def test_a_gradient_computes_weights_again_from_numbers_of_rows(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest score of a row and the sum of its powers are kept; no matrix is."""
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1)
     arguments = [np.zeros((3, 256, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
     made = build(graph, "again").plan
@@ -281,7 +280,7 @@ def test_tasks_share_parts_of_memory_with_those_that_are_over(
     tensors = [
         tj.sin(x * at + tj.cumulative_sum(x, axis=1)) for at, x in enumerate(tensors)
     ]
-    monkeypatch.setattr(tile_rows, "RECOMPUTED", 1)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1)
     monkeypatch.setattr(module, "cores", lambda: cores)
     with tj.config.override(native=True, cache=False):
         function = tj.function(gradients(plain))
@@ -435,7 +434,7 @@ def test_a_large_operand_is_not_read_again_for_every_tile(
     tensors = [tj.asarray(np.ones((512, 256), "f4"))] * 2
     tensors[1] = tensors[1][:256]
     with tj.config.override(native=True, cache=False):
-        monkeypatch.setattr(tile_rows, "NEAR", 256 * 256 * 4 - 1)
+        set_limits(monkeypatch, row_tile_operand_bytes=256 * 256 * 4 - 1)
         kernels = tj.function(activated).kernels(*tensors)
     assert len(kernels) == 2
 
@@ -509,9 +508,12 @@ def test_a_single_matrix_is_cut_into_tasks_that_leave_parts_of_sums() -> None:
 def test_attention_of_a_single_matrix_is_attention(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectorize, "WORTH_THREADS", 1)
-    monkeypatch.setattr(vectorize, "TASK_WORK", 1)
-    monkeypatch.setattr(tile_rows, "LARGER", 0)
+    set_limits(
+        monkeypatch,
+        threads_least_instructions=1,
+        task_least_instructions=1,
+        row_tile_result_ratio=0,
+    )
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((size, 8)).astype("f4") for size in (320, 96, 96)]
     tensors = [tj.asarray(x) for x in arrays]

@@ -13,21 +13,19 @@ from tapejit import ops
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule import tile_columns, tile_rows, vectorize
 from tapejit.tensor.dispatch import apply
 
 from .compiled import gradients
+from .limits import set_limits
 
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, limits in {
-        tile_rows: {"LEAST": 1, "MOST_ROWS": 32, "RECOMPUTED": 1, "LARGER": 0},
-        tile_columns: {"LEAST_ROWS": 1, "LEAST_COLUMNS": 1, "MOST_COLUMNS": 32},
-        vectorize: {"WORTH_THREADS": 1, "TASK_WORK": 1},
-    }.items():
-        for name, limit in limits.items():
-            monkeypatch.setattr(module, name, limit)
+    set_limits(monkeypatch, row_tile_least_elements=1, row_tile_most_rows=32)
+    set_limits(monkeypatch, row_tile_recomputed_bytes=1, row_tile_result_ratio=0)
+    set_limits(monkeypatch, column_tile_least_columns=1, column_tile_most_columns=32)
+    set_limits(monkeypatch, column_tile_least_rows=1)
+    set_limits(monkeypatch, threads_least_instructions=1, task_least_instructions=1)
 
 
 def check_both_modes(

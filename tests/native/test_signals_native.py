@@ -19,8 +19,8 @@ from tapejit.base.types import TensorType
 from tapejit.ir import OPS, Graph, param
 from tapejit.runtime import compiled
 from tapejit.runtime.signals import poll_address
-from tapejit.targets.cpu.call.signal_poll import POLL_WORK
 from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.target import CPU
 
 PROLOGUE = """
 import os, signal, sys, threading
@@ -289,7 +289,7 @@ def test_only_long_code_asks_for_signals() -> None:
         return list(code.header["imports"])
 
     assert "poll" not in imports_for(1000)
-    assert "poll" in imports_for(POLL_WORK)
+    assert "poll" in imports_for(CPU.tuning.poll_instructions)
 
 
 def test_signals_here_are_pythons_own() -> None:

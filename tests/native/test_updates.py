@@ -30,6 +30,8 @@ from tapejit.loops.lower import lower
 from tapejit.runtime.compiled import whole_graph
 from tapejit.targets.cpu.module import build
 
+from .limits import set_limits
+
 Array = np.ndarray[Any, Any]
 
 
@@ -639,9 +641,9 @@ def test_long_work_after_an_update_can_be_interrupted(
     whole = whole_graph(graph)
     assert whole is not None
     last = build(whole, "last").plan.kernels[-1]
-    monkeypatch.setattr(inplace, "LATE_WORK", last.work)
+    set_limits(monkeypatch, unpolled_instructions=last.work)
     assert sorted(updates_of(graph)) == [2]
-    monkeypatch.setattr(inplace, "LATE_WORK", 10)
+    set_limits(monkeypatch, unpolled_instructions=10)
     assert updates_of(graph) == {}
 
 

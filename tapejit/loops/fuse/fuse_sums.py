@@ -24,18 +24,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from tapejit.loops import numerics
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Load, PartialSum, Reduce, Step
 
 REDUCTIONS: Final = ("sum", "max", "min")
 DTYPES: Final = (np.dtype(np.float32), np.dtype(np.float64))
-MOST: Final = 512  # bytes of a column of a unit: packed, its rows fit a task's memory
-LEAST: Final = 128  # so that tiles of rows are full enough
-ROWS, COLUMNS = 5, 16  # of a product, at least
-GROUP: Final = 64  # bytes of a row whose elements add up together
-LARGE: Final = 1 << 20  # bytes that do not stay in the nearest caches
-ENOUGH: Final = 128  # columns of all units: four tasks of the widest vectors
 
 
 class SumCut(NamedTuple):
@@ -50,15 +45,20 @@ def sum_cut(product: Step) -> SumCut:
     node, dtype = product.node, product.dtype
     assert node is not None
     *front, m, n = map(int, node.shape)
-    if node.op.name != "matmul" or dtype not in DTYPES or m < ROWS or n < COLUMNS:
+    limits = numerics.LOOPS
+    is_fit = m >= limits.sum_least_rows and n >= limits.sum_least_columns
+    if node.op.name != "matmul" or dtype not in DTYPES or not is_fit:
         return SumCut(0, 0)
     rows = math.prod(front) * m
-    most, least, group = (x // dtype.itemsize for x in (MOST, LEAST, GROUP))
+    most = limits.sum_unit_most_bytes // dtype.itemsize
+    least = limits.sum_unit_least_bytes // dtype.itemsize
+    group = limits.sum_group_bytes // dtype.itemsize
     sizes = range(min(rows, most), least - 1, -1)
     unit = next((size for size in sizes if rows % size == 0), 0)
-    is_enough = unit and rows // unit * n >= ENOUGH and is_one_matrix(product)
-    is_large = rows * n * dtype.itemsize >= LARGE
-    return SumCut(unit if is_enough else 0, group if is_large else 0)
+    is_enough = unit and rows // unit * n >= limits.sum_units_columns
+    is_large = rows * n * dtype.itemsize >= limits.sum_groups_bytes
+    is_cut = is_enough and is_one_matrix(product)
+    return SumCut(unit if is_cut else 0, group if is_large else 0)
 
 
 def is_one_matrix(product: Step) -> bool:
@@ -88,7 +88,8 @@ def is_sum(
     if step.closed | step.labels != {*axes}:
         return False
     if step.closed == {column}:
-        is_group = cut.group * step.dtype.itemsize == GROUP  # of the product's dtype
+        # Of the product's dtype.
+        is_group = cut.group * step.dtype.itemsize == numerics.LOOPS.sum_group_bytes
         return is_group and step.reduction == "sum" and not is_kept
     is_whole = bool(rows) and step.closed >= {*rows}
     return cut.unit > 0 and is_whole and step.reduction in REDUCTIONS

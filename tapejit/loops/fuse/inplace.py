@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, TypeGuard
+from typing import TypeGuard
 
 from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.index import Affine, Axis, strides_of
@@ -36,15 +36,16 @@ from tapejit.loops.steps import (
     Verify,
 )
 
-LATE_WORK: Final = 2e9  # instructions of one lane without asking for signals: 50 ms
-
 Updates = dict[Buffer, list[Buffer]]
 
 
-def with_updates(kernels: Sequence[Kernel]) -> tuple[list[Kernel], Updates]:
+def with_updates(
+    kernels: Sequence[Kernel], late_work: float
+) -> tuple[list[Kernel], Updates]:
     """The kernels in the order in which most results can replace an input.
 
-    Also these results, with the inputs that each may replace.
+    Also these results, with the inputs that each may replace. Signals are not asked for
+    after an update, so no more than `late_work` instructions are left then.
     """
     order = Order(kernels)
     found: list[tuple[int, Buffer, Buffer]] = []
@@ -55,7 +56,7 @@ def with_updates(kernels: Sequence[Kernel]) -> tuple[list[Kernel], Updates]:
     if not found:
         return list(kernels), {}
     places = order.sorted()
-    left, late = LATE_WORK, set()
+    left, late = late_work, set()
     for at in reversed(places):
         left -= kernels[at].work
         if left < 0:

@@ -20,6 +20,7 @@ from tapejit.base.types import is_complex
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Node, literal, origin_of
 from tapejit.ir.rewriting import rewritten
+from tapejit.loops import numerics
 from tapejit.loops.lower.grouped import expand_conv
 from tapejit.loops.lower.resampled import expand_adjoint, expand_resample
 from tapejit.ops.activations import lowest
@@ -30,10 +31,6 @@ from tapejit.rewrite.cse import cse
 from tapejit.rewrite.simplify import simplify
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
-# From so many terms on, what sums of floats may cost covers their exponentials too.
-MANY: Final = 16
-# Masked loads that take the time of an element that is written and read again.
-WHOLE_COST: Final = 4
 
 
 def expanded(graph: Graph) -> Graph:
@@ -60,7 +57,8 @@ def expand_logsumexp(node: Node) -> Node:
     (x,) = node.inputs
     axes = node.attrs["axes"]
     count = math.prod(int(x.shape[axis]) for axis in axes)
-    is_single = x.dtype != F64 and (x.dtype != F32 or count >= MANY)
+    is_long = count >= numerics.LOOPS.logsumexp_single_terms
+    is_single = x.dtype != F64 and (x.dtype != F32 or is_long)
     wide = cast(x, F32 if is_single else F64)
     largest = OPS["max"](wide, axes=axes, keepdims=True)
     shift = OPS["where"](OPS["equal"](largest, -math.inf), 0, largest)
@@ -152,7 +150,7 @@ def expand_place_add(node: Node) -> Node:
     x, *updates = node.inputs
     own = [math.prod(map(int, part.shape)) for part in updates]
     size = math.prod(map(int, node.shape))
-    if len(updates) * size > WHOLE_COST * (size + sum(own)):
+    if len(updates) * size > numerics.LOOPS.placed_element_loads * (size + sum(own)):
         return node
     parts = zip(updates, node.attrs["starts"], node.attrs["steps"], strict=True)
     for part, starts, steps in parts:

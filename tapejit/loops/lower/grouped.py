@@ -13,16 +13,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Final
 
 from tapejit.base.dims import Shape
 from tapejit.ir.node import OPS, Node, literal
+from tapejit.loops import numerics
 from tapejit.loops.lower.windows import frames_of, is_windowed_product
-
-# Of a group: products of a channel with a feature, and terms that are written out. With
-# 7 by 7 entries a step is 0.5 s of compilation.
-FEW_PRODUCTS: Final = 4
-MANY_TERMS: Final = 64
 
 
 def is_written_out(node: Node) -> bool:
@@ -48,16 +43,17 @@ def goes_by_entry(node: Node) -> bool:
     """Whether there are few entries in a window, and few products for each."""
     channels, features = each_group(node)
     entries = math.prod(map(int, node.inputs[1].shape[:-2]))
-    few = channels * features <= FEW_PRODUCTS
-    return few and entries * channels * features <= MANY_TERMS
+    few = channels * features <= numerics.LOOPS.written_conv_products
+    return few and entries * channels * features <= numerics.LOOPS.written_conv_terms
 
 
 def goes_by_position(node: Node) -> bool:
     """Whether there are few positions, and few results at each."""
     _, features = each_group(node)
     batch, *counts = map(int, node.shape[:-1])
-    few = batch * features <= FEW_PRODUCTS
-    return few and math.prod(counts) * batch * features <= MANY_TERMS
+    few = batch * features <= numerics.LOOPS.written_conv_products
+    terms = math.prod(counts) * batch * features
+    return few and terms <= numerics.LOOPS.written_conv_terms
 
 
 def each_group(node: Node) -> tuple[int, int]:

@@ -21,6 +21,7 @@ import numpy as np
 from tapejit.base.types import is_differentiable
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, Node, origin_of
+from tapejit.loops import numerics
 from tapejit.loops.fuse.row_updates import with_row_updates
 from tapejit.loops.index import Affine, Axis, Index, Range, strides_of
 from tapejit.loops.lower.expand import expanded
@@ -65,7 +66,6 @@ from tapejit.loops.steps import (
     View,
 )
 
-ENOUGH_ELEMENTS: Final = 16  # of a row that a loop goes along
 FAR: Final = 1 << 24  # numbers below it may be positions
 # By how much the larger one has to exceed the smaller one.
 COMPARISONS: Final = {"greater_equal": 0, "less_equal": 0, "greater": 1, "less": 1}
@@ -394,7 +394,7 @@ class Lowering(ValueAtIndex):
         if found is None:
             steps = (1,) * x.ndim
             found = OPS["place"](x, shape=shape, starts=begins, steps=steps)
-            is_long = shape[-1] >= ENOUGH_ELEMENTS
+            is_long = shape[-1] >= numerics.LOOPS.looped_row_elements
             made = self.copy_of(found) if is_long else self.library(found)
             self.computed[found] = made
             self.frames[x, shape, begins] = found

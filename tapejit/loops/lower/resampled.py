@@ -5,16 +5,14 @@ Start reading at `expand_resample`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tapejit.ir.node import OPS, Node, literal
+from tapejit.loops import numerics
 from tapejit.ops.movement import zeros
 from tapejit.ops.resampling import NOTHING, along, shares, taps
-
-# From so many terms on, a scatter takes their place.
-MANY_SHARES: Final = 16
 
 
 def expand_resample(node: Node) -> Node:
@@ -37,7 +35,7 @@ def expand_adjoint(node: Node) -> Node:
     before, after = int(size), int(g.shape[axis])
     wide = widened(g)
     found = shares(before, after, method)
-    if len(found.weights) > MANY_SHARES:
+    if len(found.weights) > numerics.LOOPS.resample_most_terms:
         return narrowed(scattered(wide, node, before), node)
     total = literal(0, wide.dtype)
     for places, weights in zip(*found, strict=True):

@@ -11,13 +11,11 @@ Start reading at `is_windowed_product`, then `phases_of`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tapejit.ir.node import Node
+from tapejit.loops import numerics
 from tapejit.ops.convolution_loops import phases
-
-FEW_FEATURES: Final = 4  # of a group, for which all groups are better done at once
-MANY_PHASES: Final = 16  # which are that many kernels
 
 
 class Phase(NamedTuple):
@@ -149,10 +147,11 @@ def is_windowed_product(node: Node) -> bool:
     """
     features = int(node.shape[-1]) // int(node.attrs["groups"])
     is_whole = node.dtype.kind == "f" and node.dtype.itemsize >= 4
-    is_wide = node.attrs["groups"] == 1 or features >= FEW_FEATURES
+    enough = numerics.LOOPS.conv_matmul_features
+    is_wide = node.attrs["groups"] == 1 or features >= enough
     if not (is_whole and is_wide and all(frame.length for frame in frames_of(node))):
         return False
     count = 1
     for axis in range(node.ndim - 2):
         count *= len(phases_of(node, axis))
-    return count <= MANY_PHASES
+    return count <= numerics.LOOPS.conv_matmul_phases

@@ -9,7 +9,7 @@ Steps outside, the same is done again with the axes that are left.
 
 So forward values and their adjoints share loops without either knowing of the other,
 and a value is stored only where a later pass needs it and computing it again would cost
-more (`RECOMPUTE`).
+more (`recomputed_instructions`).
 
 Start reading at `schedule`.
 """
@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from tapejit.loops import numerics
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.steps import (
     AddAt,
@@ -39,11 +40,7 @@ from tapejit.loops.steps import (
 CHEAP: Final = 1.0
 COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
 TRANSCENDENTAL: Final = 20.0
-RECOMPUTE: Final = 7.0  # how much work is less than a store and a load in the cache
-RECOMPUTE_FAR: Final = 45.0  # and in main memory
 RECOMPUTED: Final = (Compute, Load, IndexValue, Choose, Constant, AddAt)
-NEARLY: Final = 0.95  # of the most work: an axis that is as good as the one with it
-FAR: Final = 1 << 15  # elements; what is larger does not stay in the nearest caches
 
 
 class Loop:
@@ -221,12 +218,15 @@ class Scheduler:
         if max(levels.values()) < 3:
             return steps, levels
         limits: dict[Step, float] = {}
+        near = numerics.LOOPS.recomputed_instructions
+        far = numerics.LOOPS.far_recomputed_instructions
 
         def limit(step: Step) -> float:
             if step not in limits:
                 free = step.labels - bound
                 size = math.prod(label.size for label in free)
-                limits[step] = RECOMPUTE_FAR if size > FAR else RECOMPUTE
+                is_far = size > numerics.LOOPS.near_elements
+                limits[step] = far if is_far else near
             return limits[step]
 
         def price(step: Step, level: int, budget: float) -> float:
@@ -323,10 +323,11 @@ def put_off(
                 0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs
             ]
             work[step] = cost(step) + sum(made_of)
+    most = numerics.LOOPS.recomputed_instructions
     first: dict[Step, int] = {}  # the level of a value's first user
     for step in reversed(steps):
         level, later = levels[step], first.get(step, 0)
-        if later > level and later % 2 == 0 and work.get(step, math.inf) <= RECOMPUTE:
+        if later > level and later % 2 == 0 and work.get(step, math.inf) <= most:
             levels[step] = level = later
         for x, _ in before[step]:
             first[x] = min(level, first.get(x, level))
@@ -378,7 +379,7 @@ def choose_axis(
 
     def rank(axis: Axis) -> tuple[float, ...]:
         passes = max(phases(steps, open_axes, before, axis).values()) // 2
-        is_less = work[axis] < NEARLY * most
+        is_less = work[axis] < numerics.LOOPS.equal_work_share * most
         place = place_among(steps, axis)
         rest = (passes, near.get(axis, 0.0), is_less, place, -work[axis], axis.number)
         if is_inside:

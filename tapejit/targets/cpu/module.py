@@ -30,7 +30,6 @@ from tapejit.targets.cpu.call.signal_poll import (
     INTERRUPTED,
     LOOKED,
     POLL_TYPE,
-    POLL_WORK,
     TAKEN,
 )
 from tapejit.targets.cpu.llvm import ir
@@ -53,8 +52,8 @@ from tapejit.targets.cpu.nest.kernel_emitter import (
 )
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_array_is_finite
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
+from tapejit.targets.cpu.target import CPU
 
-LANES: Final = 64  # bytes of a vector, on every processor: the bits do not depend on it
 DRIVER: Final = "parallel"
 
 
@@ -88,7 +87,8 @@ def build(
     kernels there are by now, and will be.
     """
     lowered = lower(graph)
-    made = plan_for_cpu(lowered, schedule(lowered.steps), LANES, checks)
+    tree = schedule(lowered.steps)
+    made = plan_for_cpu(lowered, tree, CPU.numerics.vector_bytes, checks)
     if config.check:
         # Here, because users do without it: 3 ms.
         from tapejit.loops.check import check_plan
@@ -98,7 +98,7 @@ def build(
     made.marks_memory = marks_memory
     module = ir.Module(name, marks_memory)
     constants = [constant_of(module, name, x) for x in made.constants]
-    polls = sum(kernel.work for kernel in made.kernels) > POLL_WORK
+    polls = sum(kernel.work for kernel in made.kernels) > CPU.tuning.poll_instructions
     layout = PointerTable(len(graph.inputs), len(graph.outputs), constants, polls)
     quiet = PointerTable(len(graph.inputs), len(graph.outputs), constants, False)
     final = first_update(made.kernels, made.updates)
@@ -169,7 +169,8 @@ def build(
             leave_if_failed(builder, arena)
             polls = False
         since_poll += sum(x.kernel.work for x in stage)
-        if polls and since_poll > POLL_WORK:  # many kernels, none of which is long
+        # Many kernels, none of which is long.
+        if polls and since_poll > CPU.tuning.poll_instructions:
             poll = imported(builder, table, layout, imports, POLL)
             call_address(builder, poll, POLL_TYPE, [arena])
             leave_if_raised(builder, flag)

@@ -6,7 +6,7 @@ Start reading at `Extremum`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from tapejit.targets.cpu.arrays.loops import (
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.nest.addressing import I32, INT64, Addressing, number, steps
 from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.target import CPU
 
 BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
-LANES: Final = 32  # of a search: several vectors, which do not wait for each other
 
 
 # The first extremum
@@ -87,7 +87,7 @@ class Extremum:
                 _, found = self.chain(x, place, 1, stride, length, width)
                 write(at, result, to, 1, self.whole(found))
 
-            by_vectors(at, sizes[-1], LANES, part)
+            by_vectors(at, sizes[-1], CPU.tuning.search_lanes, part)
 
         each(at, sizes[:-1], [own[:-1] for own in strides], row)
 
@@ -133,7 +133,7 @@ class Extremum:
 
     def along(self, x: ArrayOperand, place: Any, stride: int, length: int) -> Any:
         """The index of the first extremum of a row."""
-        at, width = self.at, LANES
+        at, width = self.at, CPU.tuning.search_lanes
         while width > 4 and length < 4 * width:
             width //= 2
         if length < 2 * width:

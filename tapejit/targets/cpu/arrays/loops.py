@@ -12,7 +12,7 @@ Start reading at `ArrayOperand`, then `emit_map`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from tapejit.ir.node import OPS
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.nest.addressing import I8, Addressing, number, steps
 from tapejit.targets.cpu.simd import lanes
-
-VECTOR: Final = 64  # bytes
-ELEMENT_WORK: Final = 10.0  # instructions for an element, about
+from tapejit.targets.cpu.target import CPU
 
 Sizes = Sequence[int]
 Strides = Sequence[int]
@@ -47,7 +45,7 @@ def widest(*dtypes: DType) -> int:
     >>> widest(np.dtype("float64")), widest(np.dtype("int8"), np.dtype("float32"))
     (8, 16)
     """
-    return VECTOR // max(4, *[dtype.itemsize for dtype in dtypes])
+    return CPU.numerics.vector_bytes // max(4, *[dtype.itemsize for dtype in dtypes])
 
 
 def merged(sizes: Sizes, *strides: Strides) -> tuple[list[int], list[list[int]]]:
@@ -149,10 +147,10 @@ def by_vectors(
     at: Addressing, size: int, width: int, body: Callable[[Any, int], None]
 ) -> None:
     """`body(position, lanes)` for each part of a row; no element is visited twice."""
-    done = size - size % width
+    done, work = size - size % width, CPU.tuning.array_element_instructions
     if done:
         at.long_range(
-            number(0), number(done), width, lambda i: body(i, width), ELEMENT_WORK, done
+            number(0), number(done), width, lambda i: body(i, width), work, done
         )
     while done < size:
         width //= 2
@@ -166,17 +164,17 @@ def by_repeated_vectors(
 ) -> None:
     """The same with one width, at most `width`; the last elements may come again."""
     width = min(width, 1 << (size.bit_length() - 1))
-    last = number(size - width)
+    last, work = number(size - width), CPU.tuning.array_element_instructions
 
     def clamped(position: Any) -> None:
         is_inside = at.builder.icmp_signed("<", position, last)
         body(at.builder.select(is_inside, position, last), width)
 
     if size % width:
-        at.long_range(number(0), number(size), width, clamped, ELEMENT_WORK, size)
+        at.long_range(number(0), number(size), width, clamped, work, size)
     else:
         at.long_range(
-            number(0), number(size), width, lambda i: body(i, width), ELEMENT_WORK, size
+            number(0), number(size), width, lambda i: body(i, width), work, size
         )
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,10 +42,7 @@ from tapejit.targets.cpu.arrays.loops import (
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.nest.addressing import I64, POINTER, Addressing, number
 from tapejit.targets.cpu.simd import lanes
-
-TASK_ELEMENTS: Final = 1 << 15  # that are worth a task: some microseconds
-MOST_TASKS: Final = 64
-MOST_COUNTED: Final = 1 << 24  # places that are counted to know what parts cover
+from tapejit.targets.cpu.target import CPU
 
 
 def emit_place(
@@ -164,8 +161,9 @@ Written = Callable[[Addressing, Any, Any, DType], Any]
 def share_parts(at: Addressing, shape: Sequence[int], parts: Sequence[Part]) -> None:
     """Let tasks share parts that have nothing in common, if they share their code."""
     if all(part.kind == parts[0].kind for part in parts):
-        wanted = math.prod(shape) // TASK_ELEMENTS
-        at.kernel.tasks = max(1, min(MOST_TASKS, wanted, len(parts)))
+        wanted = math.prod(shape) // CPU.tuning.placement_task_elements
+        most = min(CPU.tuning.placement_most_tasks, len(parts))
+        at.kernel.tasks = max(1, min(most, wanted))
 
 
 def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
@@ -176,7 +174,7 @@ def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
         if any(part.ranges[axis] != range(size) for part in parts)
     ]
     sizes = [shape[axis] for axis in cut]
-    if math.prod(sizes) > MOST_COUNTED:
+    if math.prod(sizes) > CPU.tuning.placement_counted_elements:
         return 0, len(parts)
     counts = np.zeros(sizes, np.int32)
     for part in parts:

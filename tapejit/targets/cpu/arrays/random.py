@@ -29,22 +29,15 @@ from tapejit.ops.philox import (
 )
 from tapejit.ops.quantile import TABLES, TAIL_LOG2, QuantileTable
 from tapejit.ops.random import STATE_SIZE
-from tapejit.targets.cpu.arrays.loops import (
-    ELEMENT_WORK,
-    ArrayOperand,
-    each,
-    emit_map,
-    merged,
-    moved,
-)
+from tapejit.targets.cpu.arrays.loops import ArrayOperand, each, emit_map, merged, moved
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.nest.addressing import I32, I64, Addressing, number, steps
 from tapejit.targets.cpu.simd.storage import Floats, rounded
 from tapejit.targets.cpu.simd.vector import INTEGER, Splat, Vector
+from tapejit.targets.cpu.target import CPU
 
 I128: Final = ir.IntType(128)
 U32: Final = np.dtype(np.uint32)
-BLOCKS: Final = 8  # at a time
 BLOCK_WORDS: Final = 4
 
 Words = Sequence[Any]
@@ -173,7 +166,8 @@ def emit_draw(
     before: Any = None,
 ) -> None:
     """As many words of 32 bits as wanted, from one state; `before` blocks are not."""
-    width = min(BLOCKS, 1 << max(0, (words // BLOCK_WORDS).bit_length() - 1))
+    whole_blocks = 1 << max(0, (words // BLOCK_WORDS).bit_length() - 1)
+    width = min(CPU.tuning.cipher_blocks, whole_blocks)
     at_once = width * BLOCK_WORDS
     key = [at.widened(word, width) for word in state[:2]]
     keys = keys_of_rounds(at.builder, key)
@@ -202,7 +196,8 @@ def emit_draw(
 
     done = words - words % at_once
     if done:
-        at.long_range(number(0), number(done), at_once, whole, ELEMENT_WORK, done)
+        work = CPU.tuning.array_element_instructions
+        at.long_range(number(0), number(done), at_once, whole, work, done)
     left = words - done
     if not left:
         return

@@ -29,7 +29,6 @@ from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import accumulator
 from tapejit.ops.scan import BLOCK, SHORT
 from tapejit.targets.cpu.arrays.loops import (
-    ELEMENT_WORK,
     ArrayOperand,
     by_vectors,
     combined,
@@ -43,6 +42,7 @@ from tapejit.targets.cpu.arrays.loops import (
 )
 from tapejit.targets.cpu.nest.addressing import Addressing, number
 from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.target import CPU
 
 F64: Final = np.dtype(np.float64)
 
@@ -215,7 +215,7 @@ class Scan:
             factor = self.value(base.factor) if self.has_factors else None
             self.move_up(1, index, factor, self.value(base.partial))
 
-        work = BLOCK * self.width * ELEMENT_WORK
+        work = BLOCK * self.width * CPU.tuning.array_element_instructions
         at.long_range(number(0), number(count), 1, whole_block, work, count)
         if left:
             self.block(number(count), left)

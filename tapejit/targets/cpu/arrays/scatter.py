@@ -36,7 +36,6 @@ from tapejit.loops.fuse.row_updates import is_zeros
 from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import accumulator
 from tapejit.targets.cpu.arrays.loops import (
-    ELEMENT_WORK,
     ArrayOperand,
     by_vectors,
     combined,
@@ -61,11 +60,9 @@ from tapejit.targets.cpu.nest.addressing import (
 )
 from tapejit.targets.cpu.nest.kernel_emitter import new_function
 from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.target import CPU
 
 INT32 = np.dtype(np.int32)
-TASK_ELEMENTS: Final = 1 << 14  # of updates that are worth a task: some microseconds
-MOST_TASKS: Final = 8
-SHORT_ROW: Final = 64  # bytes; to go through indices costs as much as to add such a row
 HASH: Final = 2654435769  # 2**32 divided by the golden ratio
 
 
@@ -89,8 +86,9 @@ class Rows:
     def choose_tasks(self, updates: int) -> None:
         """Cut the work into tasks; for the bits it makes no difference how."""
         nbytes = self.width * self.dtype.itemsize
-        wanted = min(MOST_TASKS, updates * self.width // TASK_ELEMENTS)
-        if wanted < 2 or nbytes < SHORT_ROW:
+        wanted = updates * self.width // CPU.tuning.scatter_task_elements
+        wanted = min(CPU.tuning.scatter_most_tasks, wanted)
+        if wanted < 2 or nbytes < CPU.tuning.scatter_least_row_bytes:
             return
         tasks = 1 << (wanted.bit_length() - 1)
         if self.count >= tasks:
@@ -99,7 +97,7 @@ class Rows:
 
     def each_row(self, body: Callable[[Any], None]) -> None:
         """`body(row)` for all rows."""
-        work = self.width * ELEMENT_WORK
+        work = self.width * CPU.tuning.array_element_instructions
         self.at.long_range(number(0), number(self.count), 1, body, work, self.count)
 
     def each_part(self, body: Callable[[Any, int], None]) -> None:
@@ -275,7 +273,7 @@ class RowUpdate:
                 with otherwise:
                     rows.each_part(partial(self.add_part, update, named, False))
 
-        work = rows.width * ELEMENT_WORK
+        work = rows.width * CPU.tuning.array_element_instructions
         at.long_range(number(0), number(self.count), 1, single, work, self.count)
 
     def add_part(

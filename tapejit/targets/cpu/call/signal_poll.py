@@ -47,9 +47,6 @@ LOOKED: Final = 2
 TAKEN: Final = 3
 RAISED, OVERTAKEN = 1, 2
 
-# Instructions of one lane between two calls of `poll`, by the estimate that decides on
-# tasks: 50 us to 1 ms. Such a call takes 10 ns.
-POLL_WORK: Final = 2_000_000
 
 I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 POLL_TYPE = ir.FunctionType(I64, [POINTER])

@@ -24,12 +24,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from tapejit.base.config import config
 from tapejit.targets.cpu.machine.processor import cores
-
-MOMENT: Final = 5e-5  # seconds in which the helper takes the GIL, to begin with a Job
+from tapejit.targets.cpu.target import CPU
 
 _local = threading.local()
 # Of the jobs, by id. Here the garbage collector does not find them: it would free some
@@ -80,7 +79,7 @@ def submit(text: str) -> Job:
     job = Job(text)
     if _helper is not None and has_help():
         _helper.waiting.put(job)
-        time.sleep(MOMENT)
+        time.sleep(CPU.tuning.helper_start_seconds)
     return job
 
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from tapejit.targets.cpu.machine.compile import Compiled
 from tapejit.targets.cpu.machine.compile_thread import Job, has_help, submit
 from tapejit.targets.cpu.machine.objects import joined
-
-PIECE: Final = 33_000  # characters that are worth a module of their own
+from tapejit.targets.cpu.target import CPU
 
 
 class Pieces:
@@ -65,7 +64,7 @@ class Pieces:
             self.length += len(text)
         self.seen = len(found)
         self.seconds["print"] += time.perf_counter() - begin
-        if self.length >= PIECE and has_help():
+        if self.length >= CPU.tuning.module_chunk_characters and has_help():
             self.cut(module)
 
     def cut(self, module: Any) -> None:

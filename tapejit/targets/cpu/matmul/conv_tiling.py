@@ -17,9 +17,10 @@ rows, batch and positions are terms.
 Spread input is not spread in memory: each phase is a product of its own, with the
 entries of the window that it sees.
 
-Terms are cut into blocks of at most `CHAIN`, by their sizes alone. The sum of a block
-is one chain of fused multiply-adds that begins with 0, and blocks are added in their
-order: so the bits are the same for all tiles, processors and numbers of threads.
+Terms are cut into blocks of at most `matmul_block_terms`, by their sizes alone. The sum
+of a block is one chain of fused multiply-adds that begins with 0, and blocks are added
+in their order: so the bits are the same for all tiles, processors and numbers of
+threads.
 
 The code is emitted by `gemm_windows_micro`. Start reading at `windows_of`, then
 `window_tiling`.
@@ -31,15 +32,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tapejit.base.types import DType
 from tapejit.loops.index import strides_of
 from tapejit.loops.lower.windows import Phase, phases_of
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.matmul.tiling import (
-    CHAIN,
-    UNCUT,
     BatchAxis,
     Cut,
     Gemm,
@@ -48,14 +47,7 @@ from tapejit.targets.cpu.matmul.tiling import (
     Tiling,
     tile_of,
 )
-
-ROOM: Final = 1 << 18  # bytes of x that a task reads again for every panel
-SUMS: Final = 1 << 17  # bytes of sums between blocks
-MOST_ROWS: Final = 1024  # of a task
-ENOUGH_ROWS: Final = 8  # of a product, so that a tile is worth it
-GRAIN: Final = 400_000  # operations that are worth a task
-REUSED: Final = 8  # more tiles of a task than this make packing a panel worth it
-ENOUGH: Final = 4  # tasks from which on two threads are busy
+from tapejit.targets.cpu.target import CPU
 
 
 class Part(NamedTuple):
@@ -194,7 +186,7 @@ def merged_terms(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 def rows_among(axes: Sequence[RowAxis]) -> RowAxis:
     """Rows next to each other if they are enough for a tile, else the most rows."""
-    enough = [axis for axis in axes if axis.size >= ENOUGH_ROWS]
+    enough = [axis for axis in axes if axis.size >= CPU.tuning.conv_tile_least_rows]
     if enough:
         return enough[-1]
     return max(axes, key=lambda axis: axis.size)
@@ -215,13 +207,13 @@ class Blocks(NamedTuple):
 
 def blocks_of(terms: Sequence[Term]) -> Blocks:
     """The cut of terms, by their sizes alone."""
-    if prod(term.size for term in terms) <= UNCUT:
+    if prod(term.size for term in terms) <= CPU.numerics.matmul_uncut_terms:
         return Blocks(0, 1)
-    inside, axis = 1, len(terms) - 1
-    while axis and inside * terms[axis].size <= CHAIN:
+    inside, axis, most = 1, len(terms) - 1, CPU.numerics.matmul_block_terms
+    while axis and inside * terms[axis].size <= most:
         inside *= terms[axis].size
         axis -= 1
-    return Blocks(axis, -(-terms[axis].size // (CHAIN // inside)))
+    return Blocks(axis, -(-terms[axis].size // (most // inside)))
 
 
 def window_tiling(windows: Windows, dtype: DType, registers: Registers) -> Tiling:
@@ -249,15 +241,21 @@ def window_tiling(windows: Windows, dtype: DType, registers: Registers) -> Tilin
     cut = blocks_of(windows.terms)
     blocks = cut.parts * prod(term.size for term in windows.terms[: cut.axis])
     made = Tiling(gemm, False, False, width, Cut.of(rows, mr), nv, blocks=blocks)
-    depth = max(1, min(gemm.k, UNCUT if blocks == 1 else CHAIN))
-    most = min(MOST_ROWS, ROOM // (depth * gemm.lane))
+    tuning, numerics = CPU.tuning, CPU.numerics
+    terms = numerics.matmul_uncut_terms if blocks == 1 else numerics.matmul_block_terms
+    depth = max(1, min(gemm.k, terms))
+    room = tuning.conv_task_bytes // (depth * gemm.lane)
+    most = min(tuning.matmul_task_most_rows, room)
     row_blocks = -(-rows // most)
     stacks = -(-windows.matrices // max(1, most // rows))
     made = replace(made, row_blocks=row_blocks, groups=stacks)
     if blocks > 1:
         held = min(most, rows * windows.matrices) * made.columns * gemm.lane
-        made = replace(made, column_blocks=-(-made.panels // max(1, SUMS // held)))
-    wanted = min(ENOUGH, -(-gemm.operations // GRAIN))
+        panels = max(1, tuning.matmul_sum_bytes // held)
+        made = replace(made, column_blocks=-(-made.panels // panels))
+    wanted = min(
+        tuning.busy_tasks, -(-gemm.operations // tuning.matmul_task_operations)
+    )
     while made.tasks * windows.groups < wanted:
         if 2 * made.column_blocks <= made.panels:  # what is packed is packed once
             made = replace(made, column_blocks=2 * made.column_blocks)
@@ -268,4 +266,5 @@ def window_tiling(windows: Windows, dtype: DType, registers: Registers) -> Tilin
         else:
             break
     tiles = made.tiles_of_task * -(-windows.matrices // made.groups)
-    return replace(made, packs_b=tiles > REUSED or windows.column != 1)
+    packs_b = tiles > tuning.unpacked_b_tiles or windows.column != 1
+    return replace(made, packs_b=packs_b)

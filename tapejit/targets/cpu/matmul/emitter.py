@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any
 
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.tiling import Gemm, Hooks, Spot, Tiling
 from tapejit.targets.cpu.simd import storage
 from tapejit.targets.cpu.simd.storage import Floats, is_small
 from tapejit.targets.cpu.simd.vector import Splat
+from tapejit.targets.cpu.target import CPU
 
 I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 Place = tuple[tuple[Any, ...], Any, Any]  # indices of the stack, row, column
 ByHeight = Callable[[Callable[[int], Any]], Any]
-PART: Final = 16  # bytes of a register across whose bounds moving takes longer
 
 
 ZERO = ir.Constant(I64, 0)
@@ -264,12 +264,12 @@ class Site:
     def transposed(self, rows: list[Any]) -> list[Any]:
         """As many vectors as each has lanes, the other way round.
 
-        First halves change places, then halves of halves, down to the `PART`s of a
+        First halves change places, then halves of halves, down to the parts of a
         register, which are cheap to move as a whole. In these, numbers of one vector
         and of the one half of them away take turns, as often as it takes.
         """
         width = len(rows)
-        part = min(width, PART // self.nbytes)
+        part = min(width, CPU.tuning.register_part_bytes // self.nbytes)
         size = width
         while size > part:
             size //= 2

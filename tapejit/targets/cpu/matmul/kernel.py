@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long, steps_in
 from tapejit.loops.steps import Buffer, PartialSum, Step, partial_of
-from tapejit.targets.cpu.call.signal_poll import POLL_WORK
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiling import (
@@ -41,8 +40,7 @@ from tapejit.targets.cpu.nest.reductions import combine, identity
 from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cpu.schedule.output_layout import result_strides
 from tapejit.targets.cpu.simd import lanes
-
-BRIEF: Final = 2  # cost of an epilogue's Steps, for each vector of a register tile
+from tapejit.targets.cpu.target import CPU
 
 
 class MatmulKernel:
@@ -98,7 +96,8 @@ class MatmulKernel:
     def is_brief(self) -> bool:
         """Whether the epilogue is a few instructions, such as an update of weights."""
         steps = steps_in(self.nest.body) if self.nest is not None else ()
-        return not self.plan.checks and sum(map(cost, steps)) <= BRIEF
+        is_brief = sum(map(cost, steps)) <= CPU.tuning.brief_epilogue_instructions
+        return not self.plan.checks and is_brief
 
     @property
     def own(self) -> list[Any]:
@@ -118,7 +117,8 @@ class MatmulKernel:
         cursor = Epilogue(self, function)
         is_task = not self.cursors
         self.cursors[function] = cursor
-        if is_task and self.layout.polls and self.kernel.work > POLL_WORK:
+        is_long = self.kernel.work > CPU.tuning.poll_instructions
+        if is_task and self.layout.polls and is_long:
             cursor.poll()
         return cursor.builder
 

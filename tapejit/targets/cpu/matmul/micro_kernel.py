@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.emitter import (
@@ -42,13 +42,8 @@ from tapejit.targets.cpu.matmul.emitter import (
     number,
 )
 from tapejit.targets.cpu.matmul.tile_sums import ColumnSums, Near
-from tapejit.targets.cpu.matmul.tiling import CHAIN, UNCUT, Hooks, Strides, Tiling
-
-LINE: Final = 64  # bytes
-PACKED_AT_ONCE: Final = 8  # steps of k of rows that lie side by side
-UNROLLED: Final = 2  # steps of k in the loop of a tile
-TALL: Final = 6  # rows
-MOST_WRITTEN: Final = 3  # vectors of a row for each of which an epilogue is written
+from tapejit.targets.cpu.matmul.tiling import Hooks, Strides, Tiling
+from tapejit.targets.cpu.target import CPU
 
 
 @dataclass(frozen=True)
@@ -191,7 +186,7 @@ class TileEmitter(ProductEmitter):
         Where rows lie side by side, some steps of k at a time for all of them: they
         are on the same pages, and the caches cannot hold many of those.
         """
-        b = site.builder
+        b, at_once = site.builder, CPU.tuning.packed_at_once_steps
 
         def steps(at: Any, amount: Any) -> None:
             def pack(tile: Any, row: Any, by_height: ByHeight) -> None:
@@ -206,12 +201,12 @@ class TileEmitter(ProductEmitter):
             self.each_tile(site, tiles, pack)
 
         def some(at: Any) -> None:
-            steps(at, site.smaller(b.sub(count, at), number(PACKED_AT_ONCE)))
+            steps(at, site.smaller(b.sub(count, at), number(at_once)))
 
         if self.packs_along_k:
             steps(number(0), count)
         else:
-            site.loop(number(0), count, PACKED_AT_ONCE, some)
+            site.loop(number(0), count, at_once, some)
 
     def lanes(self, columns: int) -> list[int]:
         """Of the vectors of a panel."""
@@ -267,7 +262,8 @@ class TileEmitter(ProductEmitter):
 
             def row(i: Any, *before: Any) -> list[Any]:
                 rest = lanes
-                if len(lanes) > MOST_WRITTEN and site.hooks.sums is None:
+                is_wide = len(lanes) > CPU.tuning.written_epilogue_vectors
+                if is_wide and site.hooks.sums is None:
                     full = number(columns // width * width)
                     site.loop(number(0), full, width, lambda j: vector(i, j, width))
                     rest = lanes[columns // width :]
@@ -344,7 +340,8 @@ class TileEmitter(ProductEmitter):
                 place = site.at(out, site.times(at, row_size))
                 if fetches:
                     # The next panel's part of the row, as far away as this one's.
-                    for ahead in range(row_size, 2 * row_size, LINE // site.nbytes):
+                    line = CPU.tuning.cache_line_bytes // site.nbytes
+                    for ahead in range(row_size, 2 * row_size, line):
                         site.prefetch(here.place(0, ahead))
                 for j, count in enumerate(lanes):
                     value = here.load(0, j * width, "column", count)
@@ -419,8 +416,8 @@ class RegisterTile:
         self.a_steps = of.tile_steps(height) if tiling.packs_a else gemm.a
         self.is_blocked = tiling.blocks > 1
         # LLVM would want the elements of both steps at once, which are too many.
-        is_tall = self.vectors == 1 and height > TALL
-        self.unrolled = 1 if is_tall else UNROLLED
+        is_tall = self.vectors == 1 and height > CPU.tuning.unrolled_tile_most_rows
+        self.unrolled = 1 if is_tall else CPU.tuning.matmul_unrolled_steps
         # Steps of k after the loop; None if they depend on the block.
         steps, rest = divmod(gemm.k, tiling.blocks)
         self.remainder = None if rest else steps % self.unrolled
@@ -588,6 +585,7 @@ class DotEmitter(ProductEmitter):
                 return made
 
             zeros = [site.zeros(width)] * (gemm.m * columns)
+            size = CPU.numerics.matmul_block_terms * width
 
             def chain(low: Any, high: Any) -> list[Any]:
                 return site.loop(
@@ -595,13 +593,12 @@ class DotEmitter(ProductEmitter):
                 )
 
             def more(low: Any, *before: Any) -> list[Any]:
-                high = site.smaller(site.plus(low, CHAIN * width), number(whole))
+                high = site.smaller(site.plus(low, size), number(whole))
                 pairs = zip(before, chain(low, high), strict=True)
                 return [site.builder.fadd(x, y) for x, y in pairs]
 
             totals = zeros
-            if whole > UNCUT * width:
-                size = CHAIN * width
+            if whole > CPU.numerics.matmul_uncut_terms * width:
                 totals = site.loop(number(0), number(whole), size, more, zeros)
             elif whole:
                 totals = chain(number(0), number(whole))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Storage
@@ -25,7 +25,6 @@ from tapejit.targets.cpu.matmul.emitter import Reader
 from tapejit.targets.cpu.matmul.kernel import aligned_strides
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiling import (
-    SHORT,
     Cut,
     Gemm,
     Hooks,
@@ -45,11 +44,10 @@ from tapejit.targets.cpu.nest.addressing import (
 )
 from tapejit.targets.cpu.schedule.output_layout import result_strides
 from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.target import CPU
 
 if TYPE_CHECKING:
     from tapejit.targets.cpu.nest.kernel_emitter import KernelEmitter
-
-MANY_TILES: Final = 4  # that make packing a panel worth it, wherever it lies
 
 
 class Operand(NamedTuple):
@@ -108,7 +106,8 @@ class TiledMatmul:
                 rows = Cut.of(gemm.m, whole.tiling.rows.most)
                 fewer = replace(whole.tiling, gemm=gemm, rows=rows)
                 self.tiling = in_tasks(fewer, is_part=True)
-        if self.summed and self.tiling.blocks == 1 and gemm.k <= SHORT:
+        is_short = gemm.k <= CPU.tuning.short_matmul_steps
+        if self.summed and self.tiling.blocks == 1 and is_short:
             self.tiling = replace(self.tiling, ends_tiles=True)
 
     def is_worth_preparing(self) -> bool:
@@ -124,7 +123,7 @@ class TiledMatmul:
         shared: int = self.row.size // self.tiles[self.row]
         if not any(self.b.of_stack):
             shared *= math.prod(axis.size for axis in self.along.axes[:-1])
-        return shared >= (2 if tiling.packs_b else MANY_TILES)
+        return shared >= (2 if tiling.packs_b else CPU.tuning.shared_b_tiles)
 
     def size_of(self, axis: Axis) -> int:
         """How many iterations of an axis a tile has."""

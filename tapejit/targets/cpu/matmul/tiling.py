@@ -11,12 +11,12 @@ columns, blocks of k if it is long, and tasks, which are blocks of the result.
     made.tasks      how many tasks there are
 
 Every element of the result is a chain of fused multiply-adds, over k in ascending order
-and beginning with 0. Where k is long, it is cut into blocks of about `CHAIN` terms by
-its size alone, and the sums of blocks are added in order: rounding would add up in one
-long chain. So neither the tile nor the processor nor the number of threads changes a
-bit. The one exception is a rule of the `Gemm` alone: where few rows meet operands that
-both lie along k ("dots"), lanes run along k, as many on every processor, and are added
-up as a tree at the end.
+and beginning with 0. Where k is long, it is cut into blocks of about
+`matmul_block_terms` by its size alone, and the sums of blocks are added in order:
+rounding would add up in one long chain. So neither the tile nor the processor nor the
+number of threads changes a bit. The one exception is a rule of the `Gemm` alone: where
+few rows meet operands that both lie along k ("dots"), lanes run along k, as many on
+every processor, and are added up as a tree at the end.
 
 `Hooks` change what happens at the edges of a kernel. A hook is called while code is
 emitted, with the `Site` (where code is being emitted) and a `Spot`: a position in a
@@ -57,7 +57,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import binding
 
@@ -66,10 +66,9 @@ from tapejit.base.errors import ArgumentError
 from tapejit.base.types import DType, is_float
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.simd.storage import is_small
+from tapejit.targets.cpu.target import CPU
 
 __all__ = [
-    "CHAIN",
-    "UNCUT",
     "BatchAxis",
     "Cut",
     "Gemm",
@@ -83,36 +82,6 @@ __all__ = [
     "prepared",
     "tiling_of",
 ]
-
-CHAIN: Final = 256  # terms of a block of k, of which a packed panel is not too large
-UNCUT: Final = 384  # terms that are one block all the same
-PACKED_BLOCK: Final = 1 << 18  # bytes of A that are packed at a time
-READY_BLOCK: Final = 1 << 17  # bytes of A that stay near while all panels go by
-READY_WORK: Final = 1 << 27  # operations that are worth doing so
-READY_MOST: Final = 1 << 26  # bytes of B that may be there twice
-MOST_ROWS: Final = 1024  # of a task
-SUMS: Final = 1 << 17  # bytes of sums between blocks of k that are not in the result
-COLUMNS: Final = 256  # bytes of a row of a task's block of the result
-PACKED_COLUMNS: Final = 4096  # the same, if A is packed: packing it must be worth it
-FAR: Final = 1 << 20  # bytes that are not in a second cache
-SPREAD: Final = 1 << 19  # bytes over which A's rows are read across better packed
-MANY_PANELS: Final = 2  # for which it is
-FEW: Final = 3  # tiles of rows for which B is read in place if it comes from there
-SHORT: Final = 128  # steps of k for which a copy of the tile takes 3% of the time
-LONG: Final = 1 << 24  # operations for which more code is worth these
-STREAM: Final = 2048  # bytes of its rows, at least, for a task
-LINE: Final = 64  # bytes
-SETS, WAYS = 1024, 8  # of a second cache
-NEAR_WAY, NEAR_WAYS = 4096, 8  # bytes of a way of the nearest cache
-GRAIN: Final = 400_000  # operations that are worth a task, some microseconds
-MEMORY_GRAIN: Final = 100_000  # the same, where each number is used once or twice
-ENOUGH: Final = 4  # tasks from which on two threads are busy
-MANY: Final = 32  # tasks, where more of them cost nothing
-REUSED: Final = 8  # more tiles of rows than this make packing a panel worth it
-SKINNY: Final = 4  # rows up to which lanes may run along k
-DOT_BYTES: Final = 64  # of lanes along k, on every processor
-LONE_DOT_BYTES: Final = 256  # the same, where results are too few to hide latency
-DOTS_AT_ONCE: Final = 4
 
 
 class Registers(NamedTuple):
@@ -378,7 +347,7 @@ class Tiling:
     @property
     def near_rows(self) -> int:
         """How many rows of A stay near, of a block of k."""
-        return READY_BLOCK // (self.depth * self.gemm.lane)
+        return CPU.tuning.prepacked_a_bytes // (self.depth * self.gemm.lane)
 
     @property
     def units(self) -> int:
@@ -435,8 +404,9 @@ class Tiling:
         fetched ahead along a row, and pages are few.
         """
         gemm = self.gemm
-        is_large = gemm.k * gemm.n * gemm.lane >= FAR and gemm.b.column == 1
-        return is_large and self.tiles <= FEW and not self.packs_b
+        is_large = gemm.k * gemm.n * gemm.lane >= CPU.tuning.streamed_b_bytes
+        is_used_little = self.tiles <= CPU.tuning.streamed_b_tiles and not self.packs_b
+        return is_large and gemm.b.column == 1 and is_used_little
 
     @property
     def along(self) -> str:
@@ -466,11 +436,13 @@ def tiling_of(
         gemm, hooks = gemm.flipped(), hooks.flipped()
     m, n, k = gemm.m, gemm.n, gemm.k
     lies_along_k = gemm.a.column == 1 and gemm.b.row == 1
-    if m <= SKINNY and k > 1 and lies_along_k and (gemm.b.column != 1 or n == 1):
-        lone = m * n < DOTS_AT_ONCE
-        width = (LONE_DOT_BYTES if lone else DOT_BYTES) // gemm.lane
-        at_once = max(1, min(n, DOTS_AT_ONCE // max(1, m)))
-        rows = Cut.of(m, SKINNY)
+    tuning, numerics = CPU.tuning, CPU.numerics
+    is_skinny = m <= numerics.dot_most_rows and k > 1
+    if is_skinny and lies_along_k and (gemm.b.column != 1 or n == 1):
+        lone = m * n < numerics.dots_at_once
+        width = (numerics.lone_dot_bytes if lone else numerics.dot_bytes) // gemm.lane
+        at_once = max(1, min(n, numerics.dots_at_once // max(1, m)))
+        rows = Cut.of(m, numerics.dot_most_rows)
         return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once), is_part)
     width = registers.nbytes // gemm.lane
     unit = hooks.sums.unit if hooks.sums is not None else 0
@@ -483,9 +455,10 @@ def tiling_of(
     must_widen = is_small(gemm.dtype)
     is_row = gemm.b.column == 1 or n == 1
     is_row_by_row = gemm.c.column == 1 or n == 1
-    is_torn = made.tiles > FEW and conflicts(gemm.b.row, gemm.dtype, k)
-    packs_b = not is_row or is_torn or (made.tiles > REUSED and k >= 4)
-    is_spread = made.panels >= MANY_PANELS and spreads(gemm)
+    is_reused = made.tiles > tuning.streamed_b_tiles
+    is_torn = is_reused and conflicts(gemm.b.row, gemm.dtype, k)
+    packs_b = not is_row or is_torn or (made.tiles > tuning.unpacked_b_tiles and k >= 4)
+    is_spread = made.panels >= tuning.spread_a_panels and spreads(gemm)
     in_the_way = conflicts(gemm.a.column, gemm.dtype, k) or collide(
         gemm, made.rows.most
     )
@@ -498,10 +471,11 @@ def tiling_of(
         packs_b=packs_b,
         stores_tiles=not must_widen and is_row_by_row and hooks.epilogue is None,
     )
-    if k > UNCUT:
-        made = replace(made, blocks=-(-k // CHAIN))
+    if k > numerics.matmul_uncut_terms:
+        made = replace(made, blocks=-(-k // numerics.matmul_block_terms))
     elif hooks.epilogue is not None and hooks.is_brief:
-        is_worth_it = k <= SHORT and gemm.operations >= LONG
+        is_long = gemm.operations >= tuning.long_matmul_operations
+        is_worth_it = k <= tuning.short_matmul_steps and is_long
         made = replace(made, ends_tiles=is_worth_it)
     return in_tasks(made, is_part)
 
@@ -560,10 +534,11 @@ def conflicts(stride: int, dtype: DType, count: int) -> bool:
     >>> conflicts(1024, f32, 256), conflicts(784, f32, 256), conflicts(1, f32, 256)
     (True, False, False)
     """
-    lines, part = divmod(abs(stride) * dtype.itemsize, LINE)
+    lines, part = divmod(abs(stride) * dtype.itemsize, CPU.tuning.cache_line_bytes)
     if part or not lines:
         return False
-    return count >= SETS // gcd(lines, SETS) * WAYS
+    sets = CPU.tuning.l2_sets
+    return count >= sets // gcd(lines, sets) * CPU.tuning.l2_ways
 
 
 def collide(gemm: Gemm, rows: int) -> bool:
@@ -572,12 +547,14 @@ def collide(gemm: Gemm, rows: int) -> bool:
     Rows of the result may be there, too, and B's panel is everywhere.
     """
     stride = abs(gemm.a.row) * gemm.dtype.itemsize
-    return rows > NEAR_WAYS // 2 and gemm.a.column == 1 and stride % NEAR_WAY == 0
+    is_even = stride % CPU.tuning.l1_way_bytes == 0
+    return rows > CPU.tuning.l1_ways // 2 and gemm.a.column == 1 and is_even
 
 
 def spreads(gemm: Gemm) -> bool:
     """Whether one row of A is on more pages than the processor can keep in mind."""
-    return abs(gemm.a.column) > 1 and gemm.k * abs(gemm.a.column) * gemm.lane >= SPREAD
+    apart = abs(gemm.a.column)
+    return apart > 1 and gemm.k * apart * gemm.lane >= CPU.tuning.spread_a_bytes
 
 
 def prepared(made: Tiling) -> Tiling:
@@ -586,31 +563,34 @@ def prepared(made: Tiling) -> Tiling:
     Then tasks are blocks of rows, of which A's part stays in a second cache: else B
     would be packed for each of them, or A come from far away for each panel.
     """
-    gemm = made.gemm
+    gemm, tuning = made.gemm, CPU.tuning
     if not made.packs_b or gemm.batch:
         return made
     packs_again = made.row_blocks > 1 and gemm.m >= made.near_rows
     reads_again = not made.packs_a and gemm.m > 2 * made.near_rows
-    is_large = gemm.operations >= READY_WORK and made.packed <= READY_MOST
+    is_large = gemm.operations >= tuning.prepacked_operations
+    is_large = is_large and made.packed <= tuning.prepacked_b_bytes
     ready = replace(made, is_ready=is_large and (packs_again or reads_again))
     return in_tasks(ready, is_part=False) if ready.is_ready else made
 
 
 def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     """Cut the result so that all threads have something to do, if it is worth it."""
-    gemm = made.gemm
+    gemm, tuning = made.gemm, CPU.tuning
     if 0 in (gemm.m, gemm.n, gemm.matrices):
         return replace(made, groups=0)
-    most_rows, wide = MOST_ROWS, COLUMNS
+    most_rows, wide = tuning.matmul_task_most_rows, tuning.matmul_task_row_bytes
     if made.packs_a:
-        most_rows, wide = PACKED_BLOCK // (made.depth * gemm.lane), PACKED_COLUMNS
+        most_rows = tuning.packed_a_bytes // (made.depth * gemm.lane)
+        wide = tuning.packed_task_row_bytes
     if made.is_ready:
         most_rows, wide = made.near_rows, gemm.n * gemm.lane
     if made.streams:
         wide = gemm.n * gemm.lane
     if made.keeps_sums:
-        wide = min(wide, max(4 * COLUMNS, SUMS // gemm.m))
-        most_rows = min(most_rows, SUMS // wide)
+        sums = tuning.matmul_sum_bytes
+        wide = min(wide, max(4 * tuning.matmul_task_row_bytes, sums // gemm.m))
+        most_rows = min(most_rows, sums // wide)
     row_blocks = -(-gemm.m // most_rows)
     if made.is_ready:
         row_blocks += row_blocks % 2  # two threads have as much to do
@@ -619,16 +599,20 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
     column_blocks = 1
     if made.blocks > 1 or row_blocks > 1:
         column_blocks = -(-made.panels // max(1, wide // (made.columns * gemm.lane)))
-    grain = MEMORY_GRAIN if gemm.m <= 2 else GRAIN
+    grain = tuning.matmul_task_operations
+    if gemm.m <= 2:
+        grain = tuning.memory_task_operations
     wanted = 1 if is_part else -(-gemm.operations // grain)
     wanted += wanted % 2 if wanted > 1 else 0  # two threads have as much to do
     others = row_blocks * gemm.matrices
     if not (made.packs_a or made.is_ready):  # else all blocks fetch the same rows
-        strips = -(-min(wanted, MANY) // others)
+        strips = -(-min(wanted, tuning.matmul_most_tasks) // others)
         if made.streams:
-            strips = min(strips, -(-gemm.n * gemm.lane // STREAM))
+            most = -(-gemm.n * gemm.lane // tuning.streamed_task_row_bytes)
+            strips = min(strips, most)
         column_blocks = max(column_blocks, min(strips, made.panels))
-    while row_blocks * column_blocks * gemm.matrices < min(wanted, ENOUGH):
+    enough = min(wanted, tuning.busy_tasks)
+    while row_blocks * column_blocks * gemm.matrices < enough:
         more_rows = 2 * row_blocks <= made.row_parts
         more_columns = 2 * column_blocks <= made.panels and not made.streams
         # What blocks of one axis have in common, each of them packs for itself.

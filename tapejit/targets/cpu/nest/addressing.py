@@ -19,20 +19,18 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import ON_STACK, Kernel, LoopPlan, Storage
+from tapejit.loops.kernels import Kernel, LoopPlan, Storage
 from tapejit.loops.steps import Buffer, Step
-from tapejit.targets.cpu.call.signal_poll import POLL_TYPE, POLL_WORK
+from tapejit.targets.cpu.call.signal_poll import POLL_TYPE
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.matmul.tiling import host_registers
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.simd.vector import Splat
+from tapejit.targets.cpu.target import CPU
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER = ir.PointerType()
 INT64: Final = np.dtype(np.int64)
-STREAM: Final = 32  # bytes that are written past the caches at a time
-STREAMED: Final = 1 << 23  # bytes of an output from which on that is worth it
-MOST_ON_STACK: Final = 1 << 18  # of a kernel in all
 
 
 def number(value: int) -> Any:
@@ -173,10 +171,10 @@ class Addressing:
 
         `work` is that of an iteration, `size` how many there are at most.
         """
-        if not self.layout.polls or size * work <= POLL_WORK:
+        if not self.layout.polls or size * work <= CPU.tuning.poll_instructions:
             self.for_range(low, high, stride, body)
             return
-        strip = stride * max(1, int(POLL_WORK / (work * stride)))
+        strip = stride * max(1, int(CPU.tuning.poll_instructions / (work * stride)))
 
         def part(first: Any) -> None:
             self.poll()
@@ -291,7 +289,8 @@ class Addressing:
         """Memory of this task: on the stack, or its part of the arena."""
         nbytes = -(-size * dtype.itemsize // 64) * 64
         self.on_stack += nbytes
-        if nbytes > ON_STACK or self.on_stack > MOST_ON_STACK:
+        is_large = nbytes > CPU.tuning.stack_array_bytes
+        if is_large or self.on_stack > CPU.tuning.stack_bytes:
             self.on_stack -= nbytes
             return self.part_of_arena(nbytes)
         with self.at_entry():
@@ -380,19 +379,20 @@ class Addressing:
     def streams(self, memory: Storage, width: int) -> bool:
         """Whether memory is so large that what is written to it is not kept in caches.
 
-        Every vector has to begin at a multiple of `STREAM`, also the last one, which is
-        done together with some elements before it.
+        Every vector has to begin at a multiple of `streamed_store_bytes`, also the last
+        one, which is done together with some elements before it.
         """
         itemsize, vector = memory.dtype.itemsize, self.vector
-        if memory.buffer is None or memory.size * itemsize < STREAMED or not vector:
+        is_large = memory.size * itemsize >= CPU.tuning.streamed_output_bytes
+        if memory.buffer is None or not is_large or not vector:
             return False
         others = [x for axis, x in memory.strides.items() if axis is not vector]
         places = [*others, width, vector.size - width]
-        return all(x * itemsize % STREAM == 0 for x in places)
+        return all(x * itemsize % CPU.tuning.streamed_store_bytes == 0 for x in places)
 
     def stream(self, store: Any) -> None:
         """Let a store go past the caches."""
-        store.align = STREAM
+        store.align = CPU.tuning.streamed_store_bytes
         one = self.function.module.add_metadata([ir.Constant(I32, 1)])
         store.set_metadata("nontemporal", one)
         self.has_streamed = True

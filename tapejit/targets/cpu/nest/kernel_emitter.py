@@ -46,12 +46,9 @@ from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
+from tapejit.targets.cpu.target import CPU
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
-UNROLLED: Final = 16  # loops of no more iterations are written out
-MOST_UNROLLED: Final = 24  # Steps that are written out so
-LONG: Final = 8  # Steps that a long formula counts for
-PEELED: Final = 40  # Steps that are worth writing twice, for a loop without masks
 MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
 
 
@@ -347,7 +344,8 @@ class KernelEmitter(Reductions):
         trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
         work = self.iteration_work(loop, path)
         rest = axis.size % stride
-        is_peeled = not is_cut and rest and weight <= PEELED and trips > 1
+        is_short = weight <= CPU.tuning.peeled_steps
+        is_peeled = not is_cut and rest and is_short and trips > 1
         end = number(axis.size - rest) if is_peeled else high
 
         def part(at: Any) -> None:
@@ -405,9 +403,9 @@ class KernelEmitter(Reductions):
         """Whether a loop is short enough to be written out."""
         stride = self.width if loop.axis is self.vector else 1
         trips = math.ceil(loop.axis.size / stride)
-        if loop.tile or trips > UNROLLED:
+        if loop.tile or trips > CPU.tuning.unrolled_iterations:
             return False
-        return trips * self.weight(loop.body) <= MOST_UNROLLED
+        return trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
 
     def weight(self, items: Sequence[Step | Loop]) -> int:
         """How many Steps a body is when it is written out."""
@@ -425,7 +423,8 @@ class KernelEmitter(Reductions):
 
     def step_weight(self, step: Step) -> int:
         """The same of one Step: long formulas and elements from all over count more."""
-        total = LONG if is_long(step) and not self.is_large else 1
+        is_inlined = is_long(step) and not self.is_large
+        total = CPU.tuning.long_formula_steps if is_inlined else 1
         vector = self.vector
         if vector is None:
             return total
@@ -525,7 +524,7 @@ class KernelEmitter(Reductions):
             self.flush_after(loop, 1)
 
         trips = size // self.width
-        is_short = trips * self.weight(loop.body) <= MOST_UNROLLED
+        is_short = trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
         if is_vector and (trips == 1 or is_short):
             for trip in range(trips):
                 body(number(trip * self.width))

@@ -6,8 +6,8 @@ an element of an array is in a register while a loop adds to that element only. 
 lanes are folded as a tree in the end.
 
 Rounding errors of a sum grow with the number of terms that are added one after the
-other. So no more than `CHAIN` are: their sum is then flushed into a total of its own,
-of which there may be several levels.
+other. So no more than `sum_chain_terms` are: their sum is then flushed into a total of
+its own, of which there may be several levels.
 
 Start reading at `Reductions.accumulator`.
 """
@@ -42,6 +42,7 @@ from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cpu.simd import floats, lanes
 from tapejit.targets.cpu.simd.storage import Floats
 from tapejit.targets.cpu.simd.vector import INTEGER, MASK, Vector
+from tapejit.targets.cpu.target import CPU
 
 COMBINES: Final = {
     "sum": "add",
@@ -52,7 +53,6 @@ COMBINES: Final = {
     "any": "bitwise_or",
 }
 
-CHAIN: Final = 32  # terms of a sum that are added one after the other
 SIDES: Final = {"max": "<", "min": ">"}
 EXTREMES: Final = {
     "max": floats.reduced_maximum,
@@ -256,7 +256,7 @@ class Reductions(StepValues):
     # Long sums
 
     def flushes_of(self, made: Accumulator) -> list[Flush]:
-        """Where a sum is flushed, so that no more than `CHAIN` terms follow each other.
+        """Where a sum is flushed, so that no chain has more than `sum_chain_terms`.
 
         Loops are looked at from the inside. While all terms that they add fit one
         chain, nothing is done. The loop where they do not flushes a chain into the
@@ -267,25 +267,25 @@ class Reductions(StepValues):
             return []
         found: list[Flush] = []
         path = plan.paths[step]
-        chain = 1
+        chain, most = 1, CPU.numerics.sum_chain_terms
         for at in reversed(range(len(plan.homes[step]), len(path))):
             loop = path[at]
             if loop.axis not in step.closed:
                 continue
             trips, each = trips_of(loop, path[:at], made)
             chain *= each
-            if chain * trips <= CHAIN or not is_flushable(made, path[:at]):
+            if chain * trips <= most or not is_flushable(made, path[:at]):
                 chain *= trips
                 continue
             is_inside_tile = tile_around(loop, path[:at]) > 0
-            every = 1 if is_inside_tile else max(1, power_of_two(CHAIN // chain))
+            every = 1 if is_inside_tile else max(1, power_of_two(most // chain))
             around = frozenset(bound(path[:at]))
             found.append(Flush(loop, every, len(found), around))
             chain = -(-trips // every)
-            while chain > CHAIN and not is_inside_tile:
-                every *= CHAIN
+            while chain > most and not is_inside_tile:
+                every *= most
                 found.append(Flush(loop, every, len(found), around))
-                chain = -(-chain // CHAIN)
+                chain = -(-chain // most)
         return found
 
     def flush(self, made: Accumulator, at: Flush) -> None:

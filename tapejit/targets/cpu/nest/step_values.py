@@ -9,7 +9,7 @@ Start reading at `StepValues.step`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -47,11 +47,7 @@ from tapejit.targets.cpu.nest.addressing import (
     steps,
 )
 from tapejit.targets.cpu.simd import lanes
-
-LEAST_FETCHED: Final = 512  # bytes of a row that is worth asking for beforehand
-MOST_FETCHED: Final = 16384  # of one that the nearest cache has room for
-LARGE: Final = 150  # Steps from which on a kernel calls what would be long formulas
-MANY: Final = 60  # long formulas of all kernels from which on each of them does
+from tapejit.targets.cpu.target import CPU
 
 
 class StepValues(Addressing):
@@ -68,7 +64,8 @@ class StepValues(Addressing):
         super().__init__(function, plan, kernel, layout, places)
         self.values: dict[Step, Any] = {}
         self.read_before: set[Step] = set()  # by other loops of the outermost one
-        self.is_large = sum(1 for _ in kernel.steps()) > LARGE or plan.formulas > MANY
+        is_large = sum(1 for _ in kernel.steps()) > CPU.tuning.large_kernel_steps
+        self.is_large = is_large or plan.formulas > CPU.tuning.inlined_formulas
 
     def step(self, step: Step) -> Any:
         """The value of a Step in this iteration."""
@@ -317,7 +314,9 @@ class StepValues(Addressing):
         if loop is None or loop.axis is self.vector or loop.tile:
             return
         row = sum(f for axis, f in place.terms if axis.root is loop.axis)
-        if not LEAST_FETCHED <= row * step.dtype.itemsize <= MOST_FETCHED:
+        least = CPU.tuning.prefetched_row_least_bytes
+        most = CPU.tuning.prefetched_row_most_bytes
+        if not least <= row * step.dtype.itemsize <= most:
             return
         element = lanes.memory_type(step.dtype)
         at = self.builder.add(base, number(row))

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from tapejit.base.types import DType
 from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import (
     ALIGNMENT,
-    ON_STACK,
     Kernel,
     LoopNest,
     LoopPlan,
@@ -33,8 +31,7 @@ from tapejit.loops.kernels import (
 from tapejit.loops.schedule.schedule import is_leaf, loops_in, steps_in
 from tapejit.loops.steps import ArrayOp, Step
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
-
-CROWDED: Final = 512  # bytes; a cache has few places for what is so far apart
+from tapejit.targets.cpu.target import CPU
 
 
 def note_uses(plan: LoopPlan) -> None:
@@ -118,7 +115,7 @@ def tile_storage(step: Step, kernel: Kernel, home: LoopNest) -> Storage:
 
 def spaced(size: int, dtype: DType) -> int:
     """How far apart rows of a tile are: not so that they share a place in caches."""
-    is_even = size * dtype.itemsize % CROWDED == 0
+    is_even = size * dtype.itemsize % CPU.tuning.crowded_row_bytes == 0
     return size + ALIGNMENT // dtype.itemsize if is_even else size
 
 
@@ -194,9 +191,10 @@ def place_in_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     tile = tiles[-1]  # the inner one, if columns go by in tiles, too
     items = {x: at for at, item in enumerate(tile.body) for x in steps_in([item])}
     live: list[tuple[int, Storage]] = []  # with the last item that uses it
+    on_stack = CPU.tuning.stack_array_bytes
     for step, first in items.items():
         memory = plan.storage.get(step)
-        if memory is None or memory.kernel is None or memory.nbytes <= ON_STACK:
+        if memory is None or memory.kernel is None or memory.nbytes <= on_stack:
             continue
         if tile not in plan.homes[step] or memory.is_placed:
             continue

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from tapejit.ir.node import Node
 from tapejit.loops.fuse.fuse_epilogue import plain_axes
@@ -30,8 +29,7 @@ from tapejit.loops.schedule.schedule import (
 )
 from tapejit.loops.steps import ArrayOp, Copy, Load, Step, View, view_others
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
-
-NEAR: Final = 4096  # bytes from one row to the next where tiles are added
+from tapejit.targets.cpu.target import CPU
 
 
 def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
@@ -95,7 +93,8 @@ def transpose_output(product: Step, users: Sequence[Step]) -> None:
     for at in range(len(front), -1, -1):
         order = [*front[:at], n, *front[at:], m]
         apart = math.prod(shape[axis] for axis in order[at + 1 :])
-        if apart * product.dtype.itemsize > NEAR or reorder(product, order, users):
+        is_far = apart * product.dtype.itemsize > CPU.numerics.transposed_row_bytes
+        if is_far or reorder(product, order, users):
             return
 
 

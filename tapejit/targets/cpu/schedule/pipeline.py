@@ -31,6 +31,7 @@ from tapejit.targets.cpu.schedule.output_layout import without_copies
 from tapejit.targets.cpu.schedule.stages import assign_stages
 from tapejit.targets.cpu.schedule.tile_rows import in_blocks_of_rows
 from tapejit.targets.cpu.schedule.vectorize import arrange, join
+from tapejit.targets.cpu.target import CPU
 
 Tree = list[Step | Loop]
 Observe = Callable[[str, str], None]  # the name of a pass, and what it left, as text
@@ -53,7 +54,8 @@ class PlanPass(NamedTuple):
 
 def update_in_place(plan: LoopPlan) -> None:
     """Results that may be written over an input, and kernels in an order for that."""
-    plan.kernels, plan.updates = with_updates(plan.kernels)
+    late = CPU.tuning.unpolled_instructions
+    plan.kernels, plan.updates = with_updates(plan.kernels, late)
     for number, kernel in enumerate(plan.kernels):
         kernel.number = number
 

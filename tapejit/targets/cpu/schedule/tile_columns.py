@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from tapejit.loops.index import Axis
 from tapejit.loops.schedule.schedule import (
@@ -27,12 +26,8 @@ from tapejit.loops.schedule.schedule import (
 )
 from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.targets.cpu.schedule.tile_roles import BLOCK_WORDS, is_draw
+from tapejit.targets.cpu.target import CPU
 
-MOST_ROWS: Final = 64
-LEAST_ROWS: Final = 32
-MOST_COLUMNS: Final = 256
-LEAST_COLUMNS: Final = 128
-LANES: Final = 16  # of which columns are a multiple
 Item = Step | Loop
 
 
@@ -46,9 +41,13 @@ def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
     column = columns_of(items)
     if column is None:
         return []
-    rows = part_of(row.size, MOST_ROWS, LEAST_ROWS, 1)
-    columns = part_of(column.size, MOST_COLUMNS, LEAST_COLUMNS, LANES)
-    if rows < LEAST_ROWS or columns < LEAST_COLUMNS or column.size < 2 * columns:
+    limits = CPU.numerics
+    least_rows = limits.column_tile_least_rows
+    least_columns = limits.column_tile_least_columns
+    rows = part_of(row.size, limits.column_tile_most_rows, least_rows, 1)
+    most, lanes = limits.column_tile_most_columns, limits.column_tile_lanes
+    columns = part_of(column.size, most, least_columns, lanes)
+    if rows < least_rows or columns < least_columns or column.size < 2 * columns:
         return []
     steps = set(steps_in(items))
     if any(map(is_draw, steps)) and column.size % BLOCK_WORDS:

@@ -24,7 +24,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Final
 
 from tapejit.loops.index import Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, sources_of, steps_in
@@ -46,14 +45,7 @@ from tapejit.targets.cpu.schedule.tile_roles import (
     spread,
     takes_own_rows,
 )
-
-MOST_ROWS: Final = 256
-LEAST_ROWS: Final = 16
-TILE: Final = 1 << 18  # bytes of a matrix of the rows of one tile: some stay near
-NEAR: Final = 1 << 20  # bytes of an operand that all tiles use
-LARGER: Final = 2  # by which a single matrix exceeds its operands to be worth it
-LEAST: Final = 1 << 16  # elements of a matrix from which on it is worth it
-RECOMPUTED: Final = 1 << 25  # bytes of earlier values that are computed again
+from tapejit.targets.cpu.target import CPU
 
 
 def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
@@ -105,7 +97,8 @@ class Arranger:
         else:
             axes, width = self.rows_for_products(nest)
             is_one = bool(axes)
-        is_large = math.prod(axis.size for axis in axes) * width >= LEAST
+        elements = math.prod(axis.size for axis in axes) * width
+        is_large = elements >= CPU.numerics.row_tile_least_elements
         if not is_large or not is_one:
             return
         if before and len(axes) == 1 and not self.is_between(before, nest, axes):
@@ -149,7 +142,8 @@ class Arranger:
         for product in before:
             assert product.node is not None
             sizes = [math.prod(map(int, x.shape)) for x in product.node.inputs]
-            if math.prod(map(int, product.node.shape)) < LARGER * sum(sizes):
+            least = CPU.numerics.row_tile_result_ratio * sum(sizes)
+            if math.prod(map(int, product.node.shape)) < least:
                 return False
         inside = set(nest.steps())
         after = [
@@ -291,7 +285,7 @@ class Arranger:
             if wanted:
                 lone = {x for y in self.lone_products() for x in sources_of(y)}
                 wanted += [x for x in theirs if x in lone - used and is_of_tile(x)]
-            if sum(map(nbytes, wanted)) < RECOMPUTED:
+            if sum(map(nbytes, wanted)) < CPU.numerics.row_tile_recomputed_bytes:
                 continue
             needed = set(wanted)
             for step in reversed(theirs):
@@ -363,7 +357,8 @@ def is_near(product: Step) -> bool:
     """Whether a right operand stays in a second cache from one tile to the next."""
     assert product.node is not None
     right = product.node.inputs[1]
-    return math.prod(map(int, right.shape[-2:])) * right.dtype.itemsize <= NEAR
+    size = math.prod(map(int, right.shape[-2:])) * right.dtype.itemsize
+    return size <= CPU.numerics.row_tile_operand_bytes
 
 
 def ordered(groups: Sequence[Group]) -> list[Group] | None:
@@ -455,8 +450,10 @@ class Copies:
 
 def rows_of(axes: tuple[Axis, ...], width: int) -> int:
     """How many rows make a tile: as many as there is room for, best without a rest."""
-    size = axes[-1].size
-    least, room = min(LEAST_ROWS, size), max(LEAST_ROWS, TILE // (4 * width))
-    most = min(MOST_ROWS, room, size)
-    sizes = [*range(most, least - 1, -1), *range(most + 1, min(MOST_ROWS, 4 * room))]
+    size, limits = axes[-1].size, CPU.numerics
+    least = min(limits.row_tile_least_rows, size)
+    room = max(limits.row_tile_least_rows, limits.row_tile_bytes // (4 * width))
+    most = min(limits.row_tile_most_rows, room, size)
+    more = min(limits.row_tile_most_rows, 4 * room)
+    sizes = [*range(most, least - 1, -1), *range(most + 1, more)]
     return next((n for n in sizes if size % n == 0), even_part(size, most))

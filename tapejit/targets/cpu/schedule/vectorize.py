@@ -30,6 +30,7 @@ from tapejit.loops.steps import (
     tiles_of,
 )
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
+from tapejit.targets.cpu.target import CPU
 
 
 def arrange(plan: LoopPlan, kernel: Kernel, lanes: int) -> None:
@@ -125,12 +126,6 @@ def distance(step: Step, axis: Axis) -> int | None:
     return 0
 
 
-SMALL_TILE: Final = 4  # tiles of fewer iterations are not worth their loops
-SINGLE_SHARE: Final = (
-    0.3  # of the other work, from which single numbers are worth tiles
-)
-
-
 def tile(kernel: Kernel, lanes: int) -> None:
     """Cut the outermost loop into tiles, so that numbers of rows are vectors, too.
 
@@ -148,8 +143,9 @@ def tile(kernel: Kernel, lanes: int) -> None:
     alone = sum(cost(step) for step in single)
     rows = kernel.work / loop.axis.size - alone
     width = lanes // max(x.dtype.itemsize for x in single)
-    is_worth = alone > SINGLE_SHARE * rows / kernel.width
-    if not is_worth or width < SMALL_TILE or loop.axis.size < 2 * width:
+    is_worth = alone > CPU.numerics.single_work_share * rows / kernel.width
+    is_wide = width >= CPU.numerics.loop_tile_least_rows
+    if not is_worth or not is_wide or loop.axis.size < 2 * width:
         return
     body: list[Step | Loop] = []
     for item in loop.body:
@@ -176,13 +172,10 @@ def interchanged(loop: Loop) -> Loop:
     return Loop(inner.axis, [Loop(loop.axis, inner.body)])
 
 
-NEAR: Final = 24 << 10  # bytes of the nearest cache that accumulators may take
-BLOCKED: Final = (4, 5, 6, 7, 8, 3, 4)  # vectors in a block, best ones first
-
-
 def vectors_in(size: int, width: int) -> int:
     """How many vectors make a block: a number that leaves no rest, if there is one."""
-    return next((n for n in BLOCKED if size % (n * width) == 0), BLOCKED[-1])
+    numbers = CPU.numerics.block_vectors
+    return next((n for n in numbers if size % (n * width) == 0), numbers[-1])
 
 
 def block(plan: LoopPlan, kernel: Kernel) -> None:
@@ -201,7 +194,7 @@ def block(plan: LoopPlan, kernel: Kernel) -> None:
             inner = math.prod(axis.size for axis in inner_axes(plan, step))
             taken += inner * step.dtype.itemsize * kernel.width
     size = vectors_in(loop.axis.size, kernel.width) * kernel.width
-    if taken <= NEAR or loop.axis.size < 2 * size:
+    if taken <= CPU.numerics.l1_accumulator_bytes or loop.axis.size < 2 * size:
         return
     keep_apart(loop)
     lanes = (loop.axis, kernel.width)
@@ -275,9 +268,6 @@ def keep_apart(loop: Loop) -> None:
         loop.body.insert(0, Loop(axis, [kept]))
 
 
-JOINED: Final = 320  # bytes of sums of products that are made at a time
-
-
 def join(
     plan: LoopPlan, items: Sequence[Step | Loop], above: Loop | None = None
 ) -> None:
@@ -299,7 +289,7 @@ def join(
             ]
             if len(products) != len(inner.body):
                 continue
-            most = JOINED // sum(held(plan, x) for x in products)
+            most = CPU.tuning.joined_sum_bytes // sum(held(plan, x) for x in products)
             are_vectors = all(
                 plan.lanes[x][0] in y.labels for x in products for y in x.inputs
             )
@@ -336,16 +326,6 @@ def copies(plan: LoopPlan, loop: Loop, products: Sequence[Step], most: int) -> i
 
 
 POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
-WORTH_THREADS: Final = 60_000.0  # instructions from which on threads are worth it
-TASK_WORK: Final = 12_000.0  # of one task; a few microseconds
-MAX_TASKS: Final = 32
-MOST_PARTS: Final = 8  # of a product that each task adds to for itself
-MOST_OF_MATRIX: Final = 2  # tasks of the tiles of one: each packs what all of them use
-FEW_TASKS: Final = 9  # below which threads may end at different times
-
-
-SET_UP: Final = 10.0  # instructions for each vector of an array that adds up
-SHARE: Final = 12.0  # how much more than setting up a task does at least
 
 
 def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
@@ -357,7 +337,7 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     loop = kernel.loop
     if loop is None:
         return
-    grain = grain_of(kernel)
+    grain, limits = grain_of(kernel), CPU.numerics
     possible = loop.axis.size // grain
     work = kernel.work / max(kernel.width, 1)
     sums = sum(
@@ -366,16 +346,18 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
         if loop.axis in step.closed
     )
     if any(map(adds_in_parts, loop.steps())):
-        possible = min(possible, MOST_PARTS)
-    least = max(TASK_WORK, SHARE * SET_UP * sums)
-    if work < WORTH_THREADS:
+        possible = min(possible, limits.matmul_sum_most_tasks)
+    set_up = limits.task_to_set_up_ratio * limits.set_up_instructions * sums
+    least = max(limits.task_least_instructions, set_up)
+    if work < limits.threads_least_instructions:
         return
-    wanted = min(MAX_TASKS, int(work / least))
+    wanted = min(limits.most_tasks, int(work / least))
     kernel.tasks = max(1, min(wanted, possible))
-    inner = shared_loop(kernel) if kernel.tasks == possible < FEW_TASKS else None
+    is_short = kernel.tasks == possible < CPU.tuning.uneven_tasks
+    inner = shared_loop(kernel) if is_short else None
     if inner is not None:
         more = wanted // kernel.tasks
-        more = min(more, MOST_OF_MATRIX) if inner.tile else more
+        more = min(more, CPU.tuning.matrix_tile_most_tasks) if inner.tile else more
         trips = math.ceil(inner.axis.size / (inner.tile or 1))
         kernel.inner_tasks = max(1, min(more, trips))
         kernel.tasks *= kernel.inner_tasks

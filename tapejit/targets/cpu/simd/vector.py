@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from tapejit.base.errors import ArgumentError
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.target import CPU
 
 
 class Format(NamedTuple):
@@ -77,7 +78,6 @@ class Format(NamedTuple):
 F32 = Format(bits=32, precision=24, max_exponent=127)
 F64 = Format(bits=64, precision=53, max_exponent=1023)
 
-LONG = 9  # coefficients: from here on a polynomial is latency, not work
 FLOAT, INTEGER, MASK = "float", "integer", "mask"
 
 
@@ -327,7 +327,7 @@ class Builder:
         A long one is the sum of two, of even and of odd powers: half the steps wait
         for each other, which takes a third off the time of a float64 `erf`.
         """
-        if len(coefficients) < LONG:
+        if len(coefficients) < CPU.numerics.split_polynomial_coefficients:
             return self._horner(x, coefficients)
         square = x * x
         odd = self._horner(square, coefficients[1::2])
