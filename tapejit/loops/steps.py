@@ -30,15 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
+from tapejit import ops
 from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
 from tapejit.loops.index import Affine, Axis, Index, Range
 
 _numbers = count()
-# Operations that add at positions, with the first operand that is an index.
-SCATTERS: Final = {"gather_add": 2, "subtract_rows": 3}
 
 
 class Buffer:
@@ -135,11 +134,11 @@ class Step:
         return frozenset([axis.root for axis in self.reduced])
 
     @property
-    def reduction(self) -> str:
-        """How a reduction combines elements: the name of its operation."""
+    def reduction(self) -> Op:
+        """The reduction that combines its elements."""
         if self.op is None or self.kind == "library":  # of products
-            return "sum"
-        return self.op.name
+            return ops.sum
+        return self.op
 
     def needed(self) -> Iterator[Step]:
         """The Steps that come before it."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import Op, literal, register
+from tapejit.ir.node import CHEAP, Op, literal, register
 from tapejit.ops.elementwise import (
     ANY,
     INEXACT,
@@ -41,7 +41,9 @@ def comparison(name: str, eval: Any, scalar: Any, kinds: tuple[str, ...]) -> Op:
         kinds=kinds,
         result=to_bool,
         differentiable=False,
-        is_cheap=True,
+        exact=True,
+        jumps=scalar.__code__.co_argcount == 3,  # of two values
+        cost=CHEAP,
     )
 
 
@@ -69,7 +71,8 @@ def bitwise(name: str, eval: Any, scalar: Any, kinds: tuple[str, ...] = BITS) ->
         scalar=scalar,
         kinds=kinds,
         differentiable=False,
-        is_cheap=True,
+        exact=True,
+        cost=CHEAP,
     )
 
 
@@ -108,6 +111,8 @@ where: Op = register(
         batch=batch_elementwise("where"),
         scalar=lambda m, condition, x, y: m.select(condition, x, y),
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=slice(1, 3),
+        exact=True,
     )
 )

@@ -138,5 +138,6 @@ convolve = register(
         vjp=convolve_vjp,
         jvp=convolve_jvp,
         batch=batch_elementwise("convolve"),
+        bilinear=True,
     )
 )

@@ -56,6 +56,7 @@ from tapejit.ops.small_matrices import (
     Arrays,
     cholesky_factor,
     is_many,
+    is_small_matrix,
     rows_of,
     stacked,
 )
@@ -122,6 +123,7 @@ cholesky = register(
         jvp=cholesky_jvp,
         batch=batch_stack("cholesky"),
         holomorphic=False,
+        on_arrays=is_small_matrix,
     )
 )
 

@@ -148,5 +148,7 @@ matmul = register(
         vjp=matmul_vjp,
         jvp=matmul_jvp,
         batch=matmul_batch,
+        bilinear=True,
+        terms=lambda node: int(node.inputs[0].shape[-1]),
     )
 )

@@ -256,6 +256,7 @@ lu_solve: Op = register(
         vjp=lu_solve_vjp,
         jvp=lu_solve_jvp,
         batch=lu_solve_batch,
+        linear=slice(3, 4),
     )
 )
 

@@ -26,7 +26,18 @@ import numpy as np
 from tapejit.base.dims import Shape, Size, dim_max
 from tapejit.base.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
+from tapejit.ir.node import (
+    ALL,
+    CHEAP,
+    OPS,
+    Movement,
+    Node,
+    Op,
+    Rule,
+    always,
+    literal,
+    register,
+)
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
@@ -153,7 +164,9 @@ reshape = register(
         jvp=linear_jvp("reshape"),
         batch=reshape_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -204,7 +217,9 @@ permute_dims = register(
         jvp=linear_jvp("permute_dims"),
         batch=permute_dims_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -251,7 +266,9 @@ broadcast_to = register(
         jvp=linear_jvp("broadcast_to"),
         batch=broadcast_to_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -295,7 +312,9 @@ flip = register(
         jvp=linear_jvp("flip"),
         batch=flip_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -384,7 +403,9 @@ slice = register(
         jvp=linear_jvp("slice"),
         batch=slice_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -449,6 +470,9 @@ place = register(
         jvp=linear_jvp("place"),
         batch=place_batch,
         conj_linear=True,
+        linear=ALL,
+        moves=Movement.PIECES,
+        on_arrays=always,
     )
 )
 
@@ -518,6 +542,9 @@ concat = register(
         jvp=concat_jvp,
         batch=concat_batch,
         conj_linear=True,
+        linear=ALL,
+        moves=Movement.PIECES,
+        on_arrays=always,
     )
 )
 
@@ -604,5 +631,7 @@ pad = register(
         jvp=pad_jvp,
         batch=pad_batch,
         conj_linear=True,
+        linear=ALL,
+        moves=Movement.PIECES,
     )
 )

@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
+from tapejit.ir.node import ALL, OPS, SECOND, Node, Op, Rule, always, literal, register
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
 from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
@@ -180,6 +180,8 @@ cumulative_sum = register(
         jvp=linear_jvp("cumulative_sum"),
         batch=batch_scan("cumulative_sum"),
         conj_linear=True,
+        linear=ALL,
+        on_arrays=always,
     )
 )
 
@@ -240,6 +242,8 @@ linear_recurrence = register(
         vjp=linear_recurrence_vjp,
         jvp=linear_recurrence_jvp,
         batch=batch_scan("linear_recurrence"),
+        linear=SECOND,
+        on_arrays=always,
     )
 )
 
@@ -277,6 +281,7 @@ cumulative_prod = register(
         vjp=cumulative_prod_vjp,
         jvp=cumulative_prod_jvp,
         batch=batch_scan("cumulative_prod"),
+        on_arrays=always,
     )
 )
 
@@ -345,5 +350,6 @@ logcumsumexp = register(
         vjp=logcumsumexp_vjp,
         jvp=logcumsumexp_jvp,
         batch=batch_scan("logcumsumexp"),
+        on_arrays=always,
     )
 )

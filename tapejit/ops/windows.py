@@ -278,6 +278,8 @@ conv = register(
         vjp=conv_vjp,
         jvp=conv_jvp,
         batch=conv_batch,
+        bilinear=True,
+        terms=lambda node: math.prod(map(int, node.inputs[1].shape[:-1])),
     )
 )
 

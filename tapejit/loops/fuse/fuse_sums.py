@@ -24,11 +24,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from tapejit import ops
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Step
 
-REDUCTIONS: Final = ("sum", "max", "min")
+REDUCTIONS: Final = (ops.sum, ops.max, ops.min)
 DTYPES: Final = (np.dtype(np.float32), np.dtype(np.float64))
 MOST: Final = 512  # bytes of a column of a unit: packed, its rows fit a task's memory
 LEAST: Final = 128  # so that tiles of rows are full enough
@@ -50,7 +51,7 @@ def sum_cut(product: Step) -> SumCut:
     node, dtype = product.node, product.dtype
     assert node is not None
     *front, m, n = map(int, node.shape)
-    if node.op.name != "matmul" or dtype not in DTYPES or m < ROWS or n < COLUMNS:
+    if node.op is not ops.matmul or dtype not in DTYPES or m < ROWS or n < COLUMNS:
         return SumCut(0, 0)
     rows = math.prod(front) * m
     most, least, group = (x // dtype.itemsize for x in (MOST, LEAST, GROUP))
@@ -89,7 +90,7 @@ def is_sum(
         return False
     if step.closed == {column}:
         is_group = cut.group * step.dtype.itemsize == GROUP  # of the product's dtype
-        return is_group and step.reduction == "sum" and not is_kept
+        return is_group and step.reduction is ops.sum and not is_kept
     is_whole = bool(rows) and step.closed >= {*rows}
     return cut.unit > 0 and is_whole and step.reduction in REDUCTIONS
 

@@ -26,7 +26,7 @@ from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.index import Affine, Axis, strides_of
 from tapejit.loops.kernels import Kernel
 from tapejit.loops.schedule.schedule import sources_of
-from tapejit.loops.steps import SCATTERS, Buffer, Step
+from tapejit.loops.steps import Buffer, Step
 
 LATE_WORK: Final = 2e9  # instructions of one lane without asking for signals: 50 ms
 
@@ -135,7 +135,9 @@ def is_scatter(step: Step) -> bool:
 
     It reads a row of its first operand only to write it, and nothing else of it.
     """
-    return step.kind == "library" and step.op is not None and step.op.name in SCATTERS
+    if step.kind != "library" or step.op is None:
+        return False
+    return step.op.scatters is not None
 
 
 def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:

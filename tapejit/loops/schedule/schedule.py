@@ -20,12 +20,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from tapejit.ir.node import CHEAP, COSTLY
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.steps import Step, across
 
-CHEAP: Final = 1.0
-COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
-TRANSCENDENTAL: Final = 20.0
 RECOMPUTE: Final = 7.0  # how much work is less than a store and a load in the cache
 RECOMPUTE_FAR: Final = 45.0  # and in main memory
 RECOMPUTED: Final = ("compute", "load", "index", "choose", "constant", "add_at")
@@ -72,14 +70,12 @@ def cost(step: Step) -> float:
         return 0.5
     if step.op is None or step.kind in ("reduce", "part", "verify"):
         return CHEAP
-    if step.op.is_cheap:
-        return CHEAP
-    return COSTS.get(step.op.name, TRANSCENDENTAL)
+    return step.op.cost
 
 
 def is_long(step: Step) -> bool:
     """Whether a Step computes a formula of many instructions."""
-    return cost(step) >= TRANSCENDENTAL
+    return cost(step) >= COSTLY
 
 
 def is_leaf(step: Step) -> bool:
