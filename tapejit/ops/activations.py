@@ -30,8 +30,6 @@ from tapejit.ops.functions import exp, sigmoid
 from tapejit.ops.reduction import F32, F64, as_dtype
 from tapejit.ops.shapes import Axes, tensor
 
-__all__ = ["softmax", "softplus", "softsign"]
-
 
 def softplus_eval(x: Any) -> Any:
     """log(1 + e^x) from e^-|x|, which cannot overflow; rounded from double."""

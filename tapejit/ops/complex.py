@@ -43,8 +43,6 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
-__all__ = ["abs", "angle", "conj", "imag", "make_complex", "real", "sign"]
-
 Tangents = Sequence[Node | None]
 
 

@@ -62,8 +62,6 @@ from tapejit.ops.small_matrices import (
 )
 from tapejit.ops.solving import NO_CONVERGENCE, solve_triangular
 
-__all__ = ["cholesky", "complement", "eigh", "qr", "svd"]
-
 Parts = tuple[Node | None, ...]  # the cotangents of several results, with holes
 
 

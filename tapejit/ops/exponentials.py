@@ -18,8 +18,6 @@ from tapejit.ops.elementwise import INEXACT, elementwise
 from tapejit.ops.functions import log, sigmoid
 from tapejit.ops.precision import in_double
 
-__all__ = ["cbrt", "exp2", "log2", "log10", "logaddexp", "logaddexp2", "xlogy"]
-
 exp2 = elementwise(
     "exp2",
     eval=in_double(np.exp2),

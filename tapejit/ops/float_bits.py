@@ -29,8 +29,6 @@ from tapejit.ops.elementwise import (
 from tapejit.ops.precision import in_double
 from tapejit.ops.shapes import broadcast_shapes, tensor
 
-__all__ = ["copysign", "exponent", "fmod", "ldexp", "nextafter", "signbit"]
-
 
 def copysign_deriv(t: Node, x: Node, y: Node, out: Node) -> Node:
     """As |x|, which has slope 0 at 0, and turned over where y is negative."""

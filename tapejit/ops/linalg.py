@@ -31,8 +31,6 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
-__all__ = ["matmul"]
-
 
 def matmul_type(x: Any, y: Any) -> TensorType:
     """[..., m, k] times [..., k, n] is [..., m, n]."""

@@ -61,8 +61,6 @@ from tapejit.ops.solving import (
     solve_type,
 )
 
-__all__ = ["lu", "lu_det", "lu_inv", "lu_slogdet", "lu_solve"]
-
 Tangents = Sequence[Node | None]
 
 # Sharing takes one more call, of 10 us in a function and 30 us outside. A solution, a

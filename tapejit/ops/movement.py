@@ -45,17 +45,6 @@ from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
 Widths = tuple[tuple[Size, Size], ...]
 Tangents = Sequence[Node | None]
 
-__all__ = [
-    "broadcast_to",
-    "concat",
-    "flip",
-    "pad",
-    "permute_dims",
-    "place",
-    "reshape",
-    "slice",
-]
-
 
 def largest(a: Size, b: Size) -> Size:
     """The larger of two sizes.

@@ -41,8 +41,6 @@ from tapejit.ops.movement import (
 )
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 
-__all__ = ["place_add"]
-
 
 def nothing(dtype: DType, shape: Shape) -> Node:
     """What changes no bit of what is added to it: -0.0, of integers 0.

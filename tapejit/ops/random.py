@@ -35,18 +35,6 @@ from tapejit.ops.movement import check_shape, exceeds, permute_dims
 from tapejit.ops.reduction import F32, F64, as_dtype
 from tapejit.ops.shapes import broadcast_shapes, tensor
 
-__all__ = [
-    "bits_to_integers",
-    "bits_to_normal",
-    "bits_to_permutation",
-    "bits_to_uniform",
-    "keyed_bits",
-    "random_advance",
-    "random_bits",
-    "random_fold_in",
-    "random_split",
-]
-
 WIDTHS: Final[dict[int, DType]] = {32: np.dtype("uint32"), 64: np.dtype("uint64")}
 STATE_SIZE: Final = 6
 BLOCK_BITS: Final = 128

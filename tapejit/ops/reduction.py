@@ -49,18 +49,6 @@ from tapejit.ops.shapes import (
     tensor,
 )
 
-__all__ = [
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "logsumexp",
-    "max",
-    "min",
-    "prod",
-    "sum",
-]
-
 Tangents = Sequence[Node]
 
 ORDERED = ("bool", *REAL)

@@ -31,8 +31,6 @@ from tapejit.ops.reduction import F32, as_dtype
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
 
-__all__ = ["resample", "resample_adjoint"]
-
 Array = np.ndarray[Any, Any]
 # From so many terms on, a scatter takes their place.
 MANY_SHARES: Final = 16

@@ -27,8 +27,6 @@ from tapejit.ops.indexing import (
 from tapejit.ops.movement import repeat_rows, zeros
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 
-__all__ = ["subtract_rows"]
-
 
 def are_rows(axes: Axes, dtype: DType) -> bool:
     """Whether positions along axes are those of rows of floats, side by side.

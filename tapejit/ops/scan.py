@@ -39,8 +39,6 @@ from tapejit.ops.movement import slice as slice_
 from tapejit.ops.reduction import accumulator
 from tapejit.ops.shapes import normalize_axis, same_dtype, tensor
 
-__all__ = ["cumulative_prod", "cumulative_sum", "linear_recurrence", "logcumsumexp"]
-
 Tangents = Sequence[Node | None]
 
 # Elements per block. Up to 4097 positive terms in blocks of 16 are off by a third of

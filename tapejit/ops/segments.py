@@ -40,8 +40,6 @@ from tapejit.ops.reduction import doublings, shifted
 from tapejit.ops.shapes import tensor
 from tapejit.ops.sorting import sort_by, unsort_by
 
-__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
-
 
 def segment_type(x: TensorType, ids: TensorType, size: Size) -> TensorType:
     """The axis of elements becomes one of segments."""

@@ -62,16 +62,6 @@ from tapejit.ops.small_matrices import (
     stacked,
 )
 
-__all__ = [
-    "cofactor",
-    "det",
-    "expm",
-    "pinv",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-]
-
 Tangents = Sequence[Node | None]
 
 SINGULAR = {

@@ -54,16 +54,6 @@ from tapejit.ops.ordering import (
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
 
-__all__ = [
-    "argsort",
-    "put_along",
-    "searchsorted",
-    "sort_by",
-    "take_along",
-    "top",
-    "unsort_by",
-]
-
 INT64 = np.dtype("int64")
 SIDES = ("left", "right")
 

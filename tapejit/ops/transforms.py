@@ -31,8 +31,6 @@ from tapejit.ops.arithmetic import cast
 from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.shapes import Axes, tensor
 
-__all__ = ["fourier", "inverse_real_fourier", "real_fourier"]
-
 # SciPy, which takes 0.2 s to import, is asked from so many elements on. It computes
 # in single precision what is given in single, and several lines at a time.
 MANY: Final = 4_096
