@@ -50,7 +50,7 @@ LAZY_FAMILIES: Final[dict[str, str]] = {
     "decompositions": "cholesky complement eigh qr svd",
     "effects": "check print_values",
     "eigenvalues": "eig",
-    "exponentials": "cbrt exp2 log2 log10 logaddexp logaddexp2 xlogy",
+    "exponentials": "cbrt exp2 log1mexp log2 log10 logaddexp logaddexp2 xlogy",
     "float_bits": "copysign exponent fmod ldexp nextafter signbit",
     "lu_factors": "lu lu_det lu_inv lu_slogdet lu_solve",
     "masks": "checked_categories true_positions",

@@ -51,11 +51,11 @@ BITS = ("bool", "integer")
 
 equal = comparison("equal", operator.eq, lambda m, x, y: m.eq(x, y), ANY)
 not_equal = comparison("not_equal", operator.ne, lambda m, x, y: m.ne(x, y), ANY)
-less = comparison("less", operator.lt, lambda m, x, y: m.lt(x, y), ORDERED)
-less_equal = comparison("less_equal", operator.le, lambda m, x, y: m.le(x, y), ORDERED)
-greater = comparison("greater", operator.gt, lambda m, x, y: m.gt(x, y), ORDERED)
+less = comparison("less", operator.lt, lambda m, x, y: x < y, ORDERED)
+less_equal = comparison("less_equal", operator.le, lambda m, x, y: x <= y, ORDERED)
+greater = comparison("greater", operator.gt, lambda m, x, y: x > y, ORDERED)
 greater_equal = comparison(
-    "greater_equal", operator.ge, lambda m, x, y: m.ge(x, y), ORDERED
+    "greater_equal", operator.ge, lambda m, x, y: x >= y, ORDERED
 )
 
 isnan = comparison("isnan", np.isnan, lambda m, x: m.isnan(x), INEXACT)
