@@ -66,7 +66,9 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def test_every_function_has_a_point() -> None:
-    assert {*POINTS, "polygamma"} == set(tj.special.__all__)
+    """But for those that SciPy has not: the op table has what there is to say."""
+    names = {name for name in tj.special.__all__ if hasattr(scipy.special, name)}
+    assert {*POINTS, "polygamma"} == names
 
 
 # Digits

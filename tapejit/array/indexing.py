@@ -67,8 +67,8 @@ def _planned(key: Any, shape: tuple[Any, ...]) -> BasicIndex | None:
     if plan is not None:
         facts = symbolic[0]._facts
         for start, stop, size in zip(plan.starts, plan.stops, sizes, strict=True):
-            is_inside = facts.decide(-start, "less_equal")
-            if not (is_inside and facts.decide(stop - size, "less_equal")):
+            is_inside = facts.decide(-start, ops.less_equal)
+            if not (is_inside and facts.decide(stop - size, ops.less_equal)):
                 return plan_basic_index(key, tuple([int(size) for size in shape]))
     return plan
 

@@ -3,7 +3,7 @@
 Values and special values are those of `scipy.special` in double precision, rounded to
 the dtype of the operands. Integers become floats. Every function is differentiable by
 all its floating-point arguments, as often as wanted; the incomplete gamma and beta
-functions by their parameters too.
+functions by their parameters too. `log1mexp` is not SciPy's.
 
 `scipy.special.f(x)` of a tensor is `tj.special.f(x)` wherever SciPy's function is a
 ufunc. `scipy.special.polygamma` is not one: it turns its arguments into arrays, which
@@ -51,6 +51,7 @@ __all__ = [
     "i1",
     "i1e",
     "kl_div",
+    "log1mexp",
     "log_ndtr",
     "log_softmax",
     "logit",
@@ -131,6 +132,18 @@ def ndtri(p: Any, /) -> Tensor:
     [     -inf 0.        1.9599644]
     """
     return unary(ops.ndtri, p, True)
+
+
+def log1mexp(x: Any, /) -> Tensor:
+    """log(1 - exp(x)) for x < 0, which keeps its digits at both ends.
+
+    With x the logarithm of a probability, it is that of the opposite.
+
+    >>> import tapejit as tj
+    >>> print(tj.special.log1mexp(tj.asarray([-20.0, -1.0, -1e-10])))
+    [-2.0611537e-09 -4.5867515e-01 -2.3025850e+01]
+    """
+    return unary(ops.log1mexp, x, True)
 
 
 # Gamma and beta

@@ -38,6 +38,7 @@ from tapejit.base.types import TensorType, TokenType, TupleType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, PARAM, UNLISTED, Derived, Node
 from tapejit.ir.printer import Line, Writer
+from tapejit.ir.structural import item, start
 
 CONTEXT = 2  # lines shown before and after the offending one
 
@@ -122,7 +123,7 @@ def _check_uses(graph: Graph, node: Node) -> None:
     """Invariants 5 and 6, seen from the Node that uses and makes."""
     op = node.op
     for at, x in enumerate(node.inputs):
-        if isinstance(x.type, TupleType) and op.name != "item":
+        if isinstance(x.type, TupleType) and op is not item:
             _fail(graph, node, 5, f"{op.name} uses all results of {x.op.name} at once")
         is_link = op.is_effect and at == len(node.inputs) - 1
         if isinstance(x.type, TokenType) and not is_link:
@@ -134,7 +135,7 @@ def _check_uses(graph: Graph, node: Node) -> None:
     if op.is_effect:
         if not node.inputs or tokens != [False] * (len(tokens) - 1) + [True]:
             _fail(graph, node, 6, f"the effect {op.name} has to end in a token")
-    elif any(tokens) and op.name not in ("start", "item"):
+    elif any(tokens) and op not in (start, item):
         _fail(graph, node, 6, f"{op.name} makes a token but is no effect")
 
 
@@ -172,7 +173,7 @@ def _check_chain(graph: Graph) -> None:
 
 def _maker(token: Node) -> Node:
     """The Node a token stands for: an effect, a start or an input."""
-    is_item = token.op.name == "item" and isinstance(token.inputs[0].type, TupleType)
+    is_item = token.op is item and isinstance(token.inputs[0].type, TupleType)
     return token.inputs[0] if is_item else token
 
 

@@ -27,6 +27,7 @@ from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import TensorType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node
+from tapejit.ir.structural import dim_value
 
 Array = Any  # np.ndarray, np.generic, or a tuple of them
 Instruction = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
@@ -332,7 +333,7 @@ def _sized_steps(running: Sequence[Node]) -> tuple[int, ...]:
         is_number = isinstance(node.type, TensorType) and not node.type.shape
         known = all(x.op is LITERAL or x in numbers for x in node.inputs)
         # An op with a lane expression is elementwise: it has no effects and no state.
-        is_pure = node.op.name == "dim_value" or (
+        is_pure = node.op is dim_value or (
             node.op.scalar is not None and bool(node.inputs)
         )
         if is_number and known and is_pure:

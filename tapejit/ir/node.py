@@ -19,7 +19,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -48,6 +50,34 @@ class Zero:
 ZERO: Final = Zero()
 
 
+class Movement(Enum):
+    """Where an operation that computes nothing takes its elements from."""
+
+    ALIAS = "the first operand, as it is"
+    VIEW = "its one operand, from other places"
+    PIECES = "operands that it puts together"
+    OTHER = "wherever it is told to"
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """How a reduction takes in one more element, and what it starts from."""
+
+    combine: Op
+    identity: Callable[[DType], Any]
+
+
+# The cost of an operation that takes one instruction, and of one nothing is known of.
+CHEAP, COSTLY = 1.0, 20.0
+# Operands in which an operation is linear.
+ALL, FIRST, SECOND = slice(None), slice(0, 1), slice(1, 2)
+
+
+def always(node: Node) -> bool:
+    """What holds of an operation whatever it is applied to."""
+    return True
+
+
 class Op:
     """The record of one operation.
 
@@ -69,8 +99,25 @@ class Op:
     conj_linear     the rule commutes with conj (movement, sums): no conj is inserted
     is_effect       the last input and the (last) result are tokens of the effects
     can_fail        its evaluation may raise, depending on values: it is never pruned
-    is_cheap        recomputing it costs less than keeping its result
     draws           a random draw: batched even when no input is, so rows differ
+
+    What the compiler asks, where False or None is always right, if not always fast:
+
+    moves           computes nothing: where its elements are from
+    exact           has the same bits wherever it runs; "real": of real numbers
+    cost            about how many instructions an element takes
+    reduces         combines the elements along `axes`, and how
+    terms           of a product `(node) -> int`: how many terms an element sums
+    linear          the operands in which it is linear, taken together; the others are
+                    conditions, indices, divisors
+    bilinear        linear in each of two operands while the other is constant
+    jumps           its result may jump when the last bit of an operand changes
+    sorted_by       the operand whose order it follows
+    scatters        adds at positions: the first operand that is one
+    expands         `(node) -> Node`: the same as other operations, which fuse
+    on_arrays       `(node) -> bool`: where loops have code of its own for it, as an
+                    operation on whole arrays
+
     accepted        the dtypes (tuples of them, or one that all operands share) that
                     the type rule has let through: eager calls check a dtype once
     """
@@ -78,18 +125,29 @@ class Op:
     __slots__ = (
         "accepted",
         "batch",
+        "bilinear",
         "can_fail",
         "conj_linear",
+        "cost",
         "deriv",
         "differentiable",
         "draws",
         "eval",
+        "exact",
+        "expands",
         "holomorphic",
-        "is_cheap",
         "is_effect",
+        "jumps",
         "jvp",
+        "linear",
+        "moves",
         "name",
+        "on_arrays",
+        "reduces",
         "scalar",
+        "scatters",
+        "sorted_by",
+        "terms",
         "type_rule",
         "vjp",
     )
@@ -110,8 +168,19 @@ class Op:
         conj_linear: bool = False,
         is_effect: bool = False,
         can_fail: bool = False,
-        is_cheap: bool = False,
         draws: bool = False,
+        moves: Movement | None = None,
+        exact: bool | Literal["real"] = False,
+        cost: float = COSTLY,
+        reduces: Monoid | None = None,
+        terms: Callable[[Node], int] | None = None,
+        linear: slice | None = None,
+        bilinear: bool = False,
+        jumps: bool = False,
+        sorted_by: int | None = None,
+        scatters: int | None = None,
+        expands: Callable[[Node], Node] | None = None,
+        on_arrays: Callable[[Node], bool] | None = None,
     ) -> None:
         self.name = name
         self.accepted: set[Any] = set()
@@ -127,8 +196,24 @@ class Op:
         self.conj_linear = conj_linear
         self.is_effect = is_effect
         self.can_fail = can_fail
-        self.is_cheap = is_cheap
         self.draws = draws
+        self.moves = moves
+        self.exact = exact or moves is not None
+        self.cost = cost
+        self.reduces = reduces
+        self.terms = terms
+        self.linear = linear
+        self.bilinear = bilinear
+        self.jumps = jumps
+        self.sorted_by = sorted_by
+        self.scatters = scatters
+        self.expands = expands
+        self.on_arrays = on_arrays
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether computing it again costs less than keeping its result."""
+        return self.cost <= CHEAP
 
     def infer_type(self, types: Sequence[Type], attrs: Attrs) -> Type:
         """The type of a result; the rule's errors get this op's name."""
@@ -359,10 +444,10 @@ def _no_rule(*_: Any, **__: Any) -> Any:
 
 
 PARAM: Final = register(
-    Op("param", type_rule=_no_rule, eval=_no_rule, differentiable=False)
+    Op("param", type_rule=_no_rule, eval=_no_rule, differentiable=False, exact=True)
 )
 LITERAL: Final = register(
-    Op("literal", type_rule=_no_rule, eval=_no_rule, differentiable=False)
+    Op("literal", type_rule=_no_rule, eval=_no_rule, differentiable=False, exact=True)
 )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,6 @@ from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import is_differentiable
 from tapejit.ir.interpret import Instruction, Program
 from tapejit.ir.node import Node, Op
-
-MOVING: Final = frozenset(
-    {
-        *("broadcast_to", "concat", "flip", "gather", "pad", "permute_dims", "place"),
-        *("read", "reread", "reshape", "slice", "stop_gradient", "with_shape"),
-        *("item", "native"),  # one of several results; code that checks itself
-    }
-)
 
 
 def check_result(op: Op, inputs: Sequence[Any], out: Any) -> None:
@@ -46,7 +38,7 @@ def check_result(op: Op, inputs: Sequence[Any], out: Any) -> None:
     ...     print(error.message)
     the result is -inf at index (1,), of 0.0; 1 of 2 elements is not finite
     """
-    if op.name in MOVING or op.is_effect:
+    if op.moves is not None or op.is_effect:
         return
     for part in out if isinstance(out, (tuple, list)) else (out,):
         dtype = getattr(part, "dtype", None)

@@ -26,7 +26,7 @@ from tapejit.base.dims import Shape, Size, require_size, substitute
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.types import TOKEN, TensorType, TokenType, TupleType, Type
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import OPS, Node, Op, register
+from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, Op, register
 
 # Whether what runs has run before: then nothing is shown once more.
 MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
@@ -72,7 +72,9 @@ read = register(
         batch=_batch_read,
         scalar=lambda m, x: x,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.ALIAS,
     )
 )
 
@@ -118,7 +120,8 @@ reread = register(
         batch=_batch_reread,
         scalar=lambda m, assigned, entry: assigned,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        moves=Movement.ALIAS,
     )
 )
 
@@ -162,7 +165,7 @@ recomputed = register(
         jvp=recomputed_jvp,
         batch=_batch_recomputed,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
     )
 )
 
@@ -181,7 +184,15 @@ def _item_eval(whole: tuple[Any, ...], *, index: int) -> Any:
 
 # The differentiator and the batcher keep tuples of cotangents, tangents and batch
 # flags themselves, so a projection needs no rule of its own.
-item = register(Op("item", type_rule=item_type, eval=_item_eval, differentiable=False))
+item = register(
+    Op(
+        "item",
+        type_rule=item_type,
+        eval=_item_eval,
+        differentiable=False,
+        moves=Movement.OTHER,
+    )
+)
 
 # By the id of the whole and the index. A projection holds its whole, so an id is not
 # given to another Node while its entry is here.
@@ -273,7 +284,7 @@ dim_value = register(
         type_rule=dim_value_type,
         eval=_dim_value_eval,
         differentiable=False,
-        is_cheap=True,
+        cost=CHEAP,
     )
 )
 
@@ -323,7 +334,9 @@ with_shape = register(
         jvp=with_shape_jvp,
         batch=_batch_with_shape,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.ALIAS,
     )
 )
 
@@ -349,6 +362,7 @@ guard = register(
         eval=_guard_eval,
         differentiable=False,
         is_effect=True,
+        exact=True,
     )
 )
 
@@ -390,7 +404,13 @@ def _start_eval() -> None:
 
 
 start = register(
-    Op("start", type_rule=_start_type, eval=_start_eval, differentiable=False)
+    Op(
+        "start",
+        type_rule=_start_type,
+        eval=_start_eval,
+        differentiable=False,
+        exact=True,
+    )
 )
 
 

@@ -119,10 +119,8 @@ def work_of(step: Step) -> float:
     node = step.node
     assert node is not None
     sizes = [math.prod(map(int, x.shape)) for x in (node, *node.inputs)]
-    if node.op.name == "matmul":
-        return float(sizes[0] * int(node.inputs[0].shape[-1]))
-    if node.op.name == "conv":
-        return float(sizes[0] * math.prod(map(int, node.inputs[1].shape[:-1])))
+    if node.op.terms is not None:
+        return float(sizes[0] * node.op.terms(node))
     return cost(step) * max(sizes)
 
 

@@ -11,75 +11,23 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit import ops
 from tapejit.base.types import DType, TensorType, is_complex, is_float
 from tapejit.ir.interpret import has_dims
-from tapejit.ir.node import LITERAL, Node
+from tapejit.ir.node import LITERAL, Movement, Node, Op
 from tapejit.loops import numerics
-from tapejit.loops.lower.expand import EXPANSIONS
 from tapejit.loops.lower.grouped import is_written_out
 from tapejit.loops.lower.windows import is_windowed_product
-from tapejit.ops.small_matrices import is_small
 
-REDUCTIONS: Final = frozenset({"sum", "prod", "max", "min", "all", "any"})
-ALIASES: Final = frozenset({"read", "reread", "stop_gradient", "with_shape"})
-MOVEMENTS: Final = frozenset(
-    {"reshape", "permute_dims", "broadcast_to", "flip", "slice"}
-)
-
-
-def always(node: Node) -> bool:
-    """An operation that is taken whatever it is applied to."""
-    return True
-
-
-def is_small_matrix(node: Node) -> bool:
-    """Whether an operation on matrices is one on small ones, in single or double."""
-    shapes = [x.shape for x in node.inputs]
-    columns = shapes[1][-1] if len(shapes) > 1 else 1
-    return (
-        node.dtype.kind == "f"
-        and node.dtype.itemsize >= 4
-        and is_small(shapes[0], columns)
-    )
-
-
-def are_rows(axes: Sequence[int], dtype: DType) -> bool:
-    """Whether positions along axes are those of rows of floats, side by side.
-
-    Halves are added up as floats and rounded once, at the end, so they are not meant.
-    """
-    return tuple(axes) == tuple(range(len(axes))) and dtype.itemsize >= 4
-
-
-WHOLE: Final[dict[str, Callable[[Node], bool]]] = {
-    "argmax": always,
-    "argmin": always,
-    "bits_to_normal": always,
-    # Of few arrays it is a condition on positions, which is fused.
-    "concat": lambda node: len(node.inputs) > numerics.LOOPS.joined_arrays,
-    "cholesky": is_small_matrix,
-    "cofactor": is_small_matrix,
-    "cumulative_prod": always,
-    "cumulative_sum": always,
-    "det": is_small_matrix,
-    "gather_add": lambda node: one_hot(node) is None,  # that one is a comparison
-    "keyed_bits": always,
-    "linear_recurrence": always,
-    "logcumsumexp": always,
+# Operations on whole arrays that are fused where this holds.
+FUSED: Final[dict[Op, Callable[[Node], bool]]] = {
+    # Of few arrays it is a condition on positions.
+    ops.concat: lambda node: len(node.inputs) <= numerics.LOOPS.joined_arrays,
+    # This one is a comparison.
+    ops.gather_add: lambda node: one_hot(node) is not None,
     # Without gaps it is a condition on positions.
-    "place": lambda node: any(step != 1 for step in node.attrs["steps"]),
-    "place_add": always,  # that of few large parts has been expanded
-    "random_advance": always,
-    "random_bits": always,
-    "random_fold_in": always,
-    "random_split": always,
-    "solve": is_small_matrix,
-    "solve_triangular": is_small_matrix,
-    "subtract_rows": lambda node: are_rows(node.attrs["axes"], node.dtype),
+    ops.place: lambda node: all(step == 1 for step in node.attrs["steps"]),
 }
-"""Operations on whole arrays, each with what it takes: their code is a function of its
-own among the kernels (`targets/cpu/arrays`)."""
-PIECEWISE: Final = frozenset({"place", "pad", "concat"})
 
 IsLaned = Callable[[Any, Sequence[DType], DType, Any], bool]
 
@@ -98,26 +46,23 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
         return False
     if any(0 in shape for shape in shapes):
         return False
-    name, attrs = node.op.name, node.attrs
-    if name in MOVEMENTS or name in ALIASES or name in ("pad", "concat"):
-        return True
-    if name == "place":
-        return True  # with gaps, as an operation on whole arrays
-    if name in REDUCTIONS or name in ("iota", "checked_categories"):
-        return True
-    if name == "matmul":
-        return True
-    if name == "conv":
-        return is_windowed_product(node) or is_written_out(node)
-    if name == "gather":
+    op, attrs = node.op, node.attrs
+    if op is ops.gather:
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
-    if name == "gather_add" and one_hot(node) is not None:
+    if op is ops.gather_add and one_hot(node) is not None:
         return is_inside(node.inputs[0], node.inputs[2:], attrs["axes"])
-    if name in EXPANSIONS or is_whole(node):
+    if op.terms is not None:
+        is_product = op is ops.matmul or is_windowed_product(node)
+        return is_product or is_written_out(node)
+    if op.moves not in (None, Movement.OTHER) or op.reduces is not None:
         return True
-    if node.op.scalar is None:
+    if op is ops.iota or (op.can_fail and op is ops.checked_categories):
+        return True
+    if op.expands is not None or is_whole(node):
+        return True
+    if op.scalar is None:
         return False
-    return is_laned(node.op, [x.dtype for x in node.inputs], node.dtype, attrs)
+    return is_laned(op, [x.dtype for x in node.inputs], node.dtype, attrs)
 
 
 def is_fused_product(node: Node) -> bool:
@@ -129,15 +74,17 @@ def is_fused_product(node: Node) -> bool:
     >>> is_fused_product(ops.matmul(x, x)), is_fused_product(ops.matmul(y, y))
     (True, False)
     """
-    if node.op.name == "conv":
-        return is_windowed_product(node)
-    return node.op.name == "matmul" and is_float(node.dtype)
+    if node.op is ops.matmul:
+        return is_float(node.dtype)
+    return node.op.terms is not None and is_windowed_product(node)
 
 
 def is_whole(node: Node) -> bool:
     """Whether a Node is an operation on whole arrays, with code of its own."""
-    takes = WHOLE.get(node.op.name)
-    return takes is not None and takes(node)
+    takes, is_fused = node.op.on_arrays, FUSED.get(node.op)
+    if takes is None or not takes(node):
+        return False
+    return is_fused is None or not is_fused(node)
 
 
 def one_hot(node: Node) -> int | None:
@@ -165,9 +112,9 @@ def counting_axis(node: Node, size: int) -> int | None:
     long = [at for at, length in enumerate(node.shape) if length != 1]
     if len(long) != 1 or node.shape[long[0]] != size:
         return None
-    while node.op.name == "reshape" or is_whole_cast(node):
+    while node.op is ops.reshape or is_whole_cast(node):
         (node,) = node.inputs
-    if node.op.name == "iota":
+    if node.op is ops.iota:
         return long[0]
     if node.op is not LITERAL:
         return None
@@ -177,7 +124,7 @@ def counting_axis(node: Node, size: int) -> int | None:
 
 def is_whole_cast(node: Node) -> bool:
     """Whether integers get another dtype that can hold as many as there are."""
-    if node.op.name != "cast" or node.dtype.kind not in "iu":
+    if node.op is not ops.cast or node.dtype.kind not in "iu":
         return False
     is_known = node.inputs[0].dtype.kind in "iu"
     return is_known and math.prod(node.shape) <= np.iinfo(node.dtype).max

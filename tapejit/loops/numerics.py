@@ -24,12 +24,8 @@ class Numerics:
 
     # What an operation is written out as
 
-    # From so many on, what sums of floats may cost covers their exponentials too.
-    logsumexp_single_terms: int = 16
     # Masked ones that take the time of an element that is written and read again.
     placed_element_loads: int = 4
-    # From so many on, a scatter takes their place.
-    resample_most_terms: int = 16
     # That are joined as a condition on positions, as many as a filter of 3 × 3 has
     # elements.
     joined_arrays: int = 9

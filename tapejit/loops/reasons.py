@@ -8,11 +8,12 @@ Start reading at `why_not_native`.
 
 from __future__ import annotations
 
+from tapejit import ops
 from tapejit.base.types import TensorType, is_complex
 from tapejit.ir.interpret import has_dims
 from tapejit.ir.node import Node
-from tapejit.loops.native_ops import WHOLE, is_fused_product, is_small_matrix
-from tapejit.ops.small_matrices import MOST_ROWS
+from tapejit.loops.native_ops import is_fused_product
+from tapejit.ops.small_matrices import MOST_ROWS, is_small_matrix
 
 
 def why_not_native(node: Node) -> str:
@@ -42,8 +43,8 @@ def why_not_native(node: Node) -> str:
     if node.op.scalar is not None:
         names = ", ".join(dict.fromkeys(kind.dtype.name for kind in tensors))
         return f"no native code for {names}"
-    if WHOLE.get(node.op.name) is is_small_matrix:
+    if node.op.on_arrays is is_small_matrix:
         return f"matrices of more than {MOST_ROWS} rows"
-    if node.op.name in WHOLE or node.op.name in ("gather", "gather_add", "place"):
+    if node.op.on_arrays is not None or node.op is ops.gather:
         return "no native code for these attributes"
     return "no native code for this operation"

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, ClassVar, Final, NamedTuple
 
+from tapejit import ops
 from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
 from tapejit.loops.index import Affine, Axis, Index, Range
 
 _numbers = count()
-# Operations that add at positions, with the first operand that is an index.
-SCATTERS: Final = {"gather_add": 2, "subtract_rows": 3}
 
 
 class Buffer:
@@ -338,12 +337,12 @@ class Step:
         return frozenset([axis.root for axis in self.reduced])
 
     @property
-    def reduction(self) -> str:
-        """How a reduction combines elements: the name of its operation."""
+    def reduction(self) -> Op:
+        """The reduction that combines its elements."""
         op = self.op
         if op is None or isinstance(self.what, ArrayOp):  # of products
-            return "sum"
-        return op.name
+            return ops.sum
+        return op
 
     def change(self, **fields: Any) -> None:
         """Decide something else about what it does."""

@@ -13,6 +13,7 @@ Start reading at `softplus`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -20,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, Op, literal, register
 from tapejit.ops import reduction
+from tapejit.ops.arithmetic import div, maximum, mul
 from tapejit.ops.complex import abs as magnitude
 from tapejit.ops.elementwise import Cotangents, check_kind, elementwise
-from tapejit.ops.functions import sigmoid
+from tapejit.ops.functions import exp, sigmoid
+from tapejit.ops.reduction import F32, F64, as_dtype
 from tapejit.ops.shapes import Axes, tensor
-
-__all__ = ["softmax", "softplus", "softsign"]
 
 
 def softplus_eval(x: Any) -> Any:
@@ -123,6 +124,34 @@ def softmax_batch(
     return softmax(*inputs, axes=tuple(axis + 1 for axis in axes))
 
 
+def expand_softmax(node: Node) -> Node:
+    """e^x over its sum, from the differences to the largest, as `eval` has it."""
+    (x,) = node.inputs
+    axes = node.attrs["axes"]
+    wide = as_dtype(x, F64 if x.dtype == F64 else F32)
+    largest = largest_multiple(wide, axes)
+    shift = maximum(largest, literal(lowest(wide.dtype), wide.dtype))
+    powers = exp(wide - shift)
+    total = reduction.sum(powers, axes=axes, keepdims=True)
+    one = literal(1.0, wide.dtype)
+    return as_dtype(powers * (one / maximum(total, one)), node.dtype)
+
+
+def largest_multiple(x: Node, axes: Axes) -> Node:
+    """max(x), and where x is y times or over c > 0, max(y) times or over c.
+
+    Products and quotients by c are in the order of the y, rounded or not, so it is the
+    same number. Only zeros may differ in their signs, to which powers are indifferent.
+    """
+    match x:
+        case Node(inputs=(y, Node(value=float(c), shape=()))) if (
+            x.op in (mul, div) and 0 < c < math.inf and y.shape == x.shape
+        ):
+            largest = reduction.max(y, axes=axes, keepdims=True)
+            return x.op(largest, x.inputs[1])
+    return reduction.max(x, axes=axes, keepdims=True)
+
+
 softmax = register(
     Op(
         "softmax",
@@ -131,5 +160,6 @@ softmax = register(
         vjp=softmax_vjp,
         jvp=softmax_jvp,
         batch=softmax_batch,
+        expands=expand_softmax,
     )
 )

@@ -25,7 +25,18 @@ from tapejit.base.types import (
     is_differentiable,
     is_float,
 )
-from tapejit.ir.node import OPS, ZERO, Node, Op, Zero, register
+from tapejit.ir.node import (
+    ALL,
+    CHEAP,
+    FIRST,
+    OPS,
+    ZERO,
+    Movement,
+    Node,
+    Op,
+    Zero,
+    register,
+)
 from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
 from tapejit.ops.shapes import tensor
 
@@ -42,7 +53,9 @@ add = elementwise(
     scalar=lambda m, x, y: x + y,
     kinds=ANY,
     conj_linear=True,
-    is_cheap=True,
+    cost=CHEAP,
+    linear=ALL,
+    exact=True,
 )
 sub = elementwise(
     "sub",
@@ -50,7 +63,9 @@ sub = elementwise(
     deriv=(lambda t, x, y, out: t, lambda t, x, y, out: -t),
     scalar=lambda m, x, y: x - y,
     conj_linear=True,
-    is_cheap=True,
+    cost=CHEAP,
+    linear=ALL,
+    exact=True,
 )
 mul = elementwise(
     "mul",
@@ -58,7 +73,9 @@ mul = elementwise(
     deriv=(lambda t, x, y, out: t * y, lambda t, x, y, out: t * x),
     scalar=lambda m, x, y: x * y,
     kinds=ANY,
-    is_cheap=True,
+    cost=CHEAP,
+    bilinear=True,
+    exact="real",
 )
 div = elementwise(
     "div",
@@ -66,6 +83,9 @@ div = elementwise(
     deriv=(lambda t, x, y, out: t / y, lambda t, x, y, out: -t * out / y),
     scalar=lambda m, x, y: x / y,
     kinds=INEXACT,
+    linear=FIRST,
+    exact="real",
+    cost=5.0,
 )
 negative = elementwise(
     "negative",
@@ -73,14 +93,17 @@ negative = elementwise(
     deriv=(lambda t, x, out: -t,),
     scalar=lambda m, x: -x,
     conj_linear=True,
-    is_cheap=True,
+    cost=CHEAP,
+    linear=ALL,
+    exact=True,
 )
 square = elementwise(
     "square",
     eval=lambda x: x * x,
     deriv=(lambda t, x, out: t * 2 * x,),
     scalar=lambda m, x: x * x,
-    is_cheap=True,
+    cost=CHEAP,
+    exact="real",
 )
 
 
@@ -105,6 +128,8 @@ floor_divide = elementwise(
     deriv=(flat, flat),
     scalar=lambda m, x, y: m.floor_divide(x, y),
     kinds=REAL,
+    exact=True,
+    cost=12.0,
 )
 remainder = elementwise(
     "remainder",
@@ -115,6 +140,8 @@ remainder = elementwise(
     ),
     scalar=lambda m, x, y: m.remainder(x, y),
     kinds=REAL,
+    exact=True,
+    cost=12.0,
 )
 
 
@@ -131,24 +158,30 @@ ge_mask = elementwise(
     "ge_mask",
     eval=mask_eval(np.greater_equal),
     deriv=(flat, flat),
-    scalar=lambda m, x, y: m.select(m.ge(x, y), 1, 0),
+    scalar=lambda m, x, y: m.select(x >= y, 1, 0),
     kinds=REAL,
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
+    jumps=True,
 )
 gt_mask = elementwise(
     "gt_mask",
     eval=mask_eval(np.greater),
     deriv=(flat, flat),
-    scalar=lambda m, x, y: m.select(m.gt(x, y), 1, 0),
+    scalar=lambda m, x, y: m.select(x > y, 1, 0),
     kinds=REAL,
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
+    jumps=True,
 )
 eq_mask = elementwise(
     "eq_mask",
     eval=mask_eval(np.equal),
     deriv=(flat, flat),
     scalar=lambda m, x, y: m.select(m.eq(x, y), 1, 0),
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
+    jumps=True,
 )
 
 
@@ -162,7 +195,9 @@ gate: Op = elementwise(
     deriv=(lambda t, x, mask, out: gate(t, mask), flat),
     scalar=lambda m, t, mask: m.select(m.ne(mask, 0), t, 0),
     conj_linear=True,
-    is_cheap=True,
+    cost=CHEAP,
+    linear=FIRST,
+    exact=True,
 )
 maximum = elementwise(
     "maximum",
@@ -173,7 +208,8 @@ maximum = elementwise(
     ),
     scalar=lambda m, x, y: m.maximum(x, y),
     kinds=ORDERED,
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
 )
 minimum = elementwise(
     "minimum",
@@ -184,14 +220,21 @@ minimum = elementwise(
     ),
     scalar=lambda m, x, y: m.minimum(x, y),
     kinds=ORDERED,
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
 )
 
 
 def rounding(name: str, eval: Any, scalar: Any) -> Op:
     """A rounding: its derivative is zero, which is not the same as none."""
     return elementwise(
-        name, eval=eval, deriv=(flat,), scalar=scalar, kinds=("float",), is_cheap=True
+        name,
+        eval=eval,
+        deriv=(flat,),
+        scalar=scalar,
+        kinds=("float",),
+        exact=True,
+        cost=CHEAP,
     )
 
 
@@ -204,7 +247,8 @@ round = elementwise(
     deriv=(flat,),
     scalar=lambda m, x: m.round_half_even(x),
     kinds=INEXACT,
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
 )
 
 
@@ -285,7 +329,9 @@ cast = register(
         batch=cast_batch,
         scalar=lambda m, x, *, dtype: m.cast(x, dtype),
         holomorphic=False,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        exact=True,
     )
 )
 
@@ -312,6 +358,7 @@ stop_gradient = register(
         batch=stop_gradient_batch,
         scalar=lambda m, x: x,
         differentiable=False,
-        is_cheap=True,
+        cost=CHEAP,
+        moves=Movement.ALIAS,
     )
 )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import Op, literal, register
+from tapejit.ir.node import CHEAP, Op, literal, register
 from tapejit.ops.elementwise import (
     ANY,
     INEXACT,
@@ -41,7 +41,9 @@ def comparison(name: str, eval: Any, scalar: Any, kinds: tuple[str, ...]) -> Op:
         kinds=kinds,
         result=to_bool,
         differentiable=False,
-        is_cheap=True,
+        exact=True,
+        jumps=scalar.__code__.co_argcount == 3,  # of two values
+        cost=CHEAP,
     )
 
 
@@ -49,11 +51,11 @@ BITS = ("bool", "integer")
 
 equal = comparison("equal", operator.eq, lambda m, x, y: m.eq(x, y), ANY)
 not_equal = comparison("not_equal", operator.ne, lambda m, x, y: m.ne(x, y), ANY)
-less = comparison("less", operator.lt, lambda m, x, y: m.lt(x, y), ORDERED)
-less_equal = comparison("less_equal", operator.le, lambda m, x, y: m.le(x, y), ORDERED)
-greater = comparison("greater", operator.gt, lambda m, x, y: m.gt(x, y), ORDERED)
+less = comparison("less", operator.lt, lambda m, x, y: x < y, ORDERED)
+less_equal = comparison("less_equal", operator.le, lambda m, x, y: x <= y, ORDERED)
+greater = comparison("greater", operator.gt, lambda m, x, y: x > y, ORDERED)
 greater_equal = comparison(
-    "greater_equal", operator.ge, lambda m, x, y: m.ge(x, y), ORDERED
+    "greater_equal", operator.ge, lambda m, x, y: x >= y, ORDERED
 )
 
 isnan = comparison("isnan", np.isnan, lambda m, x: m.isnan(x), INEXACT)
@@ -69,7 +71,8 @@ def bitwise(name: str, eval: Any, scalar: Any, kinds: tuple[str, ...] = BITS) ->
         scalar=scalar,
         kinds=kinds,
         differentiable=False,
-        is_cheap=True,
+        exact=True,
+        cost=CHEAP,
     )
 
 
@@ -108,6 +111,8 @@ where: Op = register(
         batch=batch_elementwise("where"),
         scalar=lambda m, condition, x, y: m.select(condition, x, y),
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=slice(1, 3),
+        exact=True,
     )
 )

@@ -29,7 +29,7 @@ from tapejit.base.types import (
     is_differentiable,
     real_dtype,
 )
-from tapejit.ir.node import ZERO, Node, Op, Rule, register
+from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule, register
 from tapejit.ops.arithmetic import cast, eq_mask
 from tapejit.ops.elementwise import (
     INEXACT,
@@ -43,8 +43,6 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
-__all__ = ["abs", "angle", "conj", "imag", "make_complex", "real", "sign"]
-
 Tangents = Sequence[Node | None]
 
 
@@ -57,6 +55,7 @@ def unary(
     scalar: Rule,
     kinds: tuple[str, ...] = NUMERIC,
     result: Callable[[DType], DType] = real_dtype,
+    **fields: Any,
 ) -> Op:
     """Register an op on one operand whose rules know about complex numbers."""
 
@@ -82,7 +81,8 @@ def unary(
             batch=batch_elementwise(name),
             scalar=scalar,
             holomorphic=False,
-            is_cheap=True,
+            cost=CHEAP,
+            **fields,
         )
     )
 
@@ -163,7 +163,13 @@ def real_jvp(t: Node, out: Node, x: Node) -> Node:
 
 
 real = unary(
-    "real", eval=np.real, vjp=real_vjp, jvp=real_jvp, scalar=lambda m, x: m.real(x)
+    "real",
+    eval=np.real,
+    vjp=real_vjp,
+    jvp=real_jvp,
+    scalar=lambda m, x: m.real(x),
+    exact=True,
+    linear=ALL,
 )
 
 
@@ -177,7 +183,13 @@ def imag_jvp(t: Node, out: Node, x: Node) -> Cotangent:
 
 
 imag = unary(
-    "imag", eval=np.imag, vjp=imag_vjp, jvp=imag_jvp, scalar=lambda m, x: m.imag(x)
+    "imag",
+    eval=np.imag,
+    vjp=imag_vjp,
+    jvp=imag_jvp,
+    scalar=lambda m, x: m.imag(x),
+    exact=True,
+    linear=ALL,
 )
 
 
@@ -193,6 +205,8 @@ conj = unary(
     jvp=conj_deriv,
     scalar=lambda m, x: m.conj(x),
     result=own_dtype,
+    exact=True,
+    linear=ALL,
 )
 
 
@@ -266,6 +280,8 @@ make_complex = register(
         batch=batch_elementwise("make_complex"),
         scalar=lambda m, x, y: m.make_complex(x, y),
         holomorphic=False,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        exact=True,
     )
 )

@@ -28,8 +28,6 @@ from tapejit.ops.elementwise import (
 from tapejit.ops.movement import Tangents, exceeds, flip
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
-__all__ = ["convolve"]
-
 
 def convolve_type(x: Type, y: Type, *, mode: str) -> TensorType:
     """[..., n] with [..., m] is [..., n + m - 1] or [..., n - m + 1]."""
@@ -138,5 +136,6 @@ convolve = register(
         vjp=convolve_vjp,
         jvp=convolve_jvp,
         batch=batch_elementwise("convolve"),
+        bilinear=True,
     )
 )

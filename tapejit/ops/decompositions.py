@@ -56,12 +56,11 @@ from tapejit.ops.small_matrices import (
     Arrays,
     cholesky_factor,
     is_many,
+    is_small_matrix,
     rows_of,
     stacked,
 )
 from tapejit.ops.solving import NO_CONVERGENCE, solve_triangular
-
-__all__ = ["cholesky", "complement", "eigh", "qr", "svd"]
 
 Parts = tuple[Node | None, ...]  # the cotangents of several results, with holes
 
@@ -122,6 +121,7 @@ cholesky = register(
         jvp=cholesky_jvp,
         batch=batch_stack("cholesky"),
         holomorphic=False,
+        on_arrays=is_small_matrix,
     )
 )
 

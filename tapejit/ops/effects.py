@@ -229,5 +229,6 @@ check = register(
         eval=_check_eval,
         differentiable=False,
         is_effect=True,
+        exact=True,
     )
 )

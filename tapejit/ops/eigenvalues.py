@@ -35,8 +35,6 @@ from tapejit.ops.matrices import (
 from tapejit.ops.reduction import sum
 from tapejit.ops.solving import NO_CONVERGENCE, solve
 
-__all__ = ["eig"]
-
 
 def eig_type(x: Type) -> TupleType:
     """Eigenvalues in no order, and eigenvectors as columns of length 1."""

@@ -50,15 +50,12 @@ def elementwise(
     deriv: Sequence[Rule | None] | None = None,
     kinds: tuple[str, ...] = NUMERIC,
     result: Callable[[DType], DType] | None = None,
-    differentiable: bool = True,
-    holomorphic: bool = True,
-    conj_linear: bool = False,
-    is_cheap: bool = False,
+    **fields: Any,
 ) -> Op:
     """Register an op that works element by element on broadcast operands.
 
     `kinds` are the kinds of dtype it takes, `result` the dtype it gives (the
-    operands' own by default).
+    operands' own by default); `fields` are the record's others.
     """
 
     arity = scalar.__code__.co_argcount - 1
@@ -82,10 +79,7 @@ def elementwise(
             jvp=deriv_jvp(deriv) if deriv is not None else None,
             batch=batch_elementwise(name),
             scalar=scalar,
-            differentiable=differentiable,
-            holomorphic=holomorphic,
-            conj_linear=conj_linear,
-            is_cheap=is_cheap,
+            **fields,
         )
     )
 

@@ -15,10 +15,8 @@ from tapejit.ir.node import Node, Op
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.complex import abs
 from tapejit.ops.elementwise import INEXACT, elementwise
-from tapejit.ops.functions import log, sigmoid
+from tapejit.ops.functions import exp, expm1, log, sigmoid
 from tapejit.ops.precision import in_double
-
-__all__ = ["cbrt", "exp2", "log2", "log10", "logaddexp", "logaddexp2", "xlogy"]
 
 exp2 = elementwise(
     "exp2",
@@ -101,6 +99,24 @@ logaddexp = log_of_sum(
 )
 logaddexp2 = log_of_sum(
     "logaddexp2", 2.0, np.logaddexp2, lambda m, x, y: m.logaddexp2(x, y)
+)
+
+
+def log_of_difference(x: Any) -> Any:
+    """From e^x - 1 where that is small, from e^x elsewhere (Mächler, 2012)."""
+    near = np.log(-np.expm1(x))
+    return np.where(x > -math.log(2), near, np.log1p(-np.exp(x)))
+
+
+# log(1 - e^x): -inf at 0, nan above, -0 at -inf. The slope is -inf at both zeros.
+log1mexp = elementwise(
+    "log1mexp",
+    eval=in_double(log_of_difference),
+    deriv=(lambda t, x, out: -t * exp(x) / (0 - expm1(x)),),
+    scalar=lambda m, x: m.select(
+        x > -math.log(2), m.log(-m.expm1(x)), m.log1p(-m.exp(x))
+    ),
+    kinds=("float",),
 )
 
 

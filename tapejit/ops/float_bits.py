@@ -14,7 +14,7 @@ import numpy as np
 
 from tapejit.base.errors import DTypeError
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import CHEAP, FIRST, Node, Op, register
 from tapejit.ops.arithmetic import flat, round
 from tapejit.ops.comparison import comparison
 from tapejit.ops.complex import sign
@@ -29,8 +29,6 @@ from tapejit.ops.elementwise import (
 from tapejit.ops.precision import in_double
 from tapejit.ops.shapes import broadcast_shapes, tensor
 
-__all__ = ["copysign", "exponent", "fmod", "ldexp", "nextafter", "signbit"]
-
 
 def copysign_deriv(t: Node, x: Node, y: Node, out: Node) -> Node:
     """As |x|, which has slope 0 at 0, and turned over where y is negative."""
@@ -43,7 +41,8 @@ copysign: Op = elementwise(
     deriv=(copysign_deriv, flat),
     scalar=lambda m, x, y: m.copysign(x, y),
     kinds=("float",),
-    is_cheap=True,
+    cost=CHEAP,
+    exact=True,
 )
 
 
@@ -60,7 +59,7 @@ nextafter = elementwise(
     deriv=(lambda t, x, y, out: t, flat),
     scalar=lambda m, x, y: m.nextafter(x, y),
     kinds=("float",),
-    is_cheap=True,
+    cost=CHEAP,
 )
 signbit = comparison("signbit", np.signbit, lambda m, x: m.signbit(x), ("float",))
 
@@ -80,6 +79,7 @@ fmod = elementwise(
     deriv=(lambda t, x, y, out: t, fmod_divisor_deriv),
     scalar=lambda m, x, y: m.fmod(x, y),
     kinds=REAL,
+    exact=True,
 )
 
 # Mantissa and exponent
@@ -104,7 +104,7 @@ exponent = elementwise(
     kinds=("float",),
     result=to_exponent,
     differentiable=False,
-    is_cheap=True,
+    cost=CHEAP,
 )
 
 
@@ -136,6 +136,7 @@ ldexp: Op = register(
         jvp=deriv_jvp(ldexp_deriv),
         batch=batch_elementwise("ldexp"),
         scalar=lambda m, x, n: m.ldexp(x, n),
-        is_cheap=True,
+        cost=CHEAP,
+        linear=FIRST,
     )
 )

@@ -101,6 +101,8 @@ sqrt = elementwise(
     deriv=(lambda t, x, out: t * 0.5 / out,),
     scalar=lambda m, x: m.sqrt(x),
     kinds=INEXACT,
+    exact="real",
+    cost=6.0,
 )
 sin = elementwise(
     "sin",

@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_float
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import CHEAP, FIRST, Movement, Node, Op, always, register
 from tapejit.ops.basic_index import outside
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
 from tapejit.ops.movement import (
@@ -46,8 +46,6 @@ from tapejit.ops.shapes import (
     same_dtype,
     tensor,
 )
-
-__all__ = ["gather", "gather_add", "iota"]
 
 # Adding row by row costs 1 µs a row, one flat `np.add.at` 2.5 ns an element.
 LONG_ROW = 512
@@ -89,7 +87,14 @@ def iota_eval(*, size: int) -> Any:
 
 # The number of each row of a batch: 0, 1, ..., size - 1.
 iota = register(
-    Op("iota", type_rule=iota_type, eval=iota_eval, differentiable=False, is_cheap=True)
+    Op(
+        "iota",
+        type_rule=iota_type,
+        eval=iota_eval,
+        differentiable=False,
+        cost=CHEAP,
+        exact=True,
+    )
 )
 
 
@@ -202,6 +207,8 @@ gather = register(
         jvp=gather_jvp,
         batch=gather_batch,
         conj_linear=True,
+        linear=FIRST,
+        moves=Movement.OTHER,
     )
 )
 
@@ -304,5 +311,8 @@ gather_add = register(
         jvp=gather_add_jvp,
         batch=gather_add_batch,
         conj_linear=True,
+        linear=slice(0, 2),
+        scatters=2,
+        on_arrays=always,
     )
 )

@@ -31,8 +31,6 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
-__all__ = ["matmul"]
-
 
 def matmul_type(x: Any, y: Any) -> TensorType:
     """[..., m, k] times [..., k, n] is [..., m, n]."""
@@ -148,5 +146,7 @@ matmul = register(
         vjp=matmul_vjp,
         jvp=matmul_jvp,
         batch=matmul_batch,
+        bilinear=True,
+        terms=lambda node: int(node.inputs[0].shape[-1]),
     )
 )

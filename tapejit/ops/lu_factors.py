@@ -61,8 +61,6 @@ from tapejit.ops.solving import (
     solve_type,
 )
 
-__all__ = ["lu", "lu_det", "lu_inv", "lu_slogdet", "lu_solve"]
-
 Tangents = Sequence[Node | None]
 
 # Sharing takes one more call, of 10 us in a function and 30 us outside. A solution, a
@@ -256,6 +254,7 @@ lu_solve: Op = register(
         vjp=lu_solve_vjp,
         jvp=lu_solve_jvp,
         batch=lu_solve_batch,
+        linear=slice(3, 4),
     )
 )
 

@@ -26,9 +26,6 @@ from tapejit.ops.elementwise import check_kind
 from tapejit.ops.movement import check_shape, exceeds
 from tapejit.ops.shapes import tensor
 
-__all__ = ["checked_categories", "true_positions"]
-
-
 # true_positions
 
 

@@ -26,24 +26,24 @@ import numpy as np
 from tapejit.base.dims import Shape, Size, dim_max
 from tapejit.base.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
+from tapejit.ir.node import (
+    ALL,
+    CHEAP,
+    OPS,
+    Movement,
+    Node,
+    Op,
+    Rule,
+    always,
+    literal,
+    register,
+)
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
 
 Widths = tuple[tuple[Size, Size], ...]
 Tangents = Sequence[Node | None]
-
-__all__ = [
-    "broadcast_to",
-    "concat",
-    "flip",
-    "pad",
-    "permute_dims",
-    "place",
-    "reshape",
-    "slice",
-]
 
 
 def largest(a: Size, b: Size) -> Size:
@@ -153,7 +153,9 @@ reshape = register(
         jvp=linear_jvp("reshape"),
         batch=reshape_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -204,7 +206,9 @@ permute_dims = register(
         jvp=linear_jvp("permute_dims"),
         batch=permute_dims_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -251,7 +255,9 @@ broadcast_to = register(
         jvp=linear_jvp("broadcast_to"),
         batch=broadcast_to_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -295,7 +301,9 @@ flip = register(
         jvp=linear_jvp("flip"),
         batch=flip_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -384,7 +392,9 @@ slice = register(
         jvp=linear_jvp("slice"),
         batch=slice_batch,
         conj_linear=True,
-        is_cheap=True,
+        cost=CHEAP,
+        linear=ALL,
+        moves=Movement.VIEW,
     )
 )
 
@@ -449,6 +459,9 @@ place = register(
         jvp=linear_jvp("place"),
         batch=place_batch,
         conj_linear=True,
+        linear=ALL,
+        moves=Movement.PIECES,
+        on_arrays=always,
     )
 )
 
@@ -518,6 +531,9 @@ concat = register(
         jvp=concat_jvp,
         batch=concat_batch,
         conj_linear=True,
+        linear=ALL,
+        moves=Movement.PIECES,
+        on_arrays=always,
     )
 )
 
@@ -604,5 +620,7 @@ pad = register(
         jvp=pad_jvp,
         batch=pad_batch,
         conj_linear=True,
+        linear=ALL,
+        moves=Movement.PIECES,
     )
 )

@@ -28,8 +28,6 @@ from tapejit.ops.indexing import as_signed, check_range
 from tapejit.ops.movement import check_shape
 from tapejit.ops.shapes import tensor
 
-__all__ = ["written_from"]
-
 
 def written_from_type(positions: Type, *, size: Size) -> TensorType:
     positions = tensor(positions)

@@ -25,7 +25,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import Node, Op, literal, register
+from tapejit.ir.node import ALL, Node, Op, always, literal, register
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind
 from tapejit.ops.movement import (
     Tangents,
@@ -40,8 +40,6 @@ from tapejit.ops.movement import (
     slice,
 )
 from tapejit.ops.shapes import Axes, same_dtype, tensor
-
-__all__ = ["place_add"]
 
 
 def nothing(dtype: DType, shape: Shape) -> Node:
@@ -198,6 +196,15 @@ def place_add_batch(
     )
 
 
+def expand_place_add(node: Node) -> Node:
+    """Additions, each with a placement that is read in place."""
+    x, *updates = node.inputs
+    parts = zip(updates, node.attrs["starts"], node.attrs["steps"], strict=True)
+    for part, starts, steps in parts:
+        x = x + place(part, shape=node.shape, starts=starts, steps=steps)
+    return x
+
+
 place_add = register(
     Op(
         "place_add",
@@ -207,5 +214,8 @@ place_add = register(
         jvp=place_add_jvp,
         batch=place_add_batch,
         conj_linear=True,
+        linear=ALL,
+        on_arrays=always,
+        expands=expand_place_add,
     )
 )

@@ -26,24 +26,14 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_float, is_integer
-from tapejit.ir.node import OPS, Node, Op, Rule, register
+from tapejit.ir.node import OPS, Node, Op, Rule, always, literal, register
 from tapejit.ops import philox
+from tapejit.ops.comparison import bitwise_and, bitwise_right_shift
 from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import axes_to_front
 from tapejit.ops.movement import check_shape, exceeds, permute_dims
+from tapejit.ops.reduction import F32, F64, as_dtype
 from tapejit.ops.shapes import broadcast_shapes, tensor
-
-__all__ = [
-    "bits_to_integers",
-    "bits_to_normal",
-    "bits_to_permutation",
-    "bits_to_uniform",
-    "keyed_bits",
-    "random_advance",
-    "random_bits",
-    "random_fold_in",
-    "random_split",
-]
 
 WIDTHS: Final[dict[int, DType]] = {32: np.dtype("uint32"), 64: np.dtype("uint64")}
 STATE_SIZE: Final = 6
@@ -149,6 +139,8 @@ random_bits = register(
         batch=random_bits_batch,
         differentiable=False,
         draws=True,
+        exact=True,
+        on_arrays=always,
     )
 )
 
@@ -160,6 +152,8 @@ keyed_bits = register(
         eval=random_bits_eval,
         batch=over_rows("keyed_bits"),
         differentiable=False,
+        exact=True,
+        on_arrays=always,
     )
 )
 
@@ -186,6 +180,8 @@ random_advance = register(
         eval=random_advance_eval,
         batch=over_rows("random_advance"),
         differentiable=False,
+        exact=True,
+        on_arrays=always,
     )
 )
 
@@ -210,6 +206,8 @@ random_split = register(
         eval=random_split_eval,
         batch=over_rows("random_split"),
         differentiable=False,
+        exact=True,
+        on_arrays=always,
     )
 )
 
@@ -261,6 +259,8 @@ random_fold_in = register(
         eval=random_fold_in_eval,
         batch=random_fold_in_batch,
         differentiable=False,
+        exact=True,
+        on_arrays=always,
     )
 )
 
@@ -293,6 +293,16 @@ def bits_to_uniform_eval(words: Any, *, dtype: DType) -> Any:
     return philox.bits_to_uniform(words, dtype)
 
 
+def expand_uniform(node: Node) -> Node:
+    """The top bits of a word, times a power of two."""
+    (words,) = node.inputs
+    digits = philox.SIGNIFICANT_BITS[node.dtype.name]
+    bits = 8 * words.dtype.itemsize
+    top = bitwise_right_shift(words, literal(bits - digits, words.dtype))
+    wide = as_dtype(top, F64 if bits == 64 else F32)
+    return as_dtype(wide * literal(2.0**-digits, wide.dtype), node.dtype)
+
+
 bits_to_uniform = register(
     Op(
         "bits_to_uniform",
@@ -300,6 +310,8 @@ bits_to_uniform = register(
         eval=bits_to_uniform_eval,
         batch=over_rows("bits_to_uniform"),
         differentiable=False,
+        exact=True,
+        expands=expand_uniform,
     )
 )
 
@@ -315,6 +327,7 @@ bits_to_normal = register(
         eval=bits_to_normal_eval,
         batch=over_rows("bits_to_normal"),
         differentiable=False,
+        on_arrays=always,
     )
 )
 
@@ -346,6 +359,33 @@ def bits_to_integers_eval(words: Any, *, low: int, high: int, dtype: DType) -> A
     return philox.bits_to_integers(words, low, high, dtype)
 
 
+def expand_integers(node: Node) -> Node:
+    """low + floor(word * (high - low) / 2**64), from products of halves."""
+    (words,) = node.inputs
+    low, high = int(node.attrs["low"]), int(node.attrs["high"])
+    factor = high - low
+
+    def number(value: int) -> Node:
+        return literal(value, words.dtype)
+
+    def half(x: Node) -> Node:
+        return bitwise_right_shift(x, number(32))
+
+    def rest(x: Node) -> Node:
+        return bitwise_and(x, number(philox.MASK32))
+
+    offset = words
+    if factor <= philox.MASK64:
+        factor_low, factor_high = number(factor & philox.MASK32), factor >> 32
+        middle = half(words) * factor_low + half(rest(words) * factor_low)
+        offset = half(middle)
+        if factor_high:
+            upper = number(factor_high)
+            offset = offset + half(words) * upper
+            offset = offset + half(rest(words) * upper + rest(middle))
+    return as_dtype(offset + number(low & philox.MASK64), node.dtype)
+
+
 bits_to_integers = register(
     Op(
         "bits_to_integers",
@@ -353,6 +393,8 @@ bits_to_integers = register(
         eval=bits_to_integers_eval,
         batch=over_rows("bits_to_integers"),
         differentiable=False,
+        exact=True,
+        expands=expand_integers,
     )
 )
 

@@ -26,11 +26,20 @@ import numpy as np
 from tapejit.base.dims import Dim, Size, dim_min
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import DType, TensorType, is_differentiable, is_integer
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
-from tapejit.ops.arithmetic import eq_mask, gate, stop_gradient
-from tapejit.ops.comparison import equal, where
+from tapejit.ir.node import ALL, OPS, Monoid, Node, Op, Rule, always, literal, register
+from tapejit.ops.arithmetic import (
+    add,
+    cast,
+    eq_mask,
+    gate,
+    maximum,
+    minimum,
+    mul,
+    stop_gradient,
+)
+from tapejit.ops.comparison import bitwise_and, bitwise_or, equal, where
 from tapejit.ops.elementwise import ANY, REAL, Cotangents, check_kind
-from tapejit.ops.functions import exp
+from tapejit.ops.functions import exp, log
 from tapejit.ops.shapes import (
     Axes,
     drop_axes,
@@ -40,24 +49,15 @@ from tapejit.ops.shapes import (
     tensor,
 )
 
-__all__ = [
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "logsumexp",
-    "max",
-    "min",
-    "prod",
-    "sum",
-]
-
 Tangents = Sequence[Node]
 
 ORDERED = ("bool", *REAL)
 # Pieces per step. Columns of 1000 equal float32 terms are off by up to 5.6 eps with 16,
 # 10 with 32, 24 with 64 and 125 row by row; the bound to keep is log2(1000) = 10.
 FOLD = 16
+# From so many terms on, what sums of floats may cost covers their exponentials too.
+MANY = 16
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 LOG2_LONGEST = 40  # no axis has 2^40 elements: a terabyte of the smallest dtype
 
 
@@ -197,6 +197,8 @@ sum = register(
         jvp=sum_jvp,
         batch=batch_reduction("sum"),
         conj_linear=True,
+        linear=ALL,
+        reduces=Monoid(add, lambda dtype: 0),
     )
 )
 
@@ -299,6 +301,7 @@ prod = register(
         vjp=prod_vjp,
         jvp=prod_jvp,
         batch=batch_reduction("prod"),
+        reduces=Monoid(mul, lambda dtype: 1),
     )
 )
 
@@ -341,8 +344,17 @@ def signed_zeros(name: str, out: Any, x: Any, axes: Axes, keepdims: bool) -> Any
     return np.where(doubtful & found, -out, out)[()]
 
 
-def extremum(name: str, ufunc: np.ufunc) -> Op:
+def extremum(name: str, ufunc: np.ufunc, combine: Op) -> Op:
     """The largest or smallest element; NaN if there is one. -0 is below 0."""
+    is_max = combine is maximum
+
+    def identity(dtype: DType) -> Any:
+        """The lowest number of a dtype for a maximum, the highest for a minimum."""
+        if dtype.kind == "b":
+            return not is_max
+        if dtype.kind in "iu":
+            return np.iinfo(dtype).min if is_max else np.iinfo(dtype).max
+        return -math.inf if is_max else math.inf
 
     def extremum_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
         out: Any = ufunc.reduce(x, axis=axes, keepdims=keepdims)
@@ -358,6 +370,8 @@ def extremum(name: str, ufunc: np.ufunc) -> Op:
             vjp=extremum_vjp,
             jvp=extremum_jvp,
             batch=batch_reduction(name),
+            exact=True,
+            reduces=Monoid(combine, identity),
         )
     )
 
@@ -391,8 +405,8 @@ def extremum_jvp(
     return mean if keepdims else OPS["reshape"](mean, shape=out.shape)
 
 
-max = extremum("max", np.maximum)
-min = extremum("min", np.minimum)
+max = extremum("max", np.maximum, maximum)
+min = extremum("min", np.minimum, minimum)
 
 
 def truth_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
@@ -402,7 +416,7 @@ def truth_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
     return reduced_type(x, np.dtype(bool), axes, keepdims)
 
 
-def truth(name: str, ufunc: np.ufunc) -> Op:
+def truth(name: str, ufunc: np.ufunc, reduces: Monoid) -> Op:
     """Whether all, or any, elements are true; not differentiable."""
 
     def truth_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
@@ -416,12 +430,14 @@ def truth(name: str, ufunc: np.ufunc) -> Op:
             eval=truth_eval,
             batch=batch_reduction(name),
             differentiable=False,
+            exact=True,
+            reduces=reduces,
         )
     )
 
 
-all = truth("all", np.logical_and)
-any = truth("any", np.logical_or)
+all = truth("all", np.logical_and, Monoid(bitwise_and, lambda dtype: 1))
+any = truth("any", np.logical_or, Monoid(bitwise_or, lambda dtype: 0))
 
 
 def position_type(x: Any, *, axis: int, keepdims: bool) -> TensorType:
@@ -457,6 +473,8 @@ def position(name: str, find: Rule) -> Op:
             eval=position_eval,
             batch=position_batch,
             differentiable=False,
+            exact=True,
+            on_arrays=always,
         )
     )
 
@@ -523,6 +541,25 @@ def logsumexp_jvp(
     return sum(tangents[0] * weights, axes=axes, keepdims=keepdims)
 
 
+def as_dtype(x: Node, dtype: DType) -> Node:
+    return x if x.dtype == dtype else cast(x, dtype=dtype)
+
+
+def expand_logsumexp(node: Node) -> Node:
+    """log(sum(exp(x - largest))) + largest, from the powers that its slope has too."""
+    (x,) = node.inputs
+    axes = node.attrs["axes"]
+    count = math.prod(int(x.shape[axis]) for axis in axes)
+    is_single = x.dtype != F64 and (x.dtype != F32 or count >= MANY)
+    wide = as_dtype(x, F32 if is_single else F64)
+    largest = max(wide, axes=axes, keepdims=True)
+    shift = where(equal(largest, -math.inf), 0, largest)
+    powers = powers_below_largest(wide, axes)
+    total = sum(powers, axes=axes, keepdims=True)
+    out = as_dtype(log(total) + shift, node.dtype)
+    return out if node.attrs["keepdims"] else OPS["reshape"](out, shape=node.shape)
+
+
 logsumexp = register(
     Op(
         "logsumexp",
@@ -531,5 +568,6 @@ logsumexp = register(
         vjp=logsumexp_vjp,
         jvp=logsumexp_jvp,
         batch=batch_reduction("logsumexp"),
+        expands=expand_logsumexp,
     )
 )

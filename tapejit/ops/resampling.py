@@ -13,24 +13,27 @@ Start reading at `taps`, then `resample_eval`, then `shares`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import OPS, Node, Op, Rule, register
+from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, register
+from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import ANY, Cotangents, check_kind
-from tapejit.ops.movement import Tangents, check_shape
+from tapejit.ops.indexing import gather, gather_add
+from tapejit.ops.movement import Tangents, check_shape, permute_dims, zeros
+from tapejit.ops.reduction import F32, as_dtype
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
 
-__all__ = ["resample", "resample_adjoint"]
-
 Array = np.ndarray[Any, Any]
+# From so many terms on, a scatter takes their place.
+MANY_SHARES: Final = 16
 METHODS = ("bilinear", "nearest")
 INEXACT = ("float", "complex")
 NOTHING = -0.0  # which changes no number that it is added to, not even -0.0
@@ -175,7 +178,85 @@ def adjoint_eval(g: Array, *, axis: int, size: int, method: str) -> Array:
     return out.astype(g.dtype, copy=False)
 
 
-def linear(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
+# Written out: reads at places that are known, weighted and added up
+
+
+def expand_resample(node: Node) -> Node:
+    """Between the pixels on both sides, as the record has it."""
+    (x,) = node.inputs
+    axis, method = node.attrs["axis"], node.attrs["method"]
+    low, high, weight = taps(int(x.shape[axis]), int(node.attrs["size"]), method)
+    if method == "nearest":
+        return taken(x, low, axis)
+    wide = widened(x)
+    below = taken(wide, low, axis)
+    step = weighted(taken(wide, high, axis) - below, weight, axis, NOTHING)
+    return as_dtype(step + below, node.dtype)
+
+
+def expand_adjoint(node: Node) -> Node:
+    """What new pixels give back: few terms for each, or all of them scattered."""
+    (g,) = node.inputs
+    axis, size, method = (node.attrs[k] for k in ("axis", "size", "method"))
+    before, after = int(size), int(g.shape[axis])
+    wide = widened(g)
+    found = shares(before, after, method)
+    if len(found.weights) > MANY_SHARES:
+        return as_dtype(scattered(wide, node, before), node.dtype)
+    total = literal(0, wide.dtype)
+    for places, weights in zip(*found, strict=True):
+        total = total + weighted(taken(wide, places, axis), weights, axis)
+    return as_dtype(total, node.dtype)
+
+
+def scattered(g: Node, node: Node, before: int) -> Node:
+    """For images that have become many times larger."""
+    axis = node.attrs["axis"]
+    low, high, weight = taps(before, int(g.shape[axis]), node.attrs["method"])
+    front = (axis, *(at for at in range(g.ndim) if at != axis))
+    rows = permute_dims(g, axes=front)
+    out = zeros(g.dtype, (before, *rows.shape[1:]))
+    for places, weights in ((low, 1 - weight), (high, weight)):
+        part = weighted(rows, weights, 0)
+        out = gather_add(out, part, index(places), axes=(0,))
+    back = tuple(int(at) for at in np.argsort(front))
+    return permute_dims(out, axes=back)
+
+
+def taken(x: Node, places: Any, axis: int) -> Node:
+    """`x` at places along an axis, which stays where it is."""
+    out = gather(x, index(places), axes=(axis,))
+    if not axis:
+        return out
+    order = (*range(1, axis + 1), 0, *range(axis + 1, x.ndim))
+    return permute_dims(out, axes=order)
+
+
+def index(places: Any) -> Node:
+    return literal(places, np.dtype(np.int64))
+
+
+def weighted(x: Node, weights: Any, axis: int, nothing: float = 0.0) -> Node:
+    """`x` times weights along an axis; `nothing` where they are 0."""
+    factors = along(weights.astype(x.dtype), x.ndim, axis)
+    out = x * literal(factors, x.dtype)
+    if weights.all():
+        return out
+    mask = literal(along(weights != 0, x.ndim, axis), np.dtype(bool))
+    return where(mask, out, literal(nothing, x.dtype))
+
+
+def widened(x: Node) -> Node:
+    return as_dtype(x, F32) if x.dtype.itemsize == 2 else x
+
+
+def linear(
+    name: str,
+    inverse: str,
+    type_rule: Rule,
+    eval: Rule,
+    expands: Callable[[Node], Node],
+) -> Op:
     """One of the two records, each the transpose of the other."""
 
     def vjp(
@@ -208,9 +289,15 @@ def linear(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
             jvp=jvp,
             batch=batch,
             conj_linear=True,
+            linear=ALL,
+            expands=expands,
         )
     )
 
 
-resample = linear("resample", "resample_adjoint", resample_type, resample_eval)
-resample_adjoint = linear("resample_adjoint", "resample", adjoint_type, adjoint_eval)
+resample = linear(
+    "resample", "resample_adjoint", resample_type, resample_eval, expand_resample
+)
+resample_adjoint = linear(
+    "resample_adjoint", "resample", adjoint_type, adjoint_eval, expand_adjoint
+)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
-from tapejit.base.types import TensorType, Type
+from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import Node, Op, register
 from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import (
@@ -27,7 +27,13 @@ from tapejit.ops.indexing import (
 from tapejit.ops.movement import repeat_rows, zeros
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 
-__all__ = ["subtract_rows"]
+
+def are_rows(axes: Axes, dtype: DType) -> bool:
+    """Whether positions along axes are those of rows of floats, side by side.
+
+    Halves are added up as floats and rounded once, at the end, so they are not meant.
+    """
+    return axes == tuple(range(len(axes))) and dtype.itemsize >= 4
 
 
 def subtract_rows_type(
@@ -72,5 +78,7 @@ subtract_rows = register(
         can_fail=True,
         batch=subtract_rows_batch,
         differentiable=False,
+        scatters=3,
+        on_arrays=lambda node: are_rows(node.attrs["axes"], node.dtype),
     )
 )

@@ -42,14 +42,6 @@ from tapejit.ops.special import (
     rounded_once,
 )
 
-__all__ = [
-    "beta_transport",
-    "bits_to_beta",
-    "bits_to_gamma",
-    "bits_to_poisson",
-    "gamma_transport",
-]
-
 Doubles = NDArray[np.float64]
 Words = NDArray[np.uint64]
 

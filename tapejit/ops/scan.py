@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
+from tapejit.ir.node import ALL, OPS, SECOND, Node, Op, Rule, always, literal, register
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
 from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
@@ -38,8 +38,6 @@ from tapejit.ops.movement import flip, linear_jvp, pad, repeat_rows
 from tapejit.ops.movement import slice as slice_
 from tapejit.ops.reduction import accumulator
 from tapejit.ops.shapes import normalize_axis, same_dtype, tensor
-
-__all__ = ["cumulative_prod", "cumulative_sum", "linear_recurrence", "logcumsumexp"]
 
 Tangents = Sequence[Node | None]
 
@@ -180,6 +178,8 @@ cumulative_sum = register(
         jvp=linear_jvp("cumulative_sum"),
         batch=batch_scan("cumulative_sum"),
         conj_linear=True,
+        linear=ALL,
+        on_arrays=always,
     )
 )
 
@@ -240,6 +240,8 @@ linear_recurrence = register(
         vjp=linear_recurrence_vjp,
         jvp=linear_recurrence_jvp,
         batch=batch_scan("linear_recurrence"),
+        linear=SECOND,
+        on_arrays=always,
     )
 )
 
@@ -277,6 +279,7 @@ cumulative_prod = register(
         vjp=cumulative_prod_vjp,
         jvp=cumulative_prod_jvp,
         batch=batch_scan("cumulative_prod"),
+        on_arrays=always,
     )
 )
 
@@ -345,5 +348,6 @@ logcumsumexp = register(
         vjp=logcumsumexp_vjp,
         jvp=logcumsumexp_jvp,
         batch=batch_scan("logcumsumexp"),
+        on_arrays=always,
     )
 )

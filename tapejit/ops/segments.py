@@ -22,7 +22,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import Node, Op, Rule, literal, register
+from tapejit.ir.node import FIRST, Node, Op, Rule, literal, register
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
 from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
@@ -39,8 +39,6 @@ from tapejit.ops.movement import (
 from tapejit.ops.reduction import doublings, shifted
 from tapejit.ops.shapes import tensor
 from tapejit.ops.sorting import sort_by, unsort_by
-
-__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
 def segment_type(x: TensorType, ids: TensorType, size: Size) -> TensorType:
@@ -157,7 +155,9 @@ def batch_segments(name: str) -> Rule:
     return batch
 
 
-def record(name: str, type_rule: Rule, eval: Rule, vjp: Rule, jvp: Rule) -> Op:
+def record(
+    name: str, type_rule: Rule, eval: Rule, vjp: Rule, jvp: Rule, **fields: Any
+) -> Op:
     """A reduction by segment."""
     return register(
         Op(
@@ -168,7 +168,7 @@ def record(name: str, type_rule: Rule, eval: Rule, vjp: Rule, jvp: Rule) -> Op:
             vjp=vjp,
             jvp=jvp,
             batch=batch_segments(name),
-            conj_linear=name == "segment_sum",
+            **fields,
         )
     )
 
@@ -199,7 +199,22 @@ def sum_jvp(tangents: Tangents, out: Node, x: Node, ids: Node, *, size: Size) ->
     return segment_sum(tangents[0], ids, size=size)
 
 
-segment_sum = record("segment_sum", total_type, sum_eval, sum_vjp, sum_jvp)
+def expand_sum(node: Node) -> Node:
+    """A scatter, with nothing added where an element belongs to no segment."""
+    x, ids = node.inputs
+    return scattered_sum(x, ids, node.attrs["size"])
+
+
+segment_sum = record(
+    "segment_sum",
+    total_type,
+    sum_eval,
+    sum_vjp,
+    sum_jvp,
+    conj_linear=True,
+    linear=FIRST,
+    expands=expand_sum,
+)
 
 
 # segment_prod

@@ -24,6 +24,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from tapejit.ir.node import Node
+
 MOST_ROWS: Final = 4
 MOST_COLUMNS: Final = 8  # of right-hand sides
 # Arithmetic on arrays costs 1 us per step, LAPACK 1 us per matrix: measured for 4 rows.
@@ -235,6 +237,17 @@ def is_small(shape: Sequence[Any], columns: Any = 1) -> bool:
         and 1 <= rows <= MOST_ROWS
         and isinstance(columns, int)
         and columns <= MOST_COLUMNS
+    )
+
+
+def is_small_matrix(node: Node) -> bool:
+    """Whether an operation on matrices is one on small ones, in single or double."""
+    shapes = [x.shape for x in node.inputs]
+    columns = shapes[1][-1] if len(shapes) > 1 else 1
+    return (
+        node.dtype.kind == "f"
+        and node.dtype.itemsize >= 4
+        and is_small(shapes[0], columns)
     )
 
 

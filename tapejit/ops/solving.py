@@ -23,7 +23,7 @@ import numpy as np
 
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_complex
-from tapejit.ir.node import ZERO, Node, Op, register
+from tapejit.ir.node import SECOND, ZERO, Node, Op, register
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj, imag, make_complex
 from tapejit.ops.elementwise import (
@@ -56,20 +56,11 @@ from tapejit.ops.small_matrices import (
     determinant,
     is_many,
     is_small,
+    is_small_matrix,
     rows_of,
     solved,
     stacked,
 )
-
-__all__ = [
-    "cofactor",
-    "det",
-    "expm",
-    "pinv",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-]
 
 Tangents = Sequence[Node | None]
 
@@ -147,6 +138,8 @@ solve: Op = register(
         vjp=solve_vjp,
         jvp=solve_jvp,
         batch=solve_batch,
+        linear=SECOND,
+        on_arrays=is_small_matrix,
     )
 )
 
@@ -244,6 +237,8 @@ solve_triangular: Op = register(
         vjp=solve_triangular_vjp,
         jvp=solve_triangular_jvp,
         batch=batch_elementwise("solve_triangular"),
+        linear=SECOND,
+        on_arrays=is_small_matrix,
     )
 )
 
@@ -287,6 +282,7 @@ det: Op = register(
         vjp=det_vjp,
         jvp=det_jvp,
         batch=batch_stack("det"),
+        on_arrays=is_small_matrix,
     )
 )
 
@@ -338,6 +334,7 @@ cofactor: Op = register(
         vjp=cofactor_vjp,
         jvp=cofactor_jvp,
         batch=batch_stack("cofactor"),
+        on_arrays=is_small_matrix,
     )
 )
 

@@ -33,7 +33,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
-from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, register
+from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, register
 from tapejit.ops.elementwise import (
     ANY,
     ORDERED,
@@ -53,16 +53,6 @@ from tapejit.ops.ordering import (
 )
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
-
-__all__ = [
-    "argsort",
-    "put_along",
-    "searchsorted",
-    "sort_by",
-    "take_along",
-    "top",
-    "unsort_by",
-]
 
 INT64 = np.dtype("int64")
 SIDES = ("left", "right")
@@ -113,6 +103,8 @@ argsort = register(
         eval=argsort_eval,
         batch=argsort_batch,
         differentiable=False,
+        exact=True,
+        sorted_by=0,
     )
 )
 
@@ -230,6 +222,9 @@ def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
             jvp=jvp,
             batch=batch_beside(name),
             conj_linear=True,
+            linear=FIRST,
+            jumps=True,
+            sorted_by=1,
         )
     )
 
@@ -289,6 +284,7 @@ top = register(
         jvp=top_jvp,
         batch=top_batch,
         conj_linear=True,
+        sorted_by=0,
     )
 )
 
@@ -372,6 +368,7 @@ def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
             jvp=jvp,
             batch=batch_beside(name),
             conj_linear=True,
+            linear=FIRST,
         )
     )
 

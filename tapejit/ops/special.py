@@ -40,35 +40,6 @@ from tapejit.ops.exponentials import times_log_derivs
 from tapejit.ops.functions import exp, log, log1p
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
-__all__ = [
-    "bessel_i",
-    "beta_density",
-    "betainc",
-    "betainc_slope",
-    "betaln",
-    "digamma",
-    "entr",
-    "erfc",
-    "erfcx",
-    "erfinv",
-    "gamma_density",
-    "gammainc",
-    "gammainc_slope",
-    "gammaincc",
-    "gammaln",
-    "kl_div",
-    "log_ndtr",
-    "log_ndtr_slope",
-    "logit",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "rel_entr",
-    "xlog1py",
-    "zeta",
-    "zeta_slope",
-]
-
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
 

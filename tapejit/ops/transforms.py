@@ -26,12 +26,10 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, complex_dtype, real_dtype
 from tapejit.base.workers import run_pieces, threads
-from tapejit.ir.node import OPS, Node, Op, Rule, register
+from tapejit.ir.node import ALL, OPS, Node, Op, Rule, register
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.shapes import Axes, tensor
-
-__all__ = ["fourier", "inverse_real_fourier", "real_fourier"]
 
 # SciPy, which takes 0.2 s to import, is asked from so many elements on. It computes
 # in single precision what is given in single, and several lines at a time.
@@ -121,6 +119,7 @@ fourier: Op = register(
         vjp=fourier_vjp,
         jvp=fourier_jvp,
         batch=fourier_batch,
+        linear=ALL,
     )
 )
 
@@ -293,6 +292,7 @@ real_fourier: Op = register(
         jvp=same_transform("real_fourier"),
         batch=one_more_axis("real_fourier"),
         holomorphic=False,
+        linear=ALL,
     )
 )
 inverse_real_fourier: Op = register(
@@ -304,5 +304,6 @@ inverse_real_fourier: Op = register(
         jvp=same_transform("inverse_real_fourier"),
         batch=one_more_axis("inverse_real_fourier"),
         holomorphic=False,
+        linear=ALL,
     )
 )

@@ -36,22 +36,6 @@ from tapejit.ops.functions import sqrt
 from tapejit.ops.precision import in_double
 from tapejit.ops.shapes import tensor
 
-__all__ = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "cosh",
-    "hypot",
-    "sinc",
-    "sinc_slope",
-    "sinh",
-    "tan",
-]
-
 tan = elementwise(
     "tan",
     eval=in_double(np.tan),

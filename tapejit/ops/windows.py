@@ -53,8 +53,6 @@ from tapejit.ops.movement import (
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 from tapejit.ops.window_sizes import check_groups, extent, share, window_count
 
-__all__ = ["conv", "window_max"]
-
 
 def check_positive(name: str, numbers: Sequence[Any], count: int) -> None:
     """Refuse what is not one integer from 1 on per axis."""
@@ -278,6 +276,8 @@ conv = register(
         vjp=conv_vjp,
         jvp=conv_jvp,
         batch=conv_batch,
+        bilinear=True,
+        terms=lambda node: math.prod(map(int, node.inputs[1].shape[:-1])),
     )
 )
 

@@ -28,3 +28,7 @@ __all__ = [
     "RMSprop",
     "schedules",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -14,14 +14,14 @@ Start reading at `share_orders`.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
+from tapejit import ops
+from tapejit.base.types import TupleType
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import OPS, Node
+from tapejit.ir.node import Node
 from tapejit.ir.rewriting import Sources, rewritten
 from tapejit.ir.structural import item
-
-ORDERED: Final = frozenset({"argsort", "sort_by", "top", "unsort_by"})
 
 
 def share_orders(graph: Graph, sources: Sources | None = None) -> Graph:
@@ -42,7 +42,7 @@ def share_orders(graph: Graph, sources: Sources | None = None) -> Graph:
       return %3
     }
     """
-    if not any(node.op.name in ORDERED for node in graph.nodes):
+    if not any(node.op.sorted_by is not None for node in graph.nodes):
         return graph
     asked = {_order_key(*found) for found in map(_asking, graph.nodes) if found}
     orders: dict[Hashable, Node] = {}
@@ -50,7 +50,7 @@ def share_orders(graph: Graph, sources: Sources | None = None) -> Graph:
     def order(keys: Node, attrs: dict[str, Any]) -> Node:
         key = _order_key(keys, attrs)
         if key not in orders:
-            orders[key] = OPS["argsort"](keys, **attrs)
+            orders[key] = ops.argsort(keys, **attrs)
         return orders[key]
 
     # Nodes are met in the order of the graph, with new inputs: what was asked of old
@@ -63,30 +63,31 @@ def share_orders(graph: Graph, sources: Sources | None = None) -> Graph:
             return node
         before, attrs = _keys_of(next(old)), dict(_attrs_of(node))
         axis = attrs["axis"]
-        if node.op.name == "argsort":
+        if node.op is ops.argsort:
             return orders.setdefault(_order_key(keys, attrs), node)
         if _is_projection(node, 1):
             return order(keys, attrs)
-        if node.op.name == "unsort_by":
+        if node.op is ops.unsort_by:
             length = keys.shape[axis]
-            return OPS["put_along"](
+            return ops.put_along(
                 node.inputs[0], order(keys, attrs), axis=axis, length=length
             )
         values = keys if node.op is item else node.inputs[0]
         if _order_key(before, attrs) in asked:
-            return OPS["take_along"](values, order(keys, attrs), axis=axis)
-        return OPS["sort_by"](keys, keys, **attrs) if node.op is item else node
+            return ops.take_along(values, order(keys, attrs), axis=axis)
+        return ops.sort_by(keys, keys, **attrs) if node.op is item else node
 
     return rewritten(graph, step, sources)
 
 
 def _keys_of(node: Node) -> Node | None:
     """What a Node is ordered by; None if it is none of those that are."""
-    if node.op is item and node.inputs[0].op.name == "top":
-        return node.inputs[0].inputs[0]
-    if node.op.name == "argsort":
-        return node.inputs[0]
-    return node.inputs[1] if node.op.name in ("sort_by", "unsort_by") else None
+    if node.op is item:  # of several results: elements and positions
+        (node,) = node.inputs
+    elif isinstance(node.type, TupleType):
+        return None
+    at = node.op.sorted_by
+    return None if at is None else node.inputs[at]
 
 
 def _is_projection(node: Node, index: int) -> bool:
@@ -106,8 +107,6 @@ def _asking(node: Node) -> tuple[Node, Any] | None:
     keys = _keys_of(node)
     if keys is None:
         return None
-    if _is_projection(node, 0) or (
-        node.op.name == "sort_by" and node.inputs[0] is keys
-    ):
+    if _is_projection(node, 0) or (node.op is ops.sort_by and node.inputs[0] is keys):
         return None
     return keys, _attrs_of(node)

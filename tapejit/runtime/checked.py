@@ -18,7 +18,7 @@ from typing import Any
 from tapejit.base.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.interpret import Program
-from tapejit.ir.node import Op
+from tapejit.ir.node import Movement, Op
 from tapejit.ir.numerics import run_checked
 from tapejit.ir.rewriting import Sources
 from tapejit.loops.segments import Split, split
@@ -99,7 +99,13 @@ def checked_code(graph: Graph, name: str) -> Callable[..., Any]:
 def checked_op(graph: Graph, name: str) -> Op:
     """The operation that runs a segment of a Graph."""
     made = partial(run_segment, graph, checked_code(graph, name))
-    return Op("native", type_rule=_no_rule, eval=made, differentiable=False)
+    return Op(
+        "native",
+        type_rule=_no_rule,
+        eval=made,
+        differentiable=False,
+        moves=Movement.OTHER,
+    )
 
 
 def run_segment(graph: Graph, call: Callable[..., Any], *arrays: Any) -> list[Any]:

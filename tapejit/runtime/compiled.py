@@ -25,7 +25,7 @@ import numpy as np
 from tapejit.base.config import config
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, Node, Op
+from tapejit.ir.node import LITERAL, Movement, Node, Op
 from tapejit.ir.structural import require, start
 from tapejit.loops.segments import Split, split
 from tapejit.runtime.compile_progress import current, showing
@@ -286,7 +286,13 @@ def native_form(graph: Graph, name: str) -> Split:
 
     def make_op(segment: Graph, number: int) -> Op:
         made = Segment(segment, f"{name}_{number}")
-        return Op("native", type_rule=_no_rule, eval=made, differentiable=False)
+        return Op(
+            "native",
+            type_rule=_no_rule,
+            eval=made,
+            differentiable=False,
+            moves=Movement.OTHER,
+        )
 
     return split(graph, is_candidate, make_op)
 

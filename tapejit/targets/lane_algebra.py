@@ -83,6 +83,20 @@ class Lane:
     def __neg__(self) -> Lane:
         return self.algebra.call("negative", self)
 
+    # `==` stays Python's, so that Lanes can be keys: write `m.eq(x, y)`.
+
+    def __lt__(self, other: Operand) -> Lane:
+        return self.algebra.call("lt", self, other)
+
+    def __le__(self, other: Operand) -> Lane:
+        return self.algebra.call("le", self, other)
+
+    def __gt__(self, other: Operand) -> Lane:
+        return self.algebra.call("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Lane:
+        return self.algebra.call("ge", self, other)
+
 
 Operand = Lane | float | int
 

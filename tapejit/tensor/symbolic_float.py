@@ -11,7 +11,6 @@ Start reading at `TracedFloat`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -76,7 +75,7 @@ class TracedFloat:
         out = self.tensor._trace.unrecorded(
             apply, op, *[tensor for tensor, _, _ in parts]
         )
-        value = _PYTHON[op.name](*[number for _, number, _ in parts])
+        value = op.eval(*[number for _, number, _ in parts])
         if isinstance(value, np.floating) and value.itemsize < 8:  # rounded as NumPy's
             narrow = self.tensor._trace.unrecorded(cast, out, value.dtype)
             out = self.tensor._trace.unrecorded(cast, narrow, out.dtype)
@@ -138,14 +137,6 @@ def _is_tensor(x: Any) -> bool:
 
 def _number(x: Any) -> Any:
     return x.asked() if type(x) is TracedFloat else x
-
-
-_PYTHON: Final[dict[str, Callable[[float, float], float]]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-}
 
 
 def _parts(x: Any) -> tuple[Tensor, Any, frozenset[int | Dim | Node]]:

@@ -145,26 +145,26 @@ class TracedSize(Dim):
     # Comparison
 
     def __eq__(self, other: object) -> Any:
-        return self._compared(other, "equal", operator.eq)
+        return self._compared(other, ops.equal, operator.eq)
 
     def __ne__(self, other: object) -> Any:
-        answer = self._compared(other, "equal", operator.eq)
+        answer = self._compared(other, ops.equal, operator.eq)
         return answer if answer is NotImplemented else not answer
 
     def __lt__(self, other: object) -> Any:
-        return self._compared(other, "less", operator.lt)
+        return self._compared(other, ops.less, operator.lt)
 
     def __gt__(self, other: object) -> Any:
-        return self._compared(other, "less", operator.gt, -1)
+        return self._compared(other, ops.less, operator.gt, -1)
 
     def __le__(self, other: object) -> Any:
-        return self._compared(other, "less_equal", operator.le)
+        return self._compared(other, ops.less_equal, operator.le)
 
     def __ge__(self, other: object) -> Any:
-        return self._compared(other, "less_equal", operator.ge, -1)
+        return self._compared(other, ops.less_equal, operator.ge, -1)
 
     def _compared(
-        self, other: object, relation: str, of_floats: Method, sign: int = 1
+        self, other: object, relation: Op, of_floats: Method, sign: int = 1
     ) -> Any:
         if isinstance(other, float):
             return of_floats(self.asked(), other)
@@ -348,7 +348,7 @@ class SizeFacts:
         self.trace = trace
         self.actual: dict[str, int | None] = {}
         self.replaced: dict[str, Size] = {}
-        self.answers: dict[tuple[Size, str], bool] = {}
+        self.answers: dict[tuple[Size, Op], bool] = {}
         self.has_adapted = False
 
     def traced(self, size: Size) -> Any:
@@ -396,7 +396,7 @@ class SizeFacts:
 
     # Guards
 
-    def decide(self, difference: Size, relation: str) -> bool:
+    def decide(self, difference: Size, relation: Op) -> bool:
         """Whether a difference of sizes is (`equal`, `less`, `less_equal`) to zero.
 
         What holds for every size is not asked.
@@ -407,10 +407,10 @@ class SizeFacts:
         if known is None:
             self._check_under_way(difference)
             number = self.asked(difference, f"asks for the sign of {difference}")
-            question = OPS[relation](dim_value(size=difference), _zero())
-            known = self.trace.guarded(question, _COMPARE[relation](number, 0))
+            question = relation(dim_value(size=difference), _zero())
+            known = self.trace.guarded(question, relation.eval(number, 0))
             self.answers[difference, relation] = known
-            if known and relation == "equal":
+            if known and relation is ops.equal:
                 self._relate(difference)
         return known
 
@@ -484,7 +484,7 @@ class SizeFacts:
                 lambda few: _is_accepted(op, *_with_sizes(types, attrs, _implied(few))),
             )
             for difference in needed or ():
-                self.decide(substitute(difference, self.replaced), "equal")
+                self.decide(substitute(difference, self.replaced), ops.equal)
             if needed:
                 return
         for size in sizes:
@@ -512,28 +512,21 @@ class SizeFacts:
         return type.with_shape(tuple([substitute(n, sizes) for n in type.shape]))
 
 
-_COMPARE: Final[dict[str, Callable[[int, int], bool]]] = {
-    "equal": operator.eq,
-    "less": operator.lt,
-    "less_equal": operator.le,
-}
-
-
 def _zero() -> Node:
     return literal(0, np.dtype(np.int64))
 
 
-def _proven(size: Size, relation: str) -> bool | None:
+def _proven(size: Size, relation: Op) -> bool | None:
     """How a size compares with zero if that is so for all values of its names."""
     if isinstance(size, int):
-        return _COMPARE[relation](size, 0)
+        return bool(relation.eval(size, 0))
     if dim_max(size, 1) == size:
         return False
     if dim_min(size, -1) == size:
-        return relation != "equal"
-    if relation == "less" and dim_max(size, 0) == size:
+        return relation is not ops.equal
+    if relation is ops.less and dim_max(size, 0) == size:
         return False
-    if relation == "less_equal" and dim_min(size, 0) == size:
+    if relation is ops.less_equal and dim_min(size, 0) == size:
         return True
     return None
 

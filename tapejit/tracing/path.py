@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -603,10 +603,6 @@ def _as_input(x: Any) -> Any:
     return Tensor(x) if is_scalar(x) else x
 
 
-# Elementwise operations write a new array, except those that may change nothing.
-_PASSING: Final = frozenset({"cast", "conj", "positive", "read", "real", "reread"})
-
-
 def _unused(graph: Graph) -> tuple[int, ...]:
     """The inputs that nothing depends on."""
     used = {x for node in graph.nodes for x in node.inputs}.union(graph.outputs)
@@ -617,7 +613,7 @@ def _may_share(graph: Graph, arguments: int) -> tuple[int, ...]:
     """The outputs that may be a view of an argument."""
     sharing: set[Node] = set(graph.inputs[:arguments])
     for node in graph.nodes:
-        allocates = node.op.deriv is not None and node.op.name not in _PASSING
-        if not allocates and any(x in sharing for x in node.inputs):
+        # Elementwise operations write a new array.
+        if node.op.deriv is None and any(x in sharing for x in node.inputs):
             sharing.add(node)
     return tuple(at for at, x in enumerate(graph.outputs) if x in sharing)

@@ -22,6 +22,7 @@ from tapejit.base.origin import Origin, describe
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
 from tapejit.ir.printer import shown
+from tapejit.ir.structural import start
 from tapejit.tracing.signature import (
     describe_key,
     difference,
@@ -170,4 +171,4 @@ def _advice(function: Function[..., Any], now: Any, then: Any, name: str) -> str
 
 def operations(graph: Graph) -> list[Node]:
     """The Nodes that do something: no constants, no marks of the chain of effects."""
-    return [x for x in graph.nodes if x.op is not LITERAL and x.op.name != "start"]
+    return [x for x in graph.nodes if x.op not in (LITERAL, start)]

@@ -11,7 +11,7 @@ Start reading at `verify`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -27,28 +27,6 @@ from tapejit.tensor.dispatch import TAPES, TRACE
 from tapejit.tensor.tensor import Tensor
 from tapejit.tracing.function import Function
 from tapejit.tracing.inspect import asked
-
-# Rounded in the same way wherever and however they run; what is not named here may
-# differ in the last bits.
-IDENTICAL: Final = frozenset(
-    {
-        *("param", "literal", "read", "reread", "item", "start", "guard", "check"),
-        *("add", "sub", "mul", "div", "negative", "sqrt", "square", "stop_gradient"),
-        *("where", "gate", "eq_mask", "ge_mask", "gt_mask", "maximum", "minimum"),
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("isnan", "isinf", "isfinite", "signbit", "copysign", "any", "all"),
-        *("floor", "ceil", "trunc", "round", "floor_divide", "remainder", "fmod"),
-        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
-        *("bitwise_left_shift", "bitwise_right_shift", "cast", "real", "imag", "conj"),
-        *("reshape", "permute_dims", "broadcast_to", "slice", "pad", "flip", "concat"),
-        *("gather", "place", "max", "min", "argmax", "argmin", "argsort", "iota"),
-        *("random_bits", "keyed_bits", "random_advance", "random_split"),
-        *("random_fold_in", "bits_to_uniform", "bits_to_integers", "make_complex"),
-    }
-)
-
-# Of complex numbers these are sums of products, which hardware may fuse.
-REAL_ONLY: Final = frozenset({"mul", "div", "sqrt", "square"})
 
 
 class Run:
@@ -175,8 +153,10 @@ def _whole_class(graph: Graph | None) -> str:
 
 
 def _is_identical(node: Node) -> bool:
-    if node.op.name not in IDENTICAL:
-        return False
+    """Whether a Node is rounded in the same way wherever and however it runs.
+
+    Of complex numbers some are sums of products, which hardware may fuse.
+    """
     kind = node.type
     is_complex_number = isinstance(kind, TensorType) and is_complex(kind.dtype)
-    return not (is_complex_number and node.op.name in REAL_ONLY)
+    return node.op.exact is True or (bool(node.op.exact) and not is_complex_number)

@@ -6,8 +6,8 @@ and its derivative at one cotangent says nothing of the others. So linearity is 
 off the operations, never off values.
 
 Each value is of a `Kind`. Seeds are linear; what an operation makes of kinds is told by
-two tables: the operands in which it is linear, taken together, and the operations that
-are linear in each operand while the others are constants. Everything else is linear in
+its record: the operands in which it is `linear`, taken together, or that it is linear
+in each operand while the other is constant, `bilinear`. Everything else is linear in
 nothing.
 
 Start reading at `result_kind`, then `found_for`.
@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
+from tapejit import ops
 from tapejit.base.types import is_differentiable
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, Op
-from tapejit.ir.structural import call, item
+from tapejit.ir.structural import call, dim_value, item, recomputed
 
 
 class Kind(Enum):
@@ -35,42 +36,21 @@ class Kind(Enum):
 
 
 ZERO, CONSTANT, LINEAR, OTHER = Kind
-ALL: Final = slice(None)
-FIRST, SECOND = slice(0, 1), slice(1, 2)
-
-# The operands in which an op is linear, taken together, as a sum is in its terms. The
-# other ones are constants: conditions, indices, keys, divisors, matrices.
-VALUES: Final[Mapping[str, slice]] = {
-    **dict.fromkeys(("add", "sub", "negative", "sum", "cumulative_sum"), ALL),
-    **dict.fromkeys(("read", "with_shape", "cast", "real", "imag", "conj"), ALL),
-    **dict.fromkeys(("reshape", "permute_dims", "broadcast_to", "flip"), ALL),
-    **dict.fromkeys(("slice", "place", "concat", "pad", "place_add"), ALL),
-    **dict.fromkeys(("fourier", "real_fourier", "inverse_real_fourier"), ALL),
-    **dict.fromkeys(("make_complex", "resample", "resample_adjoint"), ALL),
-    **dict.fromkeys(("div", "gate", "ldexp", "gather", "segment_sum"), FIRST),
-    **dict.fromkeys(("sort_by", "unsort_by", "take_along", "put_along"), FIRST),
-    **dict.fromkeys(("solve", "solve_triangular", "linear_recurrence"), SECOND),
-    "lu_solve": slice(3, 4),
-    "where": slice(1, 3),
-    "gather_add": slice(0, 2),
-}
-# Linear in each operand while the others are constants.
-PRODUCTS: Final = frozenset({"mul", "matmul", "convolve", "conv"})
 
 
 def result_kind(op: Op, kinds: Sequence[Kind], attrs: Mapping[str, Any]) -> Kind:
     """The kind of what an op makes of operands of these kinds."""
-    if op.name == "dim_value":  # a size
+    if op is dim_value:  # a size
         return CONSTANT
-    if op.name == "recomputed":  # the other operands are what it waits for
+    if op is recomputed:  # the other operands are what it waits for
         return kinds[0]
     if OTHER in kinds:
         return OTHER
-    if op.name in PRODUCTS:
+    if op.bilinear:
         if ZERO in kinds:
             return ZERO
         return (CONSTANT, LINEAR, OTHER)[min(kinds.count(LINEAR), 2)]
-    values = VALUES.get(op.name)
+    values = op.linear
     if values is None or _is_rounded(op, attrs):
         return OTHER if LINEAR in kinds else CONSTANT
     chosen = kinds[values]
@@ -83,7 +63,7 @@ def result_kind(op: Op, kinds: Sequence[Kind], attrs: Mapping[str, Any]) -> Kind
 
 def _is_rounded(op: Op, attrs: Mapping[str, Any]) -> bool:
     """Whether it is a cast to integers or bools."""
-    return op.name == "cast" and not is_differentiable(attrs["dtype"])
+    return op is ops.cast and not is_differentiable(attrs["dtype"])
 
 
 # A value's kind and, of what is not linear, the Node at which it ceased to be.
@@ -135,7 +115,7 @@ def _found(node: Node, given: Sequence[Any]) -> Found:
 
 def is_zero(node: Node) -> bool:
     """Whether a Node is zeros as it is written: a literal, moved and repeated."""
-    while len(node.inputs) == 1 and node.op.name in VALUES:
+    while len(node.inputs) == 1 and node.op.linear is not None:
         (node,) = node.inputs
     return node.op is LITERAL and not node.attrs["value"].any()
 

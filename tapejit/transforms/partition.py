@@ -16,21 +16,13 @@ Start reading at `partition`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tapejit.base.dims import Dim, free_names
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import LITERAL, OPS, Node, literal
 from tapejit.ir.structural import item
-
-# Operations whose result may jump when the last bit of an operand changes.
-COMPARING: Final = frozenset(
-    {
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("eq_mask", "ge_mask", "gt_mask", "sort_by", "unsort_by"),
-    }
-)
 
 
 def partition(joint: Graph, *, inputs: int, outputs: int) -> tuple[Graph, Graph]:
@@ -103,7 +95,7 @@ def _comparisons(frontier: Iterable[Node]) -> set[Node]:
 
 def _compares(node: Node) -> bool:
     """Whether values are compared with each other, not with a constant."""
-    return node.op.name in COMPARING and all(x.op is not LITERAL for x in node.inputs)
+    return node.op.jumps and all(x.op is not LITERAL for x in node.inputs)
 
 
 def _choose(

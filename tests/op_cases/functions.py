@@ -120,11 +120,16 @@ def wide_xlogy(x: Array, y: Array) -> Array:
     return np.where((x == 0) & ~np.isnan(y), 0, x * np.log(y))
 
 
+def wide_log1mexp(x: Array) -> Array:
+    return np.where(x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+
+
 EXPONENTIALS = [
     function("exp2", np.exp2),
     function("log2", np.log2, between(0.2, 3.0)),
     function("log10", np.log10, between(0.2, 3.0)),
     function("cbrt", np.cbrt, SMOOTH, takes=FLOAT),
+    function("log1mexp", wide_log1mexp, between(-3.0, -0.2), takes=FLOAT),
     *[
         binary(
             op,

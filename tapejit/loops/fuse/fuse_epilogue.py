@@ -19,7 +19,6 @@ from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, steps_in
 from tapejit.loops.steps import ArrayOp, Choose, Compute, Convert, Copy, Step
 
-PRODUCTS: Final = ("matmul", "conv")
 ELEMENTWISE: Final = (Compute, Convert, Copy, Choose)
 
 
@@ -29,7 +28,7 @@ def is_matmul(step: Step | Loop) -> bool:
         isinstance(step, Step)
         and isinstance(step.what, ArrayOp)
         and step.op is not None
-        and step.op.name in PRODUCTS
+        and step.op.terms is not None
         and step.dtype.kind not in "biu"
     )
 

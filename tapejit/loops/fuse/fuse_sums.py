@@ -24,12 +24,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from tapejit import ops
 from tapejit.loops import numerics
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Load, PartialSum, Reduce, Step
 
-REDUCTIONS: Final = ("sum", "max", "min")
+REDUCTIONS: Final = (ops.sum, ops.max, ops.min)
 DTYPES: Final = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -47,7 +48,7 @@ def sum_cut(product: Step) -> SumCut:
     *front, m, n = map(int, node.shape)
     limits = numerics.LOOPS
     is_fit = m >= limits.sum_least_rows and n >= limits.sum_least_columns
-    if node.op.name != "matmul" or dtype not in DTYPES or not is_fit:
+    if node.op is not ops.matmul or dtype not in DTYPES or not is_fit:
         return SumCut(0, 0)
     rows = math.prod(front) * m
     most = limits.sum_unit_most_bytes // dtype.itemsize
@@ -90,7 +91,7 @@ def is_sum(
     if step.closed == {column}:
         # Of the product's dtype.
         is_group = cut.group * step.dtype.itemsize == numerics.LOOPS.sum_group_bytes
-        return is_group and step.reduction == "sum" and not is_kept
+        return is_group and step.reduction is ops.sum and not is_kept
     is_whole = bool(rows) and step.closed >= {*rows}
     return cut.unit > 0 and is_whole and step.reduction in REDUCTIONS
 

@@ -27,7 +27,6 @@ from tapejit.loops.index import Affine, Axis, strides_of
 from tapejit.loops.kernels import Kernel
 from tapejit.loops.schedule.schedule import sources_of
 from tapejit.loops.steps import (
-    SCATTERS,
     ArrayOp,
     Buffer,
     CheckedIndex,
@@ -146,11 +145,9 @@ def is_scatter(step: Step) -> bool:
 
     It reads a row of its first operand only to write it, and nothing else of it.
     """
-    return (
-        isinstance(step.what, ArrayOp)
-        and step.op is not None
-        and step.op.name in SCATTERS
-    )
+    if not isinstance(step.what, ArrayOp):
+        return False
+    return step.what.op.scatters is not None
 
 
 def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:

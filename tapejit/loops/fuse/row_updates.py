@@ -13,12 +13,13 @@ import math
 from collections import Counter
 from typing import Final
 
+from tapejit import ops
 from tapejit.base.types import is_float
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, origin_of
 from tapejit.ir.rewriting import rewritten
-from tapejit.loops.native_ops import are_rows, one_hot
-from tapejit.ops.row_updates import subtract_rows
+from tapejit.loops.native_ops import one_hot
+from tapejit.ops.row_updates import are_rows, subtract_rows
 
 MOST_ROWS: Final = 1 << 31  # elements of a table whose rows have numbers of 32 bits
 
@@ -27,7 +28,6 @@ def with_row_updates(graph: Graph) -> Graph:
     """w - rate * gather_add(0, ...) -> subtract_rows(w, rate, ...), for results.
 
     >>> from tapejit.ir import parse_graph
-    >>> from tapejit import ops
     >>> text = '''graph f(w: f32[9,3], g: f32[2,3], i: i32[2], rate: f32[]) {
     ...   %0: f32[9,3] = broadcast_to f32(0.0), shape=(9, 3)
     ...   %1: f32[9,3] = gather_add %0, g, i, axes=(0,)
@@ -41,7 +41,7 @@ def with_row_updates(graph: Graph) -> Graph:
       return %0
     }
     """
-    if not any(node.op.name == "gather_add" for node in graph.nodes):
+    if not any(node.op is ops.gather_add for node in graph.nodes):
         return graph
     uses = Counter(x for node in graph.nodes for x in node.inputs)
     uses.update(graph.outputs)
@@ -50,10 +50,10 @@ def with_row_updates(graph: Graph) -> Graph:
 
     def step(node: Node) -> Node:
         old = next(nodes)  # `node` may have new inputs
-        if old not in results or old.op.name != "sub" or old.inputs[0] not in known:
+        if old not in results or old.op is not ops.sub or old.inputs[0] not in known:
             return node
         change = old.inputs[1]
-        if change in known or change.op.name != "mul" or uses[change] > 1:
+        if change in known or change.op is not ops.mul or uses[change] > 1:
             return node
         for at, rate in enumerate(change.inputs):
             scattered = change.inputs[1 - at]
@@ -73,7 +73,7 @@ def with_row_updates(graph: Graph) -> Graph:
 
 def is_sum_of_rows(node: Node) -> bool:
     """Whether a Node has sums of floats in the rows that indices name, 0 elsewhere."""
-    if node.op.name != "gather_add" or not is_float(node.dtype):
+    if node.op is not ops.gather_add or not is_float(node.dtype):
         return False
     if not are_rows(node.attrs["axes"], node.dtype) or one_hot(node) is not None:
         return False
@@ -82,6 +82,6 @@ def is_sum_of_rows(node: Node) -> bool:
 
 def is_zeros(node: Node) -> bool:
     """Whether a Node is one zero, of either sign, in all places."""
-    while node.op.name == "broadcast_to":
+    while node.op is ops.broadcast_to:
         (node,) = node.inputs
     return node.op is LITERAL and not node.shape and not node.attrs["value"]

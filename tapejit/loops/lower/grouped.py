@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from tapejit import ops
 from tapejit.base.dims import Shape
 from tapejit.ir.node import OPS, Node, literal
 from tapejit.loops import numerics
@@ -62,10 +63,8 @@ def each_group(node: Node) -> tuple[int, int]:
     return int(filters.shape[-2]), int(filters.shape[-1]) // groups
 
 
-def expand_conv(node: Node) -> Node:
-    """A convolution that is written out; any other as it is."""
-    if not is_written_out(node):
-        return node
+def written_out(node: Node) -> Node:
+    """A convolution of which `is_written_out` holds, as slices, products and sums."""
     if goes_by_entry(node):
         return by_entry(in_frame(spread(node.inputs[0], node), node), node)
     return by_position(node)
@@ -180,7 +179,7 @@ def by_position(node: Node) -> Node:
 
 def split(x: Node, shape: Shape) -> Node:
     """`x` in another shape: what it was made of, if that had it."""
-    if x.op.name == "reshape" and x.inputs[0].shape == shape:
+    if x.op is ops.reshape and x.inputs[0].shape == shape:
         return x.inputs[0]
     return OPS["reshape"](x, shape=shape)
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit import ops
 from tapejit.base.types import is_differentiable
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, OPS, Node, origin_of
+from tapejit.ir.node import LITERAL, OPS, Movement, Node, origin_of
 from tapejit.loops import numerics
 from tapejit.loops.fuse.row_updates import with_row_updates
 from tapejit.loops.index import Affine, Axis, Index, Range, strides_of
@@ -35,10 +36,6 @@ from tapejit.loops.lower.value_at_index import (
 )
 from tapejit.loops.lower.windows import Frame, framed_padding, frames_of
 from tapejit.loops.native_ops import (
-    ALIASES,
-    MOVEMENTS,
-    PIECEWISE,
-    REDUCTIONS,
     counting_axis,
     is_inside,
     is_small_product,
@@ -47,7 +44,6 @@ from tapejit.loops.native_ops import (
     one_hot,
 )
 from tapejit.loops.steps import (
-    SCATTERS,
     AddAt,
     ArrayOp,
     Buffer,
@@ -65,10 +61,16 @@ from tapejit.loops.steps import (
     Verify,
     View,
 )
+from tapejit.ops.row_updates import subtract_rows
 
 FAR: Final = 1 << 24  # numbers below it may be positions
 # By how much the larger one has to exceed the smaller one.
-COMPARISONS: Final = {"greater_equal": 0, "less_equal": 0, "greater": 1, "less": 1}
+COMPARISONS: Final = {
+    ops.greater_equal: 0,
+    ops.less_equal: 0,
+    ops.greater: 1,
+    ops.less: 1,
+}
 MOST_EXACT: Final = 1 << 24  # whole numbers below it are floats, too
 
 
@@ -105,32 +107,32 @@ class Lowering(ValueAtIndex):
 
     def add(self, node: Node) -> None:
         """Lower one Node, if there is something to compute."""
-        name = node.op.name
-        if node.op is LITERAL or name in MOVEMENTS or name in ALIASES:
+        op = node.op
+        if op is LITERAL or op.moves in (Movement.ALIAS, Movement.VIEW):
             return
         if is_whole(node):
             self.computed[node] = self.library(node)
             return
-        if name in PIECEWISE or name == "iota":
+        if op.moves is Movement.PIECES or op is ops.iota:
             return  # computed where they are asked for
-        if name == "gather":
+        if op is ops.gather:
             x, *indices = node.inputs
             self.check_positions(x, indices, node.attrs["axes"])
             return
-        if name in REDUCTIONS:
+        if op.reduces is not None:
             if node.attrs["axes"] or node.inputs[0].dtype != node.dtype:
                 self.computed[node] = self.reduction(node)
-        elif name == "matmul":
+        elif op is ops.matmul:
             small = is_small_product(*node.inputs)
             self.computed[node] = self.product(node) if small else self.library(node)
-        elif name == "conv":
+        elif op.terms is not None:
             self.computed[node] = self.library(self.framed(node))
-        elif name == "gather_add" and one_hot(node) is not None:
+        elif op is ops.gather_add and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
-        elif name == "checked_categories":
+        elif op.can_fail and op is ops.checked_categories:
             check = Verify(node.op, int(node.attrs["count"]))
             self.computed[node] = self.elementwise(node, check)
-        elif name == "where":
+        elif op is ops.where:
             self.computed[node] = self.selection(node)
         else:
             self.computed[node] = self.elementwise(node, Compute(node.op, node.attrs))
@@ -203,11 +205,11 @@ class Lowering(ValueAtIndex):
     def range_of(self, condition: Node, index: Index) -> Range | None:
         """Where a comparison of positions holds, None if it is none."""
         condition, index = self.resolved(condition, index)
-        smallest = COMPARISONS.get(condition.op.name)
+        smallest = COMPARISONS.get(condition.op)
         if smallest is None or condition in self.inputs:
             return None
         places = [self.place_of(x, aligned(index, x)) for x in condition.inputs]
-        if condition.op.name.startswith("less"):
+        if condition.op in (ops.less, ops.less_equal):
             places.reverse()
         larger, smaller = places
         if larger is None or smaller is None:
@@ -221,11 +223,11 @@ class Lowering(ValueAtIndex):
         node, index = self.resolved(node, index)
         if node not in self.inputs and is_whole_cast(node):
             counted, position = self.resolved(node.inputs[0], index)
-            if counted.op.name == "iota":
+            if counted.op is ops.iota:
                 node, index = counted, position
         if node in self.inputs or not all(isinstance(x, Affine) for x in index):
             return None
-        if node.op.name == "iota":
+        if node.op is ops.iota:
             (place,) = index
             return place if isinstance(place, Affine) else None
         if node.op is not LITERAL or node.dtype.kind not in "iu":
@@ -258,7 +260,7 @@ class Lowering(ValueAtIndex):
         )
         reduced = [inner[at] for at in axes if inner[at] is not None]
         if not reduced:  # along sizes of 1
-            if node.op.name == "sum" and axes and is_differentiable(x.dtype):
+            if node.op is ops.sum and axes and is_differentiable(x.dtype):
                 return self.sum_of_one(node, x, dims, inner)
             return self.over(
                 Convert(), node, dims, lambda: [self.at(x, index_of(inner))]
@@ -271,7 +273,7 @@ class Lowering(ValueAtIndex):
             reduced=reduced,
         )
         is_exact = is_differentiable(x.dtype) and x.dtype.itemsize >= 4
-        if node.op.name == "sum" and is_exact and x.dtype == node.dtype:
+        if node.op is ops.sum and is_exact and x.dtype == node.dtype:
             return self.times_equal(node, step)
         return step
 
@@ -337,16 +339,17 @@ class Lowering(ValueAtIndex):
 
     def library(self, node: Node) -> Step:
         """An operation on whole arrays, wherever they lie."""
-        if node.op.name in SCATTERS:
-            x, *indices = node.inputs[0], *node.inputs[SCATTERS[node.op.name] :]
+        if node.op.scatters is not None:
+            x, indices = node.inputs[0], node.inputs[node.op.scatters :]
             self.check_positions(x, indices, node.attrs["axes"])
         views = [self.view(x) for x in node.inputs]
-        if node.op.name == "subtract_rows":  # whose rows lie side by side
+        if node.op is subtract_rows:  # whose rows lie side by side
             for at in (0, 2):
                 x = node.inputs[at]
                 if views[at][2] != strides_of(x.shape):
                     views[at] = View(self.copy_of(x), 0, strides_of(x.shape))
-        if node.op.name == "conv" and 1 not in views[1][2][-2:]:
+        is_windowed = node.op.terms is not None and node.op is not ops.matmul
+        if is_windowed and 1 not in views[1][2][-2:]:
             filters = node.inputs[1]  # whose features or channels lie side by side
             views[1] = View(self.copy_of(filters), 0, strides_of(filters.shape))
         step = Step(
@@ -384,7 +387,7 @@ class Lowering(ValueAtIndex):
         order = list(range(x.ndim))
         sizes = [int(x.shape[0]), *[frame.size for frame in frames], int(x.shape[-1])]
         starts = [0, *[frame.first - frame.begin for frame in frames], 0]
-        while x.op.name == "permute_dims" and x not in self.inputs:
+        while x.op is ops.permute_dims and x not in self.inputs:
             order = [x.attrs["axes"][at] for at in order]
             (x,) = x.inputs
         back = [order.index(at) for at in range(x.ndim)]
@@ -436,7 +439,7 @@ class Lowering(ValueAtIndex):
         buffer = Buffer("output", at, node.dtype, node.shape)
         self.outputs.append(buffer)
         base = node
-        while base not in self.inputs and base.op.name == "reshape":
+        while base not in self.inputs and base.op is ops.reshape:
             base = base.inputs[0]  # lies in memory as it did before
         step = self.computed.get(base)
         if step is not None and step.output is None and step.dims is not None:

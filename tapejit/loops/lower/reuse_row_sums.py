@@ -11,9 +11,10 @@ Start reading at `with_known_products`.
 
 from __future__ import annotations
 
+from tapejit import ops
 from tapejit.base.types import is_float
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import OPS, Node, origin_of
+from tapejit.ir.node import Node, origin_of
 from tapejit.ir.rewriting import rewritten
 
 Matrix = tuple[Node, tuple[int, ...]]
@@ -43,23 +44,23 @@ def with_known_products(graph: Graph) -> Graph:
     known: dict[tuple[Node, Matrix], Node] = {}
 
     def step(node: Node) -> Node:
-        if node.op.name == "matmul" and is_float(node.dtype):
+        if node.op is ops.matmul and is_float(node.dtype):
             left, right = node.inputs
             known[left, matrix_of(right)] = node
-        if node.op.name != "sum" or node.attrs["axes"] != (node.inputs[0].ndim - 1,):
+        if node.op is not ops.sum or node.attrs["axes"] != (node.inputs[0].ndim - 1,):
             return node
         (terms,) = node.inputs
-        if terms.op.name != "mul":
+        if terms.op is not ops.mul:
             return node
         for p, product in (terms.inputs, terms.inputs[::-1]):
-            if product.op.name != "matmul" or p.shape != product.shape:
+            if product.op is not ops.matmul or p.shape != product.shape:
                 continue
             g, right = product.inputs
             found = known.get((p, transposed(matrix_of(right))))
             is_shorter = int(g.shape[-1]) < int(p.shape[-1])
             if found is not None and found.shape == g.shape and is_shorter:
                 with origin_of(node.origin):
-                    return OPS["sum"](g * found, **node.attrs)
+                    return ops.sum(g * found, **node.attrs)
         return node
 
     return rewritten(graph, step)
@@ -68,7 +69,7 @@ def with_known_products(graph: Graph) -> Graph:
 def matrix_of(node: Node) -> Matrix:
     """What a matrix is made of by changing axes only, and in which order they are."""
     axes = tuple(range(node.ndim))
-    while node.op.name == "permute_dims":
+    while node.op is ops.permute_dims:
         axes = tuple(node.attrs["axes"][axis] for axis in axes)
         (node,) = node.inputs
     return node, axes

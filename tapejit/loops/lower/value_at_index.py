@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit import ops
 from tapejit.base.types import DType
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, Node
+from tapejit.ir.node import LITERAL, Movement, Node
 from tapejit.loops.index import (
     Affine,
     Axis,
@@ -30,13 +31,7 @@ from tapejit.loops.index import (
     strides_of,
     through_reshape,
 )
-from tapejit.loops.native_ops import (
-    ALIASES,
-    MOVEMENTS,
-    PIECEWISE,
-    REDUCTIONS,
-    counting_axis,
-)
+from tapejit.loops.native_ops import counting_axis
 from tapejit.loops.steps import (
     AffineIndex,
     Buffer,
@@ -130,16 +125,16 @@ class ValueAtIndex:
             return self.load(self.inputs[node], node.dtype, index, ranges)
         if node.op is LITERAL:
             return self.constant(node, index, ranges)
-        name = node.op.name
+        op = node.op
         if node in self.computed:
             return self.read(self.computed[node], index, ranges)
-        if name in PIECEWISE:
+        if op.moves is Movement.PIECES:
             return self.piece(node, index, ranges)
-        if name == "iota":
+        if op is ops.iota:
             return self.within(self.number_at(index[0]), node.dtype, ranges)
-        if name == "reshape":
+        if op is ops.reshape:
             return self.flat(node, index, ranges)
-        if name == "gather":
+        if op is ops.gather:
             return self.gathered(node, index, ranges)
         return self.read(self.computed[node], index, ranges)
 
@@ -167,28 +162,28 @@ class ValueAtIndex:
     def resolved(self, node: Node, index: Index) -> tuple[Node, Index]:
         """The Node behind movements, and the position in it."""
         while node not in self.inputs:
-            name, attrs = node.op.name, node.attrs
-            if name in ALIASES or (name in REDUCTIONS and not attrs["axes"]):
+            op, attrs = node.op, node.attrs
+            if is_same(node):
                 if node.inputs[0].dtype != node.dtype:
                     break
-            elif name == "permute_dims":
+            elif op is ops.permute_dims:
                 back = [Affine()] * len(index)
                 for at, axis in enumerate(attrs["axes"]):
                     back[axis] = index[at]
                 index = tuple(back)
-            elif name == "broadcast_to":
+            elif op is ops.broadcast_to:
                 index = aligned(index, node.inputs[0])
-            elif name == "slice":
+            elif op is ops.slice:
                 parts = zip(index, attrs["starts"], attrs["steps"], strict=True)
                 index = tuple(
                     self.moved(x, int(step), int(start)) for x, start, step in parts
                 )
-            elif name == "flip":
+            elif op is ops.flip:
                 index = tuple(
                     self.moved(x, -1, int(size) - 1) if at in attrs["axes"] else x
                     for at, (x, size) in enumerate(zip(index, node.shape, strict=True))
                 )
-            elif name == "reshape":
+            elif op is ops.reshape:
                 before = node.inputs[0].shape
                 found = through_reshape(before, node.shape, index)
                 if found is None:
@@ -294,9 +289,9 @@ class ValueAtIndex:
         """An element of an array put together of others."""
         if not all(isinstance(x, Affine) for x in index):
             return self.read(self.copy_of(node), index, ranges)
-        name, attrs = node.op.name, node.attrs
+        op, attrs = node.op, node.attrs
         x = node.inputs[0]
-        if name == "concat":
+        if op is ops.concat:
             axis, start = attrs["axis"], 0
             found: Step | None = None
             for part in node.inputs:
@@ -308,7 +303,7 @@ class ValueAtIndex:
                 start += size
             assert found is not None
             return found
-        if name == "place":
+        if op is ops.place:
             starts = attrs["starts"]
         else:
             starts = [low for low, _ in attrs["widths"]]
@@ -318,7 +313,7 @@ class ValueAtIndex:
             inside_all.append(Range(index[axis], int(start), end))
             index = shifted(index, axis, -int(start))
         here = self.part_at(x, index, (*ranges, *inside_all))
-        if name == "place":
+        if op is ops.place:
             return here
         return self.choose(tuple(inside_all), here, self.at(node.inputs[1], ()))
 
@@ -329,7 +324,7 @@ class ValueAtIndex:
         parts would double with every level.
         """
         base, _ = self.resolved(node, index)
-        if base.op.name in PIECEWISE and base not in self.computed:
+        if base.op.moves is Movement.PIECES and base not in self.computed:
             return self.read(self.copy_of(node), index, ranges)
         return self.at(node, index, ranges)
 
@@ -448,17 +443,22 @@ class ValueAtIndex:
         if found is not None:
             return base, *found
         # A copy of what there was before it was reshaped lies as it should.
-        while x.op.name == "reshape" and x not in self.inputs:
+        while x.op is ops.reshape and x not in self.inputs:
             x = x.inputs[0]
         return x, 0, plain
 
 
 def is_view(node: Node) -> bool:
     """Whether a Node has the elements of its operand, in another order at most."""
-    name = node.op.name
-    is_same = name in ALIASES or (name in REDUCTIONS and not node.attrs["axes"])
-    is_moved = is_same or name in MOVEMENTS
+    is_moved = is_same(node) or node.op.moves is Movement.VIEW
     return is_moved and node.inputs[0].dtype == node.dtype
+
+
+def is_same(node: Node) -> bool:
+    """Whether a Node has the elements of its operand where they are."""
+    if node.op.reduces is not None:
+        return not node.attrs["axes"]
+    return node.op.moves is Movement.ALIAS
 
 
 def moved_view(
@@ -468,25 +468,25 @@ def moved_view(
 
     None if an array that lies so cannot be reshaped without a copy.
     """
-    name, attrs, x = node.op.name, node.attrs, node.inputs[0]
-    if name == "permute_dims":
+    op, attrs, x = node.op, node.attrs, node.inputs[0]
+    if op is ops.permute_dims:
         strides = tuple(strides[axis] for axis in attrs["axes"])
-    elif name == "broadcast_to":
+    elif op is ops.broadcast_to:
         missing = (0,) * (node.ndim - x.ndim)
         own = zip(strides, x.shape, node.shape[node.ndim - x.ndim :], strict=True)
         strides = missing + tuple(s if a == b else 0 for s, a, b in own)
-    elif name == "slice":
+    elif op is ops.slice:
         starts = map(int, attrs["starts"])
         offset += sum(a * s for a, s in zip(starts, strides, strict=True))
         steps = map(int, attrs["steps"])
         strides = tuple(a * s for a, s in zip(steps, strides, strict=True))
-    elif name == "flip":
+    elif op is ops.flip:
         for axis in attrs["axes"]:
             offset += (int(x.shape[axis]) - 1) * strides[axis]
         strides = tuple(
             -s if at in attrs["axes"] else s for at, s in enumerate(strides)
         )
-    elif name == "reshape":
+    elif op is ops.reshape:
         shapes = [tuple(map(int, v.shape)) for v in (x, node)]
         found = reshaped_strides(shapes[0], strides, shapes[1])
         if found is None:

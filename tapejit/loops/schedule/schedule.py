@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from tapejit.ir.node import CHEAP, COSTLY
 from tapejit.loops import numerics
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.steps import (
@@ -37,9 +38,6 @@ from tapejit.loops.steps import (
     across,
 )
 
-CHEAP: Final = 1.0
-COSTS: Final = {"div": 5.0, "sqrt": 6.0, "remainder": 12.0, "floor_divide": 12.0}
-TRANSCENDENTAL: Final = 20.0
 RECOMPUTED: Final = (Compute, Load, IndexValue, Choose, Constant, AddAt)
 
 
@@ -82,14 +80,12 @@ def cost(step: Step) -> float:
         return 0.5
     if step.op is None or isinstance(step.what, (Reduce, PartialSum, Verify)):
         return CHEAP
-    if step.op.is_cheap:
-        return CHEAP
-    return COSTS.get(step.op.name, TRANSCENDENTAL)
+    return step.op.cost
 
 
 def is_long(step: Step) -> bool:
     """Whether a Step computes a formula of many instructions."""
-    return cost(step) >= TRANSCENDENTAL
+    return cost(step) >= COSTLY
 
 
 def is_leaf(step: Step) -> bool:

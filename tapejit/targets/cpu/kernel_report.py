@@ -173,12 +173,9 @@ def flops_of(step: Step) -> int:
     if not is_float(step.dtype) and not any(is_float(x.dtype) for x in step.inputs):
         return 0
     if isinstance(step.what, ArrayOp) and step.node is not None:
-        if step.node.op.name == "matmul":
-            return 2 * size_of(step.node.shape) * int(step.node.inputs[0].shape[-1])
-        if step.node.op.name == "conv":
-            filters = step.node.inputs[1]
-            return 2 * size_of(step.node.shape) * size_of(filters.shape[:-1])
-        return size_of(step.node.shape)
+        terms = step.node.op.terms
+        per_element = 1 if terms is None else 2 * terms(step.node)
+        return size_of(step.node.shape) * per_element
     if isinstance(step.what, Contract):
         return 2 * count_of(step)
     return (

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tapejit import ops
 from tapejit.base.types import DType
-from tapejit.ir.node import Node
+from tapejit.ir.node import Node, Op
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range, strides_of
 from tapejit.loops.kernels import Kernel, LoopNest, accumulator, bound, inner_axes
@@ -69,22 +70,30 @@ if TYPE_CHECKING:
 INDENT: Final = "    "
 LETTERS: Final = "ijklmnpqr"
 
-# How a reduction takes in one more element.
+# How a reduction takes in one more element, if Python has an operator for that.
 TAKES: Final = {
-    "sum": "{total} += {x}",
-    "prod": "{total} *= {x}",
-    "max": "{total} = np.maximum({total}, {x})",
-    "min": "{total} = np.minimum({total}, {x})",
-    "all": "{total} &= {x}",
-    "any": "{total} |= {x}",
+    ops.add: "+=",
+    ops.mul: "*=",
+    ops.bitwise_and: "&=",
+    ops.bitwise_or: "|=",
 }
 # The operations in which a Python number takes the dtype of what it meets.
 WEAK: Final = frozenset(
     {
-        *("add", "sub", "mul", "div", "pow", "maximum", "minimum"),
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *(ops.add, ops.sub, ops.mul, ops.div, ops.pow, ops.maximum, ops.minimum),
+        *(ops.equal, ops.not_equal, ops.less, ops.less_equal),
+        *(ops.greater, ops.greater_equal),
     }
 )
+
+
+def taken_in(reduction: Op, total: str, x: str) -> str:
+    """The statement by which a total takes in one more element."""
+    assert reduction.reduces is not None
+    combine = reduction.reduces.combine
+    if combine in TAKES:
+        return f"{total} {TAKES[combine]} {x}"
+    return f"{total} = {source(combine, {}, [total, x])}"
 
 
 @dataclass(frozen=True)
@@ -112,8 +121,8 @@ class Total:
         self.dtype = accumulator(step.dtype)
 
     @property
-    def op(self) -> str:
-        """The name of the reduction."""
+    def op(self) -> Op:
+        """The reduction."""
         return self.step.reduction
 
 
@@ -294,12 +303,12 @@ class KernelWriter:
     def library(self, step: Step) -> None:
         """An operation on whole arrays."""
         assert step.node is not None
-        if step.tiles is not None and step.node.op.name == "matmul":
+        if step.tiles is not None and step.node.op is ops.matmul:
             write_row_product(self, step)
             return
         views = zip(step.views, step.node.inputs, strict=True)
         operands = [self.view(view, x) for view, x in views]
-        if step.node.op.name == "matmul":
+        if step.node.op is ops.matmul:
             text = " @ ".join(operands)
         else:
             attrs = [f"{key}={attr_text(x)}" for key, x in step.node.attrs.items()]
@@ -376,8 +385,8 @@ class KernelWriter:
         total = made.name
         if made.axes:
             total += f"[{', '.join(self.index(axis) for axis in made.axes)}]"
-        takes = TAKES["any" if made.dtype.kind == "b" and made.op == "sum" else made.op]
-        self.write(takes.format(total=total, x=text), step.node)
+        is_any = made.dtype.kind == "b" and made.op is ops.sum
+        self.write(taken_in(ops.any if is_any else made.op, total, text), step.node)
 
     def take_part(self, step: Step) -> None:
         """Take in the element of this iteration, in the total of its part of a sum."""
@@ -391,10 +400,8 @@ class KernelWriter:
             text = f"{self.index(column)} // {part.group}"
         for axis in step.labels - {*rows, column}:
             self.axis_names[axis] = text
-        text = TAKES[step.reduction].format(
-            total=self.element(step), x=self.value(step.inputs[0])
-        )
-        self.write(text, step.node)
+        total, x = self.element(step), self.value(step.inputs[0])
+        self.write(taken_in(step.reduction, total, x), step.node)
 
     def finish(self, made: Total) -> None:
         """The value of a reduction, now that its loop is over."""
@@ -463,7 +470,7 @@ class KernelWriter:
 
     def computed(self, step: Step, what: Compute) -> str:
         """An elementwise operation."""
-        is_weak = what.op.name in WEAK and any(
+        is_weak = what.op in WEAK and any(
             not isinstance(x.what, Constant) for x in step.inputs
         )
         operands = [

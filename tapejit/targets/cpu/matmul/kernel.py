@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tapejit import ops
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long, steps_in
@@ -71,7 +72,7 @@ class MatmulKernel:
         self.row_parts = [x for x in parts if partial_of(x).group]
         self.is_stored = product in plan.storage
         assert product.op is not None
-        is_windowed = product.op.name == "conv"
+        is_windowed = product.op is not ops.matmul
         has_epilogue = self.nest is not None or plan.checks or is_windowed
         hooks = Hooks(
             epilogue=self.epilogue if has_epilogue else None,

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit import ops
 from tapejit.base.types import DType, is_float
-from tapejit.ir.node import OPS
+from tapejit.ir.node import Op
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
     Kernel,
@@ -44,44 +45,28 @@ from tapejit.targets.cpu.simd.storage import Floats
 from tapejit.targets.cpu.simd.vector import INTEGER, MASK, Vector
 from tapejit.targets.cpu.target import CPU
 
-COMBINES: Final = {
-    "sum": "add",
-    "prod": "mul",
-    "max": "maximum",
-    "min": "minimum",
-    "all": "bitwise_and",
-    "any": "bitwise_or",
-}
-
-SIDES: Final = {"max": "<", "min": ">"}
+SIDES: Final = {ops.max: "<", ops.min: ">"}
 EXTREMES: Final = {
-    "max": floats.reduced_maximum,
-    "min": floats.reduced_minimum,
+    ops.max: floats.reduced_maximum,
+    ops.min: floats.reduced_minimum,
 }
 
 
-def identity(op: str, dtype: DType) -> Any:
+def identity(reduction: Op, dtype: DType) -> Any:
     """The number that changes nothing."""
-    if op in ("sum", "any"):
-        return 0
-    if op in ("prod", "all"):
-        return 1
-    lowest = op == "max"
-    if dtype.kind == "b":
-        return not lowest
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min if lowest else np.iinfo(dtype).max
-    return -math.inf if lowest else math.inf
+    assert reduction.reduces is not None
+    return reduction.reduces.identity(dtype)
 
 
 def combine(
-    builder: Any, reduction: str, dtype: DType, x: Any, y: Any, width: int
+    builder: Any, reduction: Op, dtype: DType, x: Any, y: Any, width: int
 ) -> Any:
     """Two parts of a reduction as one."""
     if reduction in EXTREMES and is_float(dtype):
         b = Floats(builder, dtype, width)
         return EXTREMES[reduction](b, b.wrap(x), b.wrap(y)).value
-    op = OPS[COMBINES[reduction]]
+    assert reduction.reduces is not None
+    op = reduction.reduces.combine
     return lanes.apply(builder, op, {}, [dtype, dtype], dtype, [x, y], width)
 
 
@@ -132,8 +117,8 @@ class Accumulator:
         self.tiles = tiles
 
     @property
-    def op(self) -> str:
-        """The name of the reduction."""
+    def op(self) -> Op:
+        """The reduction."""
         return self.step.reduction
 
 
@@ -218,7 +203,7 @@ class Reductions(StepValues):
                 self.builder.store(self.neutral(made), made.undefined)
             if made.bits is not None:
                 # The bits of -1 and 1 are those of no zero.
-                other = lanes.constant(dtype, -1 if made.op == "max" else 1, width)
+                other = lanes.constant(dtype, -1 if made.op is ops.max else 1, width)
                 start = self.builder.bitcast(other, integers_like(dtype, width))
                 self.builder.store(start, made.bits)
             return made
@@ -263,7 +248,7 @@ class Reductions(StepValues):
         next level and starts a new one; the flushes are a chain of that level.
         """
         step, plan = made.step, self.plan
-        if made.op != "sum" or not is_float(made.dtype):
+        if made.op is not ops.sum or not is_float(made.dtype):
             return []
         found: list[Flush] = []
         path = plan.paths[step]
@@ -406,7 +391,7 @@ class Reductions(StepValues):
 
     def bits_below(self, made: Accumulator, x: Any, y: Any) -> Any:
         """Whether bits come first: 0 does in a maximum, -0 in a minimum."""
-        is_max = made.op == "max"
+        is_max = made.op is ops.max
         compare = self.builder.icmp_unsigned if is_max else self.builder.icmp_signed
         return compare("<", x, y)
 
@@ -417,7 +402,7 @@ class Reductions(StepValues):
         -0 in a maximum: it is back if it was there.
         """
         b = Floats(self.builder, made.dtype, made.width)
-        zero = b.constant(0.0 if made.op == "max" else -0.0)
+        zero = b.constant(0.0 if made.op is ops.max else -0.0)
         bits = b.as_bits(zero)
         lowest = self.builder.load(made.bits, typ=bits.value.type)
         was_there = b.compare("==", Vector(b, lowest, INTEGER), bits)
@@ -428,7 +413,7 @@ class Reductions(StepValues):
             total = self.folded(made, total, self.beyond)
             b = Floats(self.builder, made.dtype, 1)
             was_there, is_nan = (Vector(b, flag, MASK) for flag in flags)
-            zero = b.constant(0.0 if made.op == "max" else -0.0)
+            zero = b.constant(0.0 if made.op is ops.max else -0.0)
         found = b.wrap(total)
         found = b.select(found.eq(0.0) & was_there, zero, found)
         return b.select(is_nan, math.nan, found).value

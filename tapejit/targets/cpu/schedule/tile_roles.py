@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from tapejit import ops
 from tapejit.loops.fuse.fuse_epilogue import is_matmul, plain_axes
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.schedule.schedule import Loop, is_leaf, reads_its_own
@@ -25,12 +26,7 @@ Item = Step | Loop
 
 def is_tiled_matmul(item: Item) -> bool:
     """Whether this is a product of matrices, and not one of windows."""
-    return (
-        isinstance(item, Step)
-        and is_matmul(item)
-        and item.op is not None
-        and item.op.name == "matmul"
-    )
+    return isinstance(item, Step) and is_matmul(item) and item.op is ops.matmul
 
 
 def is_draw(item: Item) -> bool:
@@ -42,7 +38,9 @@ def is_draw(item: Item) -> bool:
     ):
         return False
     node = item.node
-    if node.op.name not in ("keyed_bits", "random_bits") or node.ndim < 2:
+    if node.ndim < 2 or node.dtype.kind != "u":
+        return False
+    if node.op not in (ops.keyed_bits, ops.random_bits):
         return False
     is_one = node.inputs[0].ndim == 1 and node.attrs["bits"] == WORD
     return is_one and int(node.shape[-1]) % BLOCK_WORDS == 0
