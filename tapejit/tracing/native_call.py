@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from tapejit.base.structure import LEAF, flat_structure
 from tapejit.tape.variable import JOURNAL
 from tapejit.tensor.dispatch import TAPES, TRACE
 from tapejit.tensor.tensor import Tensor
@@ -21,20 +20,7 @@ if TYPE_CHECKING:
 _CONFIG: Final = vars(sys.modules["tapejit.base.config"])
 
 
-Form = Literal["tensor", "tuple", "list", "values"]
-
-
-def form_of(structure: Any) -> Form:
-    """What an entry can make of results; "values" leaves it to Python."""
-    if structure is LEAF:
-        return "tensor"
-    length = len(structure.children)
-    if structure == flat_structure(tuple, length):
-        return "tuple"
-    return "list" if structure == flat_structure(list, length) else "values"
-
-
-def native_entry(path: TracedPath, form: Form) -> Callable[..., Any] | None:
+def native_entry(path: TracedPath) -> Callable[..., Any] | None:
     """A built-in function for the path; None if not all of it is native code.
 
     It commits what is written to variables, over their old values where it can. Inside
@@ -57,7 +43,7 @@ def native_entry(path: TracedPath, form: Form) -> Callable[..., Any] | None:
         variables=[*zip(path._fixed, kinds[count:end], strict=True)],
         captured=path._captured_values,
         commits=commits,
-        result=form,
+        result=path.structure if path.is_wrapped else "values",
         takes_scalars=False,
         context=[
             (TAPES, ()),

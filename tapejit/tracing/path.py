@@ -29,6 +29,7 @@ from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.runtime.executable import Executable, executable_for
+from tapejit.runtime.result_containers import can_be_native
 from tapejit.runtime.sentinels import MISS
 from tapejit.tape.commits import (
     MIDST,
@@ -46,7 +47,7 @@ from tapejit.tensor.recorder import Observer
 from tapejit.tensor.tensor import Made, Tensor
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
-from tapejit.tracing.native_call import Form, form_of, native_entry
+from tapejit.tracing.native_call import native_entry
 from tapejit.tracing.reachable import Reached
 from tapejit.tracing.signature import FLOATS, is_scalar
 from tapejit.tracing.trace import Traced
@@ -150,7 +151,8 @@ class TracedPath:
         self._executable: Executable = executable_for(graph, observe, compile)
         self._arguments = len(traced.arguments)
         self._shared: tuple[int, ...] | None = None
-        self._form: Form = form_of(self.structure)
+        # Whether its native entry makes all that is returned, containers too.
+        self.is_wrapped = can_be_native(self.structure)
         self._entry: Any = MISS  # until it is asked for
         self._checking: dict[Graph, CheckedExecutable] = {}
         self._forwards: dict[
@@ -259,7 +261,7 @@ class TracedPath:
             if recorded is not MISS:
                 return recorded
         executable: Runs = self._executable
-        has_missed = self._form != "values" and not self._writes
+        has_missed = self.is_wrapped and not self._writes
         is_checked = NUMERICS and config.check_numerics
         if is_checked:
             executable = self._checked(self.graph)
@@ -306,7 +308,7 @@ class TracedPath:
 
     def _wrapped(self, found: Any) -> Any:
         """What a call returns whose native entry has given `found`."""
-        if self._form != "values":
+        if self.is_wrapped:
             return found
         return tree.unflatten(self.structure, [Tensor(value) for value in found])
 
@@ -321,7 +323,7 @@ class TracedPath:
 
         None if something is left to do in Python: unusual structures.
         """
-        return None if self._form == "values" else self._native_entry()
+        return self._native_entry() if self.is_wrapped else None
 
     def updated(self, pairs: set[tuple[int, int]]) -> dict[int, int]:
         """The variables whose next value may be written over the present one.
@@ -351,7 +353,7 @@ class TracedPath:
             if self._executable.is_waiting:
                 return None  # nothing is compiled yet
             with resting():  # modules are imported
-                self._entry = native_entry(self, self._form)
+                self._entry = native_entry(self)
         entry: Callable[..., Any] | None = self._entry
         return entry
 
