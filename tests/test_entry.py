@@ -278,7 +278,7 @@ def test_keywords_are_missed_by_an_entry_that_has_none() -> None:
     add, x = simple(), rising()
     assert add(x, x=x) is MISS
     assert add(x=x) is MISS
-    assert add(x, x, **{}) is not MISS
+    assert add(x, x) is not MISS
 
 
 def test_a_bare_scalar_is_missed_where_a_tensor_of_it_is_not() -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, Literal
 
@@ -140,7 +140,9 @@ class Spelling:
 
     positional   how many arguments have no name
     names        the keywords of those that follow, in the order of the call
-    arguments    the number of each input among all that are given
+    arguments    the number of each input among all that are given; of no meaning for
+                 one that has a default
+    defaults     inputs that are not given, each with the object that stands for it
     floats       the inputs that are given as Python's floats
     fixed        numbers of arguments that choose a trace, each with the very object
     """
@@ -148,6 +150,7 @@ class Spelling:
     positional: int
     names: Sequence[str] = ()
     arguments: Sequence[int] = ()
+    defaults: Mapping[int, Any] = field(default_factory=dict)
     floats: frozenset[int] = frozenset()
     fixed: Sequence[tuple[int, Any]] = ()
 
@@ -343,9 +346,15 @@ def respell(
 def spelling_words(kept: Kept, spelling: Spelling) -> dict[Any, int]:
     """The words of a record that say how its calls are spelled."""
     arguments = [
-        {Argument.place: place, Argument.is_float: int(at in spelling.floats)}
+        {
+            Argument.place: place,
+            Argument.default: 0,
+            Argument.is_float: int(at in spelling.floats),
+        }
         for at, place in enumerate(spelling.arguments)
     ]
+    for at, default in spelling.defaults.items():
+        arguments[at][Argument.default] = kept.object(default)
     fixed = [
         {Fixed.place: place, Fixed.expected: kept.object(value)}
         for place, value in spelling.fixed

@@ -137,13 +137,11 @@ class Function(Inspected[P], Generic[P, R]):
             fitting: Any = self._specs.conform(self._binder, args, kwargs)
             args, kwargs = fitting
         cache = self._cache
-        given: tuple[Any, ...] | None = args
-        if kwargs:
-            given = self._binder.by_position(args, kwargs)
         native = cache.native
-        if native is not None and given is not None:
-            # What follows, in machine code, for the kind of call that came last.
-            fast: R | Miss = native(*given)
+        if native is not None:
+            # What follows, in machine code, for a call written like the last one. It
+            # costs 0.04 µs to hand on names where there are none.
+            fast: R | Miss = native(*args, **kwargs) if kwargs else native(*args)
             if not isinstance(fast, Miss):
                 cache.calls += 1
                 return fast
@@ -158,17 +156,18 @@ class Function(Inspected[P], Generic[P, R]):
         # The usual call, tensors and plain values, takes a short way: a key of its own
         # leads to the Entry, without a Call (which costs several microseconds).
         short = None
-        if given is not None:
-            short = short_call(given, settings.default_float, cache.general)
+        laid_out = self._binder.laid_out(args, kwargs)
+        if laid_out is not None:
+            given, named = laid_out
+            short = short_call(given, settings.default_float, cache.floats, named)
         found = None if short is None else cache.paths.get(short.key)
         if short is not None and found is not None:
             entry, path = found
             if entry is not cache.last:
                 cache.touch(entry)
             native = path.native
-            # By itself it would not notice another plain value.
-            cache.native = native if short.is_bare else None
             if native is not None:
+                cache.native = path.spelled(native, self._binder, args, kwargs, short)
                 fast = native(*short.taken)
                 if not isinstance(fast, Miss):
                     return fast

@@ -6,7 +6,7 @@ Start reading at `native_entry`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.tape.variable import JOURNAL
@@ -15,6 +15,7 @@ from tapejit.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tapejit.tracing.path import TracedPath
+    from tapejit.tracing.signature import FastKey
 
 # The module: its name in the package is that of the object `config`.
 _CONFIG: Final = vars(sys.modules["tapejit.base.config"])
@@ -54,3 +55,37 @@ def native_entry(path: TracedPath) -> Callable[..., Any] | None:
         names=[(_CONFIG, "_process", _CONFIG["_process"])],
     )
     return make_entry(spec, Tensor)
+
+
+def spelled_entry(
+    entry: Callable[..., Any],
+    positional: int,
+    names: Sequence[str],
+    leaves: Sequence[int],
+    short: FastKey,
+) -> Callable[..., Any]:
+    """The same for calls written in a certain way; `leaves` are those that are given.
+
+    What is no input must be the very object: then it has the same value, and what
+    follows from it is as it was traced.
+    """
+    from tapejit.runtime.native_entry import Spelling, respell
+
+    inputs = [short.leaves[at] for at in short.places]
+    given = {leaf: at for at, leaf in enumerate(leaves)}
+    taken = frozenset(short.places)
+    spelling = Spelling(
+        positional=positional,
+        names=names,
+        arguments=[given.get(leaf, 0) for leaf in short.places],
+        defaults={
+            at: x
+            for at, (leaf, x) in enumerate(zip(short.places, inputs, strict=True))
+            if leaf not in given
+        },
+        floats=frozenset(at for at, x in enumerate(inputs) if type(x) is float),
+        fixed=[
+            (at, short.leaves[leaf]) for leaf, at in given.items() if leaf not in taken
+        ],
+    )
+    return respell(entry, spelling, Tensor)

@@ -47,9 +47,9 @@ from tapejit.tensor.recorder import Observer
 from tapejit.tensor.tensor import Made, Tensor
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
-from tapejit.tracing.native_call import native_entry
+from tapejit.tracing.native_call import native_entry, spelled_entry
 from tapejit.tracing.reachable import Reached
-from tapejit.tracing.signature import FLOATS, is_scalar
+from tapejit.tracing.signature import FLOATS, Binder, FastKey, is_scalar
 from tapejit.tracing.trace import Traced
 from tapejit.transforms.partition import partition
 from tapejit.transforms.vjp import carries_gradient, passes_gradient, vjp_graph
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     Runs = Executable | CheckedExecutable
 
 _new = Tensor.__new__
+MAX_SPELLED: Final = 8  # ways to write a call that a path has native entries for
 
 
 class WrongPath(Exception):
@@ -154,6 +155,7 @@ class TracedPath:
         # Whether its native entry makes all that is returned, containers too.
         self.is_wrapped = can_be_native(self.structure)
         self._entry: Any = MISS  # until it is asked for
+        self._spelled: dict[Any, Callable[..., Any]] = {}
         self._checking: dict[Graph, CheckedExecutable] = {}
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
@@ -324,6 +326,29 @@ class TracedPath:
         None if something is left to do in Python: unusual structures.
         """
         return self._native_entry() if self.is_wrapped else None
+
+    def spelled(
+        self,
+        native: Callable[..., Any],
+        binder: Binder,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        short: FastKey,
+    ) -> Callable[..., Any] | None:
+        """As `native`, for calls that are written as this one.
+
+        It takes what is no input too, and misses if that is another object. So it
+        needs no key, but knows no containers.
+        """
+        if not short.is_flat:
+            return None
+        key = (len(args), *kwargs, *map(id, short.values))
+        found = self._spelled.get(key)
+        if found is None and len(self._spelled) < MAX_SPELLED:
+            leaves = binder.given_leaves(args, kwargs, short)
+            found = spelled_entry(native, len(args), tuple(kwargs), leaves, short)
+            self._spelled[key] = found  # which keeps the values, and so their ids
+        return found
 
     def updated(self, pairs: set[tuple[int, int]]) -> dict[int, int]:
         """The variables whose next value may be written over the present one.

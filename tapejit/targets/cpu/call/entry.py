@@ -155,7 +155,9 @@ class _Emitter(Variables):
         found = b.load(self.number, typ=I64)
         self.go_if(b.icmp_signed("!=", found, names), self.refused)
         expected = self.word(self.record, Record.given)
-        self.go_if(b.icmp_signed("!=", b.add(self.count, found), expected), self.refused)
+        self.go_if(
+            b.icmp_signed("!=", b.add(self.count, found), expected), self.refused
+        )
         name_table = self.word(self.record, Record.name_table, POINTER)
         with self.loop(names) as at:
             name = self.call(Services.PyTuple_GetItem, self.names, at)
@@ -196,7 +198,12 @@ class _Emitter(Variables):
         """Hold the array of an argument, or a float as it is."""
         b = self.b
         row = self.row(Record.argument_table, Argument, at)
-        given = self.word(self.arguments, self.word(row, Argument.place), POINTER)
+        default = self.word(row, Argument.default, POINTER)
+        b.store(default, self.found)
+        with b.if_then(self.is_null(default)):
+            place = self.word(row, Argument.place)
+            b.store(self.word(self.arguments, place, POINTER), self.found)
+        given = b.load(self.found, typ=POINTER)
         is_float = b.icmp_signed("!=", self.word(row, Argument.is_float), number(0))
         with b.if_else(is_float) as (number_, array):
             with number_:
@@ -207,7 +214,6 @@ class _Emitter(Variables):
                 self.call(Services.Py_IncRef, given)
                 b.store(given, self.at(self.objects, at))
             with array:
-                b.store(given, self.found)
                 self.hold(at)
 
     def hold_variable(self, at: Any) -> None:

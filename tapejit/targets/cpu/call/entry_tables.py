@@ -167,9 +167,13 @@ class Fixed(Words):
 
 
 class Argument(Words):
-    """The number of the argument that is an input; `is_float` if it is Python's."""
+    """Which argument is an input: the number of one that is given, or a `default`.
+
+    `is_float` says that it must be one of Python's floats.
+    """
 
     place = auto()
+    default = auto()
     is_float = auto()
 
 
