@@ -89,11 +89,11 @@ class Cache:
     """What a function has traced.
 
     entries   key -> Entry, the one used last at the end
-    paths     for calls with tensors alone: a shorter key -> Entry and Path taken last
+    paths     for usual calls: a shorter key -> Entry and Path taken last
     general   floats that are inputs, as (structure, leaf)
     floats    the leaves among them, which short calls take for inputs
     fixed     floats whose value the body asks for, which therefore stay in the key
-    native    the native entry of the path taken last, if it has one
+    native    the native entry for calls written like the last one, if there is one
     made      functions of the same code, counted from the first trace on
     loose     sizes that are left out of keys, as structure -> (leaf, axis)
     """
