@@ -80,7 +80,7 @@ class Case:
 
     `builders` maps a peer's label (`"torch"`, or with a variant `"jax (jit)"`) to a
     function of the NumPy inputs that returns a zero-argument callable or a `Program`. A
-    call returns one array of the peer or a list of them, finished: a peer that answers
+    call returns one array of the peer or a nest of them, finished: a peer that answers
     before it is done waits inside the callable, or the case says why not. `reference`
     gives the right answer in float64 from the same inputs. Reported times are per
     operation: one call divided by `operations`.

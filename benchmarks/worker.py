@@ -84,6 +84,19 @@ def calibrate(run: Callable[[], Any], round_seconds: float) -> int:
         iterations = int(iterations * growth) + 1
 
 
+def parts_of(result: Any) -> list[Any]:
+    """The arrays in a nest of lists, tuples and dicts, in order.
+
+    >>> parts_of((1, [2, {"b": 3, "a": 4}]))
+    [1, 2, 3, 4]
+    """
+    if isinstance(result, dict):
+        result = [*result.values()]
+    if not isinstance(result, list | tuple):
+        return [result]
+    return [x for part in result for x in parts_of(part)]
+
+
 @dataclass
 class Session:
     """A peer and the case it is busy with."""
@@ -96,8 +109,7 @@ class Session:
     def answer(self, result: Any) -> list[Array]:
         """The result of a call as a list of NumPy arrays."""
         read = package_of(self.label).read
-        several = isinstance(result, list | tuple)
-        return [read(x) for x in (result if several else (result,))]
+        return [read(x) for x in parts_of(result)]
 
     def prepare(self, case: Case, round_seconds: float) -> Reply:
         """Build, call once, check answer and kernels, warm up, check again.

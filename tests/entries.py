@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tapejit.base.structure import flat_structure
 from tapejit.base.types import TensorType
 from tapejit.runtime.native_entry import EntrySpec, make_entry, why_unavailable
 from tapejit.targets.cpu.llvm import ir
@@ -88,7 +89,13 @@ def address(code: Any) -> int:
 def entry_of(
     code: Any, arguments: Sequence[Any], outputs: Sequence[Any], **options: Any
 ) -> Callable[..., Any]:
+    """An entry for code; `result` "tuple" and "list" are flat ones of all outputs."""
     options.setdefault("context", STATE)
+    cls = {"tuple": tuple, "list": list}.get(str(options.get("result")))
+    if cls is not None:
+        options["result"] = flat_structure(cls, len(outputs))
+    if options.get("result") == "tensor":
+        del options["result"]
     made = make_entry(
         EntrySpec(
             run=address(code),

@@ -28,7 +28,10 @@ from benchmarks.run import interpreter
 from benchmarks.worker import Session
 
 pytestmark = pytest.mark.usefixtures("others_stay_frozen")
-SMALL = {"rosenbrock", "hessian", "call_overhead", "gmm", "mlp_gradients"}
+SMALL = {
+    *("rosenbrock", "hessian", "call_overhead", "gmm", "mlp_gradients"),
+    *("call_structures/nested", "call_structures/keywords"),
+}
 IN_PROCESS = [
     case
     for cases in select(["native"]).values()

@@ -7,6 +7,7 @@ import gc
 import pickle
 import sys
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -27,6 +28,7 @@ import tapejit as tj
 from tapejit.base.config import config
 from tapejit.base.dims import parse_dim
 from tapejit.base.errors import ArgumentError
+from tapejit.base.tree import structure
 from tapejit.runtime.native_entry import MISS, EntrySpec, make_entry
 from tapejit.tensor.dispatch import TAPES
 from tapejit.tensor.tensor import Tensor
@@ -272,6 +274,13 @@ def test_a_wrong_number_of_arguments_is_missed() -> None:
     assert add(x, x, x) is MISS
 
 
+def test_keywords_are_missed_by_an_entry_that_has_none() -> None:
+    add, x = simple(), rising()
+    assert add(x, x=x) is MISS
+    assert add(x=x) is MISS
+    assert add(x, x) is not MISS
+
+
 def test_a_bare_scalar_is_missed_where_a_tensor_of_it_is_not() -> None:
     copying = simple(1, ())
     assert copying(Tensor(np.float32(1))) is not MISS
@@ -413,20 +422,17 @@ def test_an_arena_that_cannot_be_had_is_an_error() -> None:
             entry(rising())
 
 
-def test_keywords_are_refused() -> None:
-    with pytest.raises(TypeError, match="keyword"):
-        simple()(x=rising())
-
-
 @pytest.mark.parametrize(
     "changed",
     [
         {"outputs": [of(), of()]},
+        {"result": structure(())},
+        {"result": structure(OrderedDict(a=1.0))},
         {"arguments": [of(dtype=object)]},
         {"input_slots": []},
         {"input_slots": [1]},
         {"output_slots": [1]},
-        {"output_slots": [0, 0], "outputs": [of(), of()], "result": "tuple"},
+        {"output_slots": [0, 0], "outputs": [of()] * 2, "result": structure((1, 2))},
         {"arguments": [of(dtype=np.dtype(np.float32).newbyteorder())]},
         {"arguments": [of([parse_dim("n")])]},
     ],

@@ -219,7 +219,9 @@ def test_calls_in_flight_have_an_arena_each_and_share_few_afterwards() -> None:
         in_threads(lambda _: entry(rising((1,))), count)
     assert len(arenas) == 5 * count
     assert len(set(arenas)) == count
-    free, links = int(entry.__self__[Record.free]), set()  # type: ignore[attr-defined]
+    links: set[int] = set()
+    free = int(entry.__self__[Record.free])  # type: ignore[attr-defined]
+    free = ctypes.c_size_t.from_address(free).value
     while free:
         links.add(free)
         free = ctypes.c_size_t.from_address(free).value

@@ -27,6 +27,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "hessian",
         "rosenbrock",
         "call_overhead",
+        "call_structures",
         "digits_mlp",
         "mlp_gradients",
         "streaming",

@@ -364,7 +364,7 @@ def _construct(cls: Any, *args: Any) -> Any:
 
 _UNSET = object()  # marks a dataclass field without a value
 _SEQUENCE = _SequenceKind()
-_NAMED_TUPLE = _NamedTupleKind()
+NAMED_TUPLE = _NamedTupleKind()
 MAPPING = _MappingKind()
 _NONE = _NoneKind()
 
@@ -401,7 +401,7 @@ def find_kind(cls: type) -> Kind | None:
     if cls is NoneType:
         return _NONE
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make"):
-        return _NAMED_TUPLE
+        return NAMED_TUPLE
     if issubclass(cls, list | tuple):
         return _SEQUENCE
     if issubclass(cls, dict):

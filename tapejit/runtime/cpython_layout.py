@@ -53,6 +53,7 @@ class MethodDef(ctypes.Structure):
 
 
 FASTCALL: Final = 0x0080
+KEYWORDS: Final = 0x0002
 
 # The public C interface of NumPy: places in its table of functions.
 NUMPY_FUNCTIONS: Final = {
@@ -90,6 +91,7 @@ class Native:
     def __init__(self, tensor_class: Any) -> None:
         require_platform()
         check_arrays()
+        check_floats()
         words = dict.fromkeys(Services, 0)
         words.update(FIELDS)
         for column in Services:
@@ -110,6 +112,7 @@ class Native:
             (Services.release, sys.intern("release")),
             (Services.array_class, np.ndarray),
             (Services.tensor_class, tensor_class),
+            (Services.float_class, float),
             (Services.byte_descr, np.dtype(np.uint8)),
             (Services.lend, lend),
             (Services.loan_class, Loan),
@@ -121,16 +124,11 @@ class Native:
         words[Services.forking] = address_of(FORKING)
         table = np.array([words[column] for column in Services], np.int64)
         self.services = address_of(keep_for_ever(table))
-        self.containers = {
-            "tensor": (0, 0),
-            "tuple": (
-                python_function("PyTuple_New"),
-                python_function("PyTuple_SetItem"),
-            ),
-            "list": (python_function("PyList_New"), python_function("PyList_SetItem")),
+        self.sequences = {
+            tuple: (words[Services.PyTuple_New], words[Services.PyTuple_SetItem]),
+            list: (words[Services.PyList_New], words[Services.PyList_SetItem]),
         }
-        self.containers["values"] = self.containers["list"]
-        method = MethodDef(b"entry", code_address(), FASTCALL, None)
+        method = MethodDef(b"entry", code_address(), FASTCALL | KEYWORDS, None)
         self._method = keep_for_ever(method)
         self._new = ctypes.PYFUNCTYPE(
             ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
@@ -246,6 +244,13 @@ def check_arrays() -> None:
         )
         if found != expected:
             raise Unexpected(f"the fields of an array: {found}, not {expected}")
+
+
+def check_floats() -> None:
+    """Python's floats have their number behind the header, as NumPy's do."""
+    for x in (1.5, -0.0, float("inf")):
+        if ctypes.string_at(id(x) + HEADER, WORD) != np.float64(x).tobytes():
+            raise Unexpected("the number of a float")
 
 
 def tensor_slots(tensor_class: Any) -> dict[Services, int]:

@@ -10,6 +10,10 @@ callable has its tables. Two objects own what the code relies on: `Native`
 (`layout.py`), one per process and never given up, and `Tables`, the callable's `self`,
 which keeps everything its words point to.
 
+A callable takes its arguments by position. `respell` gives another one for the same
+code that takes the call as a user writes it: `Spelling` says what is given by name and
+which values must be the very ones that a trace was made for.
+
 Start reading at `EntrySpec`, then `make_entry`.
 """
 
@@ -18,16 +22,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from tapejit.base.errors import ArgumentError
+from tapejit.base.structure import LEAF, Structure, flat_structure
 from tapejit.base.types import TensorType
 from tapejit.runtime.cpython_layout import Array, Native, Tables, native_for
 from tapejit.runtime.memory_pool import KEPT_FROM, address_of, empty
+from tapejit.runtime.result_containers import can_be_native, containers_of
 from tapejit.runtime.sentinels import MISS
 from tapejit.targets.cpu.call.entry_tables import (
     ALIGNMENT,
@@ -35,15 +41,26 @@ from tapejit.targets.cpu.call.entry_tables import (
     OWNER,
     TABLE,
     WORD,
+    Argument,
+    Container,
+    Fixed,
     Global,
     Guard,
     Input,
+    Item,
     Output,
     Record,
     Words,
 )
 
-__all__ = ["MISS", "EntrySpec", "make_entry", "why_unavailable"]
+__all__ = [
+    "MISS",
+    "EntrySpec",
+    "Spelling",
+    "make_entry",
+    "respell",
+    "why_unavailable",
+]
 
 ALIGNED_FROM: Final = 16384  # bytes from which an output's alignment pays for itself
 POOL_BYTES: Final = 1 << 26  # working memory that a callable keeps between calls
@@ -68,8 +85,8 @@ class EntrySpec:
                  other, None for one that the code does not use; by default in order
     output_slots  which of the code's outputs each of `outputs` is; by default in order
     arena_bytes  working memory it needs
-    result       "tensor": the only output as a Tensor; "tuple", "list": of Tensors;
-                 "values": a list of arrays and NumPy scalars
+    result       the structure of what is returned, whose leaves are Tensors; "values"
+                 for a list of arrays and NumPy scalars
     releases_gil whether other threads run meanwhile: worth it from 20 µs on
     takes_scalars  whether NumPy scalars do for arguments without axes; users' calls
                  do not take them, there they are weak
@@ -88,7 +105,7 @@ class EntrySpec:
     output_slots: Sequence[int] | None = None
     arena_bytes: int = 0
     imports: int = 0
-    result: Literal["tensor", "tuple", "list", "values"] = "tensor"
+    result: Structure | Literal["values"] = LEAF
     releases_gil: bool = False
     takes_scalars: bool = False
     context: Sequence[tuple[ContextVar[Any], Any]] = ()
@@ -115,6 +132,27 @@ class EntrySpec:
         if order is None:
             order = range(len(self.outputs))
         return places, [used + at for at in order]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spelling:
+    """How a call gives the arguments of an entry.
+
+    positional   how many arguments have no name
+    names        the keywords of those that follow, in the order of the call
+    arguments    the number of each input among all that are given; of no meaning for
+                 one that has a default
+    defaults     inputs that are not given, each with the object that stands for it
+    floats       the inputs that are given as Python's floats
+    fixed        numbers of arguments that choose a trace, each with the very object
+    """
+
+    positional: int
+    names: Sequence[str] = ()
+    arguments: Sequence[int] = ()
+    defaults: Mapping[int, Any] = field(default_factory=dict)
+    floats: frozenset[int] = frozenset()
+    fixed: Sequence[tuple[int, Any]] = ()
 
 
 def make_entry(spec: EntrySpec, tensor_class: type) -> Callable[..., Any] | None:
@@ -169,8 +207,11 @@ def check(spec: EntrySpec) -> None:
             raise ArgumentError(f"a native entry has known sizes, not {kind}")
         if kind.dtype.hasobject or not kind.dtype.isnative:
             raise ArgumentError(f"a native entry takes no {kind.dtype}")
-    if spec.result == "tensor" and spec.results != 1:
-        raise ArgumentError(f"{spec.results} outputs are no single Tensor")
+    if spec.result != "values":
+        if spec.result.num_leaves != spec.results:
+            raise ArgumentError(f"{spec.results} outputs for {spec.result}")
+        if not can_be_native(spec.result):
+            raise ArgumentError(f"a native entry makes no {spec.result}")
     places, made = spec.slots()
     used = [place for place in places if place is not None]
     if len(places) != spec.inputs or len(made) != len(spec.outputs):
@@ -221,7 +262,11 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         row.update(commit_of(kept, native, variable, source))
         if any(makes_scalar_late(*x) for x in zip(outputs, spec.outputs, strict=True)):
             row[Output.source] = -1  # that may fail, and then nothing has changed
-    frames = Frames(spec, kept)
+    result = spec.result
+    if result == "values":
+        result = flat_structure(list, spec.results)
+    containers, whole = containers_of(result, len(outputs))
+    frames = Frames(spec, kept, len(containers))
     for row, place in zip(inputs, frames.inputs, strict=False):
         row[Input.place] = place
     for row, place in zip(outputs, frames.outputs, strict=True):
@@ -238,11 +283,12 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         }
         for dictionary, name, value in spec.names
     ]
-    new, put = native.containers[spec.result]
+    count = len(spec.arguments)
     record: dict[Any, int] = {
+        **spelling_words(kept, Spelling(positional=count, arguments=range(count))),
         Record.services: native.services,
         Record.run: spec.run,
-        Record.arguments: len(spec.arguments),
+        Record.arguments: count,
         Record.guards: len(guards),
         Record.guard_table: kept.rows(Guard, guards),
         Record.globals: len(names),
@@ -250,20 +296,101 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         Record.inputs: len(inputs),
         Record.input_table: kept.rows(Input, inputs),
         Record.outputs: len(outputs),
-        Record.results: spec.results,
         Record.output_table: kept.rows(Output, outputs),
+        Record.containers: len(containers),
+        Record.container_table: kept.rows(
+            Container, [container_row(kept, native, x) for x in containers]
+        ),
+        Record.result: kept.rows(Item, [item_row(kept, whole)]),
         Record.objects: frames.objects,
-        Record.free: 0,
+        Record.free: kept.words([0]),
         Record.grow: kept.object(frames.new),
         Record.wraps: int(spec.result != "values"),
-        Record.new: new,
-        Record.put: put,
         Record.releases: int(spec.releases_gil),
         Record.bare: int(spec.takes_scalars),
     }
-    tables = np.array([record[column] for column in Record], np.int64).view(Tables)
+    return filled([record[column] for column in Record], kept)
+
+
+def filled(words: Sequence[int], kept: Kept) -> Tables:
+    """The record with these words."""
+    tables = np.array(words, np.int64).view(Tables)
     tables.kept = kept
     return tables
+
+
+def respell(
+    entry: Callable[..., Any], spelling: Spelling, tensor_class: type
+) -> Callable[..., Any]:
+    """Another callable for the same code, whose calls are spelled otherwise.
+
+    Both have the same frames, and so the same working memory.
+
+    >>> from tests.entries import rising, simple
+    >>> from tapejit.tensor.tensor import Tensor
+    >>> spelling = Spelling(positional=0, names=("y", "x"), arguments=(1, 0))
+    >>> entry = respell(simple(), spelling, Tensor)
+    >>> entry(y=rising(), x=rising()).shape, entry(x=rising(), y=rising())
+    ((2, 3), MISS)
+    """
+    native = native_for(tensor_class)
+    assert isinstance(native, Native)
+    before: Any = entry
+    record: Tables = before.__self__
+    kept = Kept(record.kept)  # a copy: the collector takes them apart one by one
+    words = dict(zip(Record, record.tolist(), strict=True))
+    words.update(spelling_words(kept, spelling))
+    return native.callable_of(filled([words[column] for column in Record], kept))
+
+
+def spelling_words(kept: Kept, spelling: Spelling) -> dict[Any, int]:
+    """The words of a record that say how its calls are spelled."""
+    arguments = [
+        {
+            Argument.place: place,
+            Argument.default: 0,
+            Argument.is_float: int(at in spelling.floats),
+        }
+        for at, place in enumerate(spelling.arguments)
+    ]
+    for at, default in spelling.defaults.items():
+        arguments[at][Argument.default] = kept.object(default)
+    fixed = [
+        {Fixed.place: place, Fixed.expected: kept.object(value)}
+        for place, value in spelling.fixed
+    ]
+    names = [kept.object(sys.intern(name)) for name in spelling.names]
+    return {
+        Record.given: spelling.positional + len(names),
+        Record.names: len(names),
+        Record.name_table: kept.words(names),
+        Record.fixed: len(fixed),
+        Record.fixed_table: kept.rows(Fixed, fixed),
+        Record.argument_table: kept.rows(Argument, arguments),
+    }
+
+
+def container_row(kept: Kept, native: Native, container: Any) -> dict[Any, int]:
+    """How a container is made."""
+    cls, places, keys = container
+    is_named = cls is not dict and cls not in native.sequences
+    new, put = native.sequences.get(tuple if is_named else cls, (0, 0))
+    items = [item_row(kept, place) for place in places]
+    for row, key in zip(items, keys or (), strict=False):
+        row[Item.key] = kept.object(key)
+    return {
+        Container.new: new,
+        Container.named: kept.object(cls) if is_named else 0,
+        Container.put: put,
+        Container.length: len(items),
+        Container.items: kept.rows(Item, items),
+    }
+
+
+def item_row(kept: Kept, place: int | None) -> dict[Any, int]:
+    """An output or a container by its number, or None."""
+    fixed = kept.object(None) if place is None else 0
+    return {Item.fixed: fixed, Item.place: place or 0, Item.key: 0}
 
 
 def input_row(kept: Kept, native: Native, kind: TensorType) -> dict[Any, int]:
@@ -343,7 +470,7 @@ class Frames:
     all those are in use serves a single call, and says so by naming its owner.
     """
 
-    def __init__(self, spec: EntrySpec, kept: Kept) -> None:
+    def __init__(self, spec: EntrySpec, kept: Kept, containers: int) -> None:
         places, self.outputs = spec.slots()
         pointers = sum(place is not None for place in places) + len(spec.outputs)
         # What the code does not use goes to a word after the table.
@@ -351,7 +478,7 @@ class Frames:
         self.objects = (TABLE + pointers + 3) * WORD
         self.arena_place = TABLE + pointers
         checked = len(spec.arguments) + len(spec.variables)
-        objects = checked + len(spec.outputs)
+        objects = checked + len(spec.outputs) + containers
         scalars = -(-(self.objects + objects * WORD) // 16) * 16
         end = scalars + 16 * len(spec.outputs)
         self.arena = -(-end // ALIGNMENT) * ALIGNMENT

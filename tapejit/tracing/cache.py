@@ -28,7 +28,7 @@ from tapejit.tape.variable import Variable
 from tapejit.tracing import report
 from tapejit.tracing.path import TracedPath, WrongPath
 from tapejit.tracing.reachable import reached_variables
-from tapejit.tracing.signature import Call, FastKey, is_float_part
+from tapejit.tracing.signature import FLOAT, Call, FastKey, is_float_part
 
 if TYPE_CHECKING:
     from tapejit.tracing.function import Function
@@ -89,10 +89,11 @@ class Cache:
     """What a function has traced.
 
     entries   key -> Entry, the one used last at the end
-    paths     for calls with tensors alone: a shorter key -> Entry and Path taken last
+    paths     for usual calls: a shorter key -> Entry and Path taken last
     general   floats that are inputs, as (structure, leaf)
+    floats    the leaves among them, which short calls take for inputs
     fixed     floats whose value the body asks for, which therefore stay in the key
-    native    the native entry of the path taken last, if it has one
+    native    the native entry for calls written like the last one, if there is one
     made      functions of the same code, counted from the first trace on
     loose     sizes that are left out of keys, as structure -> (leaf, axis)
     """
@@ -110,6 +111,7 @@ class Cache:
         self.entries: dict[Any, Specialization] = {}
         self.paths: dict[Any, tuple[Specialization, TracedPath]] = {}
         self.general: set[Any] = set()
+        self.floats: set[int] = set()
         self.fixed: set[Any] = set()
         self.loose: dict[Any, frozenset[tuple[int, int]]] = {}
         self.last: Specialization | None = None
@@ -137,16 +139,22 @@ class Cache:
     def shorten(self, short: FastKey, call: Call) -> None:
         """Lead a short call to the Path that the same call has just taken.
 
-        What it takes must be all inputs there are: no default is one.
+        What it takes must be all inputs there are: no default is one. If some of them
+        are floats of any value, the next short call takes these.
         """
         entry = self.entries.get(call.key)
         path = None if entry is None else entry.last
         if entry is None or path is None or path.has_variable_arguments:
             return
+        taken = {at for at in path.takes if type(call.leaves[at]) is float}
+        if any(call.key[1 + at] != (FLOAT,) for at in taken):
+            return  # its value is part of the key
         if path.takes == tuple(short.places):
             if len(self.paths) >= MAX_SHORT:
                 self.paths.clear()
             self.paths[short.key] = (entry, path)
+        else:
+            self.floats |= taken
 
     def new_floats(self, call: Call) -> set[Any]:
         """The floats in which a call differs from an earlier one, if in nothing else.

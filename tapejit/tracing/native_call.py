@@ -6,35 +6,22 @@ Start reading at `native_entry`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from tapejit.base.structure import LEAF, flat_structure
 from tapejit.tape.variable import JOURNAL
 from tapejit.tensor.dispatch import TAPES, TRACE
 from tapejit.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tapejit.tracing.path import TracedPath
+    from tapejit.tracing.signature import FastKey
 
 # The module: its name in the package is that of the object `config`.
 _CONFIG: Final = vars(sys.modules["tapejit.base.config"])
 
 
-Form = Literal["tensor", "tuple", "list", "values"]
-
-
-def form_of(structure: Any) -> Form:
-    """What an entry can make of results; "values" leaves it to Python."""
-    if structure is LEAF:
-        return "tensor"
-    length = len(structure.children)
-    if structure == flat_structure(tuple, length):
-        return "tuple"
-    return "list" if structure == flat_structure(list, length) else "values"
-
-
-def native_entry(path: TracedPath, form: Form) -> Callable[..., Any] | None:
+def native_entry(path: TracedPath) -> Callable[..., Any] | None:
     """A built-in function for the path; None if not all of it is native code.
 
     It commits what is written to variables, over their old values where it can. Inside
@@ -57,7 +44,7 @@ def native_entry(path: TracedPath, form: Form) -> Callable[..., Any] | None:
         variables=[*zip(path._fixed, kinds[count:end], strict=True)],
         captured=path._captured_values,
         commits=commits,
-        result=form,
+        result=path.structure if path.is_wrapped else "values",
         takes_scalars=False,
         context=[
             (TAPES, ()),
@@ -68,3 +55,37 @@ def native_entry(path: TracedPath, form: Form) -> Callable[..., Any] | None:
         names=[(_CONFIG, "_process", _CONFIG["_process"])],
     )
     return make_entry(spec, Tensor)
+
+
+def spelled_entry(
+    entry: Callable[..., Any],
+    positional: int,
+    names: Sequence[str],
+    leaves: Sequence[int],
+    short: FastKey,
+) -> Callable[..., Any]:
+    """The same for calls written in a certain way; `leaves` are those that are given.
+
+    What is no input must be the very object: then it has the same value, and what
+    follows from it is as it was traced.
+    """
+    from tapejit.runtime.native_entry import Spelling, respell
+
+    inputs = [short.leaves[at] for at in short.places]
+    given = {leaf: at for at, leaf in enumerate(leaves)}
+    taken = frozenset(short.places)
+    spelling = Spelling(
+        positional=positional,
+        names=names,
+        arguments=[given.get(leaf, 0) for leaf in short.places],
+        defaults={
+            at: x
+            for at, (leaf, x) in enumerate(zip(short.places, inputs, strict=True))
+            if leaf not in given
+        },
+        floats=frozenset(at for at, x in enumerate(inputs) if type(x) is float),
+        fixed=[
+            (at, short.leaves[leaf]) for leaf, at in given.items() if leaf not in taken
+        ],
+    )
+    return respell(entry, spelling, Tensor)

@@ -29,6 +29,7 @@ from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.runtime.executable import Executable, executable_for
+from tapejit.runtime.result_containers import can_be_native
 from tapejit.runtime.sentinels import MISS
 from tapejit.tape.commits import (
     MIDST,
@@ -46,9 +47,9 @@ from tapejit.tensor.recorder import Observer
 from tapejit.tensor.tensor import Made, Tensor
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
-from tapejit.tracing.native_call import Form, form_of, native_entry
+from tapejit.tracing.native_call import native_entry, spelled_entry
 from tapejit.tracing.reachable import Reached
-from tapejit.tracing.signature import FLOATS, is_scalar
+from tapejit.tracing.signature import FLOATS, Binder, FastKey, is_scalar
 from tapejit.tracing.trace import Traced
 from tapejit.transforms.partition import partition
 from tapejit.transforms.vjp import carries_gradient, passes_gradient, vjp_graph
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     Runs = Executable | CheckedExecutable
 
 _new = Tensor.__new__
+MAX_SPELLED: Final = 8  # ways to write a call that a path has native entries for
 
 
 class WrongPath(Exception):
@@ -150,8 +152,10 @@ class TracedPath:
         self._executable: Executable = executable_for(graph, observe, compile)
         self._arguments = len(traced.arguments)
         self._shared: tuple[int, ...] | None = None
-        self._form: Form = form_of(self.structure)
+        # Whether its native entry makes all that is returned, containers too.
+        self.is_wrapped = can_be_native(self.structure)
         self._entry: Any = MISS  # until it is asked for
+        self._spelled: dict[Any, Callable[..., Any]] = {}
         self._checking: dict[Graph, CheckedExecutable] = {}
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
@@ -259,7 +263,7 @@ class TracedPath:
             if recorded is not MISS:
                 return recorded
         executable: Runs = self._executable
-        has_missed = self._form != "values" and not self._writes
+        has_missed = self.is_wrapped and not self._writes
         is_checked = NUMERICS and config.check_numerics
         if is_checked:
             executable = self._checked(self.graph)
@@ -306,7 +310,7 @@ class TracedPath:
 
     def _wrapped(self, found: Any) -> Any:
         """What a call returns whose native entry has given `found`."""
-        if self._form != "values":
+        if self.is_wrapped:
             return found
         return tree.unflatten(self.structure, [Tensor(value) for value in found])
 
@@ -321,7 +325,30 @@ class TracedPath:
 
         None if something is left to do in Python: unusual structures.
         """
-        return None if self._form == "values" else self._native_entry()
+        return self._native_entry() if self.is_wrapped else None
+
+    def spelled(
+        self,
+        native: Callable[..., Any],
+        binder: Binder,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        short: FastKey,
+    ) -> Callable[..., Any] | None:
+        """As `native`, for calls that are written as this one.
+
+        It takes what is no input too, and misses if that is another object. So it
+        needs no key, but knows no containers.
+        """
+        if not short.is_flat:
+            return None
+        key = (len(args), *kwargs, *map(id, short.values))
+        found = self._spelled.get(key)
+        if found is None and len(self._spelled) < MAX_SPELLED:
+            leaves = binder.given_leaves(args, kwargs, short)
+            found = spelled_entry(native, len(args), tuple(kwargs), leaves, short)
+            self._spelled[key] = found  # which keeps the values, and so their ids
+        return found
 
     def updated(self, pairs: set[tuple[int, int]]) -> dict[int, int]:
         """The variables whose next value may be written over the present one.
@@ -351,7 +378,7 @@ class TracedPath:
             if self._executable.is_waiting:
                 return None  # nothing is compiled yet
             with resting():  # modules are imported
-                self._entry = native_entry(self, self._form)
+                self._entry = native_entry(self)
         entry: Callable[..., Any] | None = self._entry
         return entry
 

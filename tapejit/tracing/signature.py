@@ -136,6 +136,13 @@ class Binder:
             for p in parameters
             if p.kind in plain
         )
+        self.positions = {
+            name: at for at, (name, _) in enumerate(self.places) if name is not None
+        }
+        self.keywords = {
+            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
+        }
+        self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
         # How many arguments make a call that needs no binding; None: always bind.
         is_plain = all(p.kind in plain for p in parameters) and not (static or dynamic)
         self.arity = len(parameters) if is_plain else None
@@ -146,22 +153,55 @@ class Binder:
                 help="static= and dynamic= name parameters of the function",
             )
 
-    def by_position(
+    def laid_out(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, ...] | None:
-        """The same call without keywords, with defaults between them; None if not."""
+    ) -> tuple[Sequence[Any], dict[str, Any] | None] | None:
+        """The same call with as few names as can be; None if it has to be bound.
+
+        First what can have a position, with defaults up to the last one that is given;
+        then what only has a name, with all defaults, None if there are no such names.
+        """
+        if not (self.keywords or self.takes_any_name):
+            found = self._by_position(args, kwargs) if kwargs else args
+            return None if found is None else (found, None)
+        given, named = list(args), dict(kwargs)
+        for name, default in self.places[len(args) :]:
+            value = default if name is None else named.pop(name, default)
+            if value is inspect.Parameter.empty:
+                return None
+            given.append(value)
+        for name, default in self.keywords.items():
+            if named.setdefault(name, default) is inspect.Parameter.empty:
+                return None
+        # Other names are fine where any are, but for a second value of a position.
+        is_fine = self.takes_any_name and named.keys().isdisjoint(self.positions)
+        return (given, named) if is_fine or len(named) == len(self.keywords) else None
+
+    def _by_position(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Any] | None:
+        """The arguments of a call without their names; None if not all have places."""
         found, left = list(args), len(kwargs)
         for name, default in self.places[len(args) :]:
             if name in kwargs:
                 found.append(kwargs[name])
                 left -= 1
                 if not left:
-                    return tuple(found)
+                    return found
             elif default is inspect.Parameter.empty:
                 return None
             else:
                 found.append(default)
         return None
+
+    def given_leaves(
+        self, args: Sequence[Any], names: Iterable[str], short: FastKey
+    ) -> list[int]:
+        """Which leaf each argument is, those without a name first; none is nested."""
+        first = len(short.leaves) - len(short.names)
+        named = {name: first + at for at, name in enumerate(short.names)}
+        named.update(self.positions)
+        return [*range(len(args)), *[named[name] for name in names]]
 
     def leaf_name(self, structure: tree.Structure | None, at: int) -> str:
         """What a printed Graph calls a leaf: the parameter's name."""
@@ -345,10 +385,21 @@ class FastKey:
     key      what selects the Path; simpler than `Call.key`
     taken    the inputs, with Tensors for floats; `places` says which leaves these are
     leaves   all leaves, in the order of `Call.leaves`
-    is_bare  whether the inputs are all there is, as they were given
+    values   those that are no inputs
+    names    of the last leaves, if they have no positions
+    is_flat  whether each argument is a leaf
     """
 
-    __slots__ = ("_parts", "is_bare", "key", "leaves", "places", "taken")
+    __slots__ = (
+        "_parts",
+        "is_flat",
+        "key",
+        "leaves",
+        "names",
+        "places",
+        "taken",
+        "values",
+    )
 
     def __init__(self, default_float: str) -> None:
         self.key: tuple[Any, ...] = ()
@@ -356,7 +407,9 @@ class FastKey:
         self.taken: list[Any] = []
         self.places: list[int] = []
         self.leaves: list[Any] = []
-        self.is_bare = True
+        self.values: list[Any] = []
+        self.names: list[str] = []
+        self.is_flat = True
 
     @property
     def arrays(self) -> list[Any]:
@@ -371,8 +424,11 @@ class FastKey:
         """The arrays whose memory belongs to somebody else."""
         return [x for x in self.taken if type(x) is np.ndarray]
 
-    def add(self, values: Iterable[Any], general: set[Any], depth: int = 0) -> bool:
-        """Add arguments, or parts of one; False if there is no short way for one."""
+    def add(self, values: Iterable[Any], floats: set[int], depth: int = 0) -> bool:
+        """Add arguments, or parts of one; False if there is no short way for one.
+
+        `floats` are the leaves that are inputs if they are floats.
+        """
         key, leaves = self._parts, self.leaves
         for x in values:
             kind = type(x)
@@ -386,23 +442,24 @@ class FastKey:
                 self.taken.append(x)
                 leaves.append(x)
                 continue
-            self.is_bare = False
             if kind is tuple or kind is list or kind is dict:
-                if depth == MAX_DEPTH or not self.add_parts(x, general, depth + 1):
+                self.is_flat = False
+                if depth == MAX_DEPTH or not self.add_parts(x, floats, depth + 1):
                     return False
                 continue
-            if kind is float and (None, len(leaves)) in general:
+            if kind is float and len(leaves) in floats:
                 key.append(FLOAT)
                 self.places.append(len(leaves))
                 self.taken.append(Tensor(np.float64(x)))
             elif kind in PLAIN or (kind is float and x == x and x):
                 key += (kind, x)
+                self.values.append(x)
             else:
                 return False
             leaves.append(x)
         return True
 
-    def add_parts(self, x: Any, general: set[Any], depth: int) -> bool:
+    def add_parts(self, x: Any, floats: set[int], depth: int) -> bool:
         """Add what is in a container."""
         if type(x) is dict:
             if any(type(name) is not str for name in x):
@@ -412,15 +469,26 @@ class FastKey:
             x = [x[name] for name in names]
         else:
             self._parts += (type(x), len(x))
-        return self.add(x, general, depth)
+        return self.add(x, floats, depth)
+
+    def add_named(self, named: dict[str, Any], floats: set[int]) -> bool:
+        """Add arguments that have names, the last ones; in the order of leaves."""
+        self.names = sorted(named)
+        self._parts += (dict, *self.names, dict)
+        return self.add([named[name] for name in self.names], floats)
 
 
 def short_call(
-    args: Sequence[Any], default_float: str, general: set[Any]
+    args: Sequence[Any],
+    default_float: str,
+    floats: set[int],
+    named: dict[str, Any] | None = None,
 ) -> FastKey | None:
     """The short way of these arguments, if there is one."""
     call = FastKey(default_float)
-    if not call.add(args, general):
+    if not call.add(args, floats):
+        return None
+    if named is not None and not call.add_named(named, floats):
         return None
     call.key = tuple(call._parts)
     return call

@@ -196,16 +196,44 @@ def test_what_has_no_short_way() -> None:
 
 
 def test_keywords_that_become_positions() -> None:
-    def f(a: Any, /, b: Any, c: Any = 3, d: Any = 4, *, e: Any = 5) -> None: ...
+    def f(a: Any, /, b: Any, c: Any = 3, d: Any = 4) -> None: ...
 
     binder = Binder(f, frozenset(), frozenset())
-    assert binder.by_position((1,), {"b": 2}) == (1, 2)
-    assert binder.by_position((1,), {"d": 7, "b": 2}) == (1, 2, 3, 7)
+    assert binder.laid_out((1,), {"b": 2}) == ([1, 2], None)
+    assert binder.laid_out((1,), {"d": 7, "b": 2}) == ([1, 2, 3, 7], None)
     for args, kwargs in [
         ((), {"a": 1, "b": 2}),  # only by position
         ((1,), {"d": 7}),  # nothing for b
         ((1, 2), {"b": 2}),  # twice
-        ((1, 2), {"e": 2}),  # only by keyword
         ((1, 2), {"z": 2}),
     ]:
-        assert binder.by_position(args, kwargs) is None
+        assert binder.laid_out(args, kwargs) is None
+
+
+def test_keywords_that_stay_keywords() -> None:
+    def f(a: Any, /, b: Any = 2, *, e: Any, d: Any = 5) -> None: ...
+
+    binder = Binder(f, frozenset(), frozenset())
+    assert binder.laid_out((1,), {"e": 3}) == ([1, 2], {"e": 3, "d": 5})
+    assert binder.laid_out((1,), {"d": 4, "e": 3, "b": 0}) == (
+        [1, 0],
+        {"d": 4, "e": 3},
+    )
+    for args, kwargs in [
+        ((1,), {}),  # nothing for e
+        ((1, 2), {"b": 2, "e": 3}),  # twice
+        ((), {"e": 3}),
+        ((), {"a": 1, "e": 3}),
+        ((1,), {"e": 3, "z": 2}),
+    ]:
+        assert binder.laid_out(args, kwargs) is None
+
+
+def test_keywords_of_any_name() -> None:
+    def f(a: Any, /, b: Any, *more: Any, d: Any = 5, **others: Any) -> None: ...
+
+    binder = Binder(f, frozenset(), frozenset())
+    assert binder.laid_out((1, 2, 3), {}) == ([1, 2, 3], {"d": 5})
+    assert binder.laid_out((1,), {"b": 2, "a": 3}) == ([1, 2], {"a": 3, "d": 5})
+    assert binder.laid_out((1, 2), {"b": 2}) is None  # twice
+    assert binder.laid_out((1,), {"z": 2}) is None

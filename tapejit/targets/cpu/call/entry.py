@@ -1,6 +1,7 @@
 """The native way into compiled code: one CPython function for all Executables.
 
-`entry_module` is machine code that CPython calls directly (METH_FASTCALL). It reads
+`entry_module` is machine code that CPython calls directly, with the names of keywords
+behind the arguments (METH_FASTCALL and METH_KEYWORDS). It reads
 tables: what it has to check, where the compiled code is, what to make of the results.
 So it is compiled once and serves every function; a new signature costs a new table, not
 a compilation. It names no external symbol and no layout of an object: addresses and
@@ -34,14 +35,20 @@ from tapejit.targets.cpu.call.entry_code import (
 )
 from tapejit.targets.cpu.call.entry_tables import (
     ALIGNMENT,
+    HEADER,
     INTERRUPTED,
     LINK,
     OWNER,
     SYMBOL,
     TABLE,
+    WORD,
+    Argument,
+    Container,
+    Fixed,
     Global,
     Guard,
     Input,
+    Item,
     Output,
     Record,
     Services,
@@ -54,14 +61,14 @@ FITTING: Final = 0x0101  # C-contiguous, aligned
 
 
 def entry_module() -> Any:
-    """The module with the one function, `PyObject *(self, arguments, count)`.
+    """The module with the one function, `PyObject *(self, arguments, count, names)`.
 
     >>> text = str(entry_module())
     >>> SYMBOL in text, "declare" in text
     (True, False)
     """
     module = ir.Module("tapejit entry")
-    signature = ir.FunctionType(POINTER, [POINTER, POINTER, I64])
+    signature = ir.FunctionType(POINTER, [POINTER, POINTER, I64, POINTER])
     _Emitter(ir.Function(module, signature, SYMBOL)).emit()
     return module
 
@@ -109,13 +116,12 @@ class _Emitter(Variables):
     # Steps
 
     def check_state(self) -> None:
-        """The number of arguments, and what the caller's state must be."""
+        """How the call is spelled, and what the caller's state must be."""
         b = self.b
         # The garbage collector has taken apart what this belongs to.
         kept = self.load(self.owner, self.service(Services.kept))
         self.go_if(self.is_null(kept), self.refused)
-        expected = self.word(self.record, Record.arguments)
-        self.go_if(b.icmp_signed("!=", self.count, expected), self.refused)
+        self.check_spelling()
         with self.loop(self.word(self.record, Record.guards)) as at:
             guard = self.row(Record.guard_table, Guard, at)
             b.store(NULL, self.found)
@@ -135,10 +141,38 @@ class _Emitter(Variables):
             wanted = self.word(row, Global.expected, POINTER)
             self.go_if(self.differ(found, wanted), self.refused)
 
+    def check_spelling(self) -> None:
+        """The number of arguments, their names, and those that choose a trace.
+
+        Names and values are the very objects that they were: others that are equal
+        take the slower way.
+        """
+        b = self.b
+        names = self.word(self.record, Record.names)
+        b.store(number(0), self.number)
+        with b.if_then(b.not_(self.is_null(self.names))):
+            b.store(self.call(Services.PyTuple_Size, self.names), self.number)
+        found = b.load(self.number, typ=I64)
+        self.go_if(b.icmp_signed("!=", found, names), self.refused)
+        expected = self.word(self.record, Record.given)
+        self.go_if(
+            b.icmp_signed("!=", b.add(self.count, found), expected), self.refused
+        )
+        name_table = self.word(self.record, Record.name_table, POINTER)
+        with self.loop(names) as at:
+            name = self.call(Services.PyTuple_GetItem, self.names, at)
+            wanted = self.word(name_table, at, POINTER)
+            self.go_if(self.differ(name, wanted), self.refused)
+        with self.loop(self.word(self.record, Record.fixed)) as at:
+            row = self.row(Record.fixed_table, Fixed, at)
+            given = self.word(self.arguments, self.word(row, Fixed.place), POINTER)
+            wanted = self.word(row, Fixed.expected, POINTER)
+            self.go_if(self.differ(given, wanted), self.refused)
+
     def take_frame(self) -> None:
         """A free frame, or a new one; calls in flight have one each."""
         b = self.b
-        free = self.at(self.record, Record.free)
+        free = self.word(self.record, Record.free, POINTER)
         b.store(b.load(free, typ=POINTER), self.frame_found)
         is_none = self.is_null(b.load(self.frame_found, typ=POINTER))
         with b.if_else(is_none) as (grows, takes):
@@ -161,10 +195,26 @@ class _Emitter(Variables):
         self.objects = self.offset(self.frame, offset)
 
     def hold_argument(self, at: Any) -> None:
-        """Hold the array of an argument."""
-        given = self.word(self.arguments, at, POINTER)
-        self.b.store(given, self.found)
-        self.hold(at)
+        """Hold the array of an argument, or a float as it is."""
+        b = self.b
+        row = self.row(Record.argument_table, Argument, at)
+        default = self.word(row, Argument.default, POINTER)
+        b.store(default, self.found)
+        with b.if_then(self.is_null(default)):
+            place = self.word(row, Argument.place)
+            b.store(self.word(self.arguments, place, POINTER), self.found)
+        given = b.load(self.found, typ=POINTER)
+        is_float = b.icmp_signed("!=", self.word(row, Argument.is_float), number(0))
+        with b.if_else(is_float) as (number_, array):
+            with number_:
+                is_other = b.not_(self.is_a(given, Services.float_class))
+                self.go_if(is_other, self.missed)
+                place = self.word(self.row(Record.input_table, Input, at), Input.place)
+                b.store(self.offset(given, HEADER), self.at(self.table, place))
+                self.call(Services.Py_IncRef, given)
+                b.store(given, self.at(self.objects, at))
+            with array:
+                self.hold(at)
 
     def hold_variable(self, at: Any) -> None:
         """Hold the array of a variable that is an input."""
@@ -414,30 +464,69 @@ class _Emitter(Variables):
         b.store(tensor, place)
 
     def gather(self) -> None:
-        """The only result, or all of them in a tuple or list."""
-        b = self.b
-        results = self.word(self.record, Record.results)
-        new = self.word(self.record, Record.new, function_type(POINTER, I64))
-        is_single = self.is_null(self.word(self.record, Record.new, POINTER))
-        with b.if_else(is_single) as (single, several):
-            with single:
-                only = self.word(self.results, 0, POINTER)
-                self.call(Services.Py_IncRef, only)
-                b.store(only, self.made)
-            with several:
-                made = b.call(new, [results])
-                self.go_if(self.is_null(made), self.failed)
-                b.store(made, self.made)
-                with self.loop(results) as at:
-                    result = self.word(self.results, at, POINTER)
-                    self.call(Services.Py_IncRef, result)
-                    self.put(at, result)
+        """What is returned: the only result, or the outermost container."""
+        outputs = self.word(self.record, Record.outputs)
+        with self.loop(self.word(self.record, Record.containers)) as at:
+            self.fill_container(at, self.at(self.results, self.b.add(outputs, at)))
+        whole = self.item(self.word(self.record, Record.result, POINTER))
+        self.call(Services.Py_IncRef, whole)
+        self.b.store(whole, self.made)
 
-    def put(self, at: Any, result: Any) -> None:
-        """Have a result in the container, which takes over a reference."""
+    def fill_container(self, at: Any, place: Any) -> None:
+        """Make a container of what the frame holds by now, and have the frame hold it.
+
+        From where it is made until it is full nothing runs Python: a tuple takes items
+        only while nobody else refers to it.
+        """
+        b = self.b
+        row = self.row(Record.container_table, Container, at)
         put_type = function_type(I32, POINTER, I64, POINTER)
-        put = self.word(self.record, Record.put, put_type)
-        self.b.call(put, [self.b.load(self.made, typ=POINTER), at, result])
+        put = self.word(row, Container.put, put_type)
+        is_dict = self.is_null(self.word(row, Container.put, POINTER))
+        made = self.new_container(row, is_dict)
+        b.store(made, place)
+        items = self.word(row, Container.items, POINTER)
+        with self.loop(self.word(row, Container.length)) as number_:
+            item_row = self.offset(items, b.mul(number_, number(WORD * len(Item))))
+            item = self.item(item_row)
+            with b.if_else(is_dict) as (by_key, by_number):
+                with by_key:
+                    key = self.word(item_row, Item.key, POINTER)
+                    status = self.call(Services.PyDict_SetItem, made, key, item)
+                    is_wrong = b.icmp_signed("<", status, ir.Constant(I32, 0))
+                    self.go_if(is_wrong, self.failed)
+                with by_number:
+                    self.call(Services.Py_IncRef, item)  # the next call takes one
+                    b.call(put, [made, number_, item])
+
+    def new_container(self, row: Any, is_dict: Any) -> Any:
+        """An empty container."""
+        b = self.b
+        length = self.word(row, Container.length)
+        named = self.word(row, Container.named, POINTER)
+        with b.if_else(is_dict) as (by_key, by_number):
+            with by_key:
+                b.store(self.call(Services.PyDict_New), self.found)
+            with by_number, b.if_else(self.is_null(named)) as (plain, other):
+                with plain:
+                    new = self.word(row, Container.new, function_type(POINTER, I64))
+                    b.store(b.call(new, [length]), self.found)
+                with other:
+                    made = self.call(Services.PyType_GenericAlloc, named, length)
+                    b.store(made, self.found)
+        made = b.load(self.found, typ=POINTER)
+        self.go_if(self.is_null(made), self.failed)
+        return made
+
+    def item(self, row: Any) -> Any:
+        """What an Item stands for; the frame holds it, or it is always there."""
+        b = self.b
+        fixed = self.word(row, Item.fixed, POINTER)
+        b.store(fixed, self.found)
+        with b.if_then(self.is_null(fixed)):
+            held = self.word(self.results, self.word(row, Item.place), POINTER)
+            b.store(held, self.found)
+        return b.load(self.found, typ=POINTER)
 
     def write_number(self, at: Any) -> None:
         """Give a scalar the number that was computed."""
@@ -467,7 +556,8 @@ class _Emitter(Variables):
                             b.store(scalar, slot)
                             self.call(Services.Py_DecRef, before)
                         with bare:
-                            self.put(at, scalar)
+                            values = b.load(self.made, typ=POINTER)
+                            self.call(Services.PyList_SetItem, values, at, scalar)
 
     def finish(self, inputs: Any, outputs: Any) -> None:
         """The ways out."""
@@ -488,7 +578,8 @@ class _Emitter(Variables):
             self.put_back(at)
         self.release_locks()
         self.call(Services.Py_DecRef, b.load(self.made, typ=POINTER))
-        with self.loop(b.add(inputs, outputs)) as at:
+        containers = self.word(self.record, Record.containers)
+        with self.loop(b.add(b.add(inputs, outputs), containers)) as at:
             place = self.at(self.objects, at)
             found = b.load(place, typ=POINTER)
             b.store(NULL, place)
@@ -496,7 +587,7 @@ class _Emitter(Variables):
         owner = self.word(self.frame, OWNER, POINTER)
         with b.if_else(self.is_null(owner)) as (stays, goes):
             with stays:
-                free = self.at(self.record, Record.free)
+                free = self.word(self.record, Record.free, POINTER)
                 b.store(b.load(free, typ=POINTER), self.at(self.frame, LINK))
                 b.store(self.frame, free)
             with goes:

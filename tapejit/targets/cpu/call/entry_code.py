@@ -38,6 +38,11 @@ SIGNATURES: Final[dict[Services, tuple[Any, tuple[Any, ...]]]] = {
     ),
     Services.PyArray_SetBaseObject: (I32, (POINTER, POINTER)),
     Services.PyArray_Scalar: (POINTER, (POINTER, POINTER, POINTER)),
+    Services.PyTuple_Size: (I64, (POINTER,)),
+    Services.PyTuple_GetItem: (POINTER, (POINTER, I64)),
+    Services.PyList_SetItem: (I32, (POINTER, I64, POINTER)),
+    Services.PyDict_New: (POINTER, ()),
+    Services.PyDict_SetItem: (I32, (POINTER, POINTER, POINTER)),
 }
 NULL: Final = ir.Constant(POINTER, None)
 
@@ -51,7 +56,7 @@ class EntryCode:
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.owner, self.arguments, self.count = function.args
+        self.owner, self.arguments, self.count, self.names = function.args
         self.b = ir.IRBuilder(function.append_basic_block("start"))
         self.refused = function.append_basic_block("refused")
         self.missed = function.append_basic_block("missed")

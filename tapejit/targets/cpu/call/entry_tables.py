@@ -4,8 +4,12 @@
     Record     one per callable, in the memory of the ndarray that is its `self`
     Guard      a context variable and what it must hold
     Global     a module's dictionary, a name in it, and what it must hold
+    Argument   where an argument is among those given
+    Fixed      an argument that must be a certain object
     Input      an argument or a variable: what its array must be like
     Output     an array or scalar to be made, and the variable that it is for
+    Container  a tuple, list or dict to be made of results and other containers
+    Item       what is in it
     frame      working memory of one call: link, table of pointers, objects held, arena
 
 `entry.py` emits the code that reads them, `tapejit.runtime.native_entry` fills them.
@@ -63,6 +67,14 @@ class Services(Words):
     PyArray_NewFromDescr = auto()
     PyArray_SetBaseObject = auto()
     PyArray_Scalar = auto()
+    PyTuple_New = auto()
+    PyTuple_Size = auto()
+    PyTuple_GetItem = auto()
+    PyTuple_SetItem = auto()
+    PyList_New = auto()
+    PyList_SetItem = auto()
+    PyDict_New = auto()
+    PyDict_SetItem = auto()
     miss = auto()
     none = auto()
     zero = auto()
@@ -72,6 +84,7 @@ class Services(Words):
     release = auto()
     array_class = auto()
     tensor_class = auto()
+    float_class = auto()
     byte_descr = auto()
     lend = auto()
     loan_class = auto()
@@ -96,15 +109,22 @@ class Services(Words):
 class Record(Words):
     """What one callable does; `objects` is the offset of that part of a frame.
 
-    Of the outputs, `results` are returned, the others are for variables. `new` and
-    `put` make the container of the results, both 0 for a single one; `grow`
+    A call gives `given` arguments, the last of them by the names in `name_table`;
+    `arguments` of all are inputs. `result` is the Item that is returned: a result or a
+    container. `free` is the address of the word that leads to the free frames; `grow`
     is a Python function that gives an array which is a new frame; `bare` says that
     NumPy scalars are taken by themselves.
     """
 
     services = auto()
     run = auto()
+    given = auto()
+    names = auto()
+    name_table = auto()
+    fixed = auto()
+    fixed_table = auto()
     arguments = auto()
+    argument_table = auto()
     guards = auto()
     guard_table = auto()
     globals = auto()
@@ -112,14 +132,14 @@ class Record(Words):
     inputs = auto()
     input_table = auto()
     outputs = auto()
-    results = auto()
     output_table = auto()
+    containers = auto()
+    container_table = auto()
+    result = auto()
     objects = auto()
     free = auto()
     grow = auto()
     wraps = auto()
-    new = auto()
-    put = auto()
     releases = auto()
     bare = auto()
 
@@ -137,6 +157,24 @@ class Global(Words):
     dictionary = auto()
     key = auto()
     expected = auto()
+
+
+class Fixed(Words):
+    """The number of an argument and the very object that it must be."""
+
+    place = auto()
+    expected = auto()
+
+
+class Argument(Words):
+    """Which argument is an input: the number of one that is given, or a `default`.
+
+    `is_float` says that it must be one of Python's floats.
+    """
+
+    place = auto()
+    default = auto()
+    is_float = auto()
 
 
 class Input(Words):
@@ -188,6 +226,31 @@ class Output(Words):
     lock = auto()
     away = auto()
     source = auto()
+
+
+class Container(Words):
+    """What to make of `length` items, whose rows are at `items`.
+
+    `new` makes a tuple or a list, `named` is the class of a named tuple, `put` gives
+    either an item; all are 0 for a dict.
+    """
+
+    new = auto()
+    named = auto()
+    put = auto()
+    length = auto()
+    items = auto()
+
+
+class Item(Words):
+    """An object: `fixed`, or if that is 0 what the frame holds at `place`.
+
+    Places count from the outputs on, containers come behind them; `key` is for a dict.
+    """
+
+    fixed = auto()
+    place = auto()
+    key = auto()
 
 
 # A frame begins with the next free one and, if it serves one call only, the array that
