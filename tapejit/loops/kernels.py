@@ -147,6 +147,7 @@ class LoopPlan:
         self.arena_size = ALIGNMENT  # it begins with words that tell of failures
         self.shared_size = ALIGNMENT  # of that, what several kernels use
         self.used_size = ALIGNMENT  # with what the present stage has besides
+        self.rooms: list[tuple[int, int]] = []  # of that, bytes and offset of each
         self.fresh: dict[int, list[Storage]] = {}  # in the arena, by its first stage
         self.marks_memory = False  # whether memory is NaN until it is written
         self.at_once = 0  # tasks that run at the same time at most, 0 for all
@@ -167,6 +168,7 @@ class LoopPlan:
     def room_for(self, nbytes: int) -> int:
         """Where in the arena the present kernel has so much for itself."""
         offset = self.used_size
+        self.rooms.append((nbytes, offset))
         self.used_size += -(-nbytes // ALIGNMENT) * ALIGNMENT
         self.arena_size = max(self.arena_size, self.used_size)
         return offset

@@ -258,9 +258,12 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         inputs.append(row)
     outputs = [output_row(kept, native, kind) for kind in spec.outputs]
     own = [(None, None)] * spec.results
+    is_late = any(
+        makes_scalar_late(*x) for x in zip(outputs, spec.outputs, strict=True)
+    )
     for row, (variable, source) in zip(outputs, [*own, *spec.commits], strict=True):
         row.update(commit_of(kept, native, variable, source))
-        if any(makes_scalar_late(*x) for x in zip(outputs, spec.outputs, strict=True)):
+        if is_late:
             row[Output.source] = -1  # that may fail, and then nothing has changed
     result = spec.result
     if result == "values":

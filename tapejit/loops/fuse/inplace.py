@@ -154,6 +154,7 @@ def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
     """Results and inputs that the kernel reads only where it writes the result."""
     uses: dict[Buffer, list[tuple[Step, Step]]] = {}
     whole: set[Buffer] = set()
+    inside = set(kernel.steps())
     for step in kernel.steps():
         for x in (step, *step.needed()):
             if isinstance(x.what, Load) and is_input(x.source):
@@ -176,7 +177,7 @@ def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
                 continue
             if any(strides_in(load) != place for load, _ in loads):
                 continue
-            behind = ancestors(step) if behind is None else behind
+            behind = ancestors(step, inside) if behind is None else behind
             if all(user in behind for _, user in loads):
                 yield out, given
 
@@ -203,12 +204,15 @@ def viewed(step: Step) -> list[Buffer]:
     return [x for x, *_ in step.views if is_input(x)]
 
 
-def ancestors(step: Step) -> set[Step]:
-    """All that a Step's value is made of, itself included."""
+def ancestors(step: Step, inside: set[Step]) -> set[Step]:
+    """All of a kernel's Steps that a Step's value is made of, itself included.
+
+    What leads out of a kernel does not lead back.
+    """
     found, left = {step}, [step]
     while left:
         for x in sources_of(left.pop()):
-            if x not in found:
+            if x in inside and x not in found:
                 found.add(x)
                 left.append(x)
     return found

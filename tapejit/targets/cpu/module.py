@@ -32,6 +32,13 @@ from tapejit.targets.cpu.call.signal_poll import (
     POLL_TYPE,
     TAKEN,
 )
+from tapejit.targets.cpu.kernel_key import (
+    Memory,
+    RelativePlace,
+    key_of,
+    places_of,
+    relative_places,
+)
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.machine.processor import cores
 from tapejit.targets.cpu.matmul.kernel import MatmulKernel
@@ -112,26 +119,8 @@ def build(
             layout = quiet
         if kernel.stage not in stages:
             made.begin_stage()
-        label = f"{name}_k{kernel.number}"
-        emitted: Addressing | MatmulKernel
-        if kernel.library is None:
-            emitted = emit_kernel(module, made, kernel, layout, label)
-        elif is_matmul(kernel.library):
-            emitted = MatmulKernel(module, made, kernel, layout, label)
-            kernel.tasks = emitted.tasks
-        else:
-            emitted = emit_library(module, made, kernel, layout, label)
-        part, combination = parts.add(emitted), None
-        if kernel.partials:
-            combination = parts.add(
-                emit_combination(module, made, kernel, layout, f"{label}_combine")
-            )
-        before = [
-            (parts.keep(Part(x.function, x.places)), x.tasks)
-            for x in emitted.preparations
-        ]
-        made_of = Emitted(kernel, before, part, combination)
-        stages.setdefault(kernel.stage, []).append(made_of)
+        emitted = parts.emitted(made, kernel, layout, f"{name}_k{kernel.number}")
+        stages.setdefault(kernel.stage, []).append(emitted)
         if look is not None:
             look(module, parts.texts)
     symbol = f"{name}_run"
@@ -202,15 +191,115 @@ class Emitted(NamedTuple):
     part: Part
     combination: Part | None
 
+    def parts(self) -> list[Part]:
+        """All of its functions."""
+        last = [] if self.combination is None else [self.combination]
+        return [*(part for part, _ in self.before), self.part, *last]
+
+
+class Pattern(NamedTuple):
+    """The functions of a kernel, for all kernels that are equal to it.
+
+    `places` has those of each function as all of them have them in common, and `rooms`
+    the bytes that each has of the arena for itself.
+    """
+
+    emitted: Emitted
+    places: list[list[RelativePlace]]
+    rooms: list[int]
+
+    def of(
+        self,
+        plan: LoopPlan,
+        kernel: Kernel,
+        layout: PointerTable,
+        memories: Sequence[Memory],
+    ) -> Emitted:
+        """The same functions for an equal kernel, with tables of its own."""
+        kernel.tasks = self.emitted.kernel.tasks
+        rooms = [plan.room_for(nbytes) for nbytes in self.rooms]
+        parts = iter(
+            [
+                Part(part.function, places_of(places, memories, rooms, layout))
+                for part, places in zip(self.emitted.parts(), self.places, strict=True)
+            ]
+        )
+        before = [(next(parts), tasks) for _, tasks in self.emitted.before]
+        return Emitted(kernel, before, next(parts), next(parts, None))
+
+
+def pattern_of(
+    emitted: Emitted, plan: LoopPlan, layout: PointerTable, memories: Sequence[Memory]
+) -> Pattern | None:
+    """What kernels that are equal to one just emitted have in common with it."""
+    places = []
+    for part in emitted.parts():
+        found = relative_places(part.places, memories, plan.rooms, layout)
+        if found is None:
+            return None
+        places.append(found)
+    return Pattern(emitted, places, [nbytes for nbytes, _ in plan.rooms])
+
 
 class Parts:
-    """The functions of a module: kernels that do the same have one."""
+    """The functions of a module: kernels that do the same have one.
+
+    Most of them are known by their key, before anything is emitted. Some of another
+    structure have the same text nevertheless.
+    """
 
     def __init__(self, module: Any) -> None:
         self.module = module
+        self.by_key: dict[tuple[Any, ...], Pattern] = {}
         self.by_text: dict[str, Any] = {}
         self.texts: dict[str, str] = {}  # of functions, by name
         self.all: list[Part] = []
+
+    def emitted(
+        self, plan: LoopPlan, kernel: Kernel, layout: PointerTable, label: str
+    ) -> Emitted:
+        """The functions of a kernel: new ones, or those of an equal kernel."""
+        library = kernel.library
+        is_keyed = library is None or is_matmul(library)
+        key = key_of(plan, kernel, layout) if is_keyed else None
+        if key is None:
+            return self.new(plan, kernel, layout, label)
+        known = self.by_key.get(key.structure)
+        if known is not None:
+            made = known.of(plan, kernel, layout, key.memories)
+            for part in made.parts():
+                self.keep(part)
+            return made
+        plan.rooms.clear()
+        made = self.new(plan, kernel, layout, label)
+        pattern = pattern_of(made, plan, layout, key.memories)
+        if pattern is not None:
+            self.by_key[key.structure] = pattern
+        return made
+
+    def new(
+        self, plan: LoopPlan, kernel: Kernel, layout: PointerTable, label: str
+    ) -> Emitted:
+        """A kernel that is emitted now."""
+        module = self.module
+        emitted: Addressing | MatmulKernel
+        if kernel.library is None:
+            emitted = emit_kernel(module, plan, kernel, layout, label)
+        elif is_matmul(kernel.library):
+            emitted = MatmulKernel(module, plan, kernel, layout, label)
+            kernel.tasks = emitted.tasks
+        else:
+            emitted = emit_library(module, plan, kernel, layout, label)
+        part, combination = self.add(emitted), None
+        if kernel.partials:
+            combination = self.add(
+                emit_combination(module, plan, kernel, layout, f"{label}_combine")
+            )
+        before = [
+            (self.keep(Part(x.function, x.places)), x.tasks)
+            for x in emitted.preparations
+        ]
+        return Emitted(kernel, before, part, combination)
 
     def add(self, emitted: Addressing | MatmulKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""

@@ -12,7 +12,10 @@ Start reading at `store`, then `place_in_arena`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 
 from tapejit.base.types import DType
 from tapejit.loops.index import strides_of
@@ -163,11 +166,12 @@ def place_in_arena(plan: LoopPlan) -> None:
                     )
                     kernel.partials[step] = memory
                     first_use[memory] = last_use[memory] = kernel.stage
-    live: list[Storage] = []
+    free, live = FreeMemory(ALIGNMENT), Lifetimes()
     for memory in sorted(first_use, key=lambda x: (first_use[x], -x.nbytes)):
-        live = [x for x in live if last_use[x] >= first_use[memory]]
-        place(memory, live)
-        live.append(memory)
+        for over in live.ended_before(first_use[memory]):
+            free.give_back(over.offset, over.nbytes)
+        memory.offset = free.take(memory.nbytes)
+        live.add(memory, last_use[memory])
         plan.fresh.setdefault(first_use[memory], []).append(memory)
         end = memory.offset + memory.nbytes
         plan.arena_size = max(plan.arena_size, end)
@@ -201,17 +205,78 @@ def place_in_tasks(plan: LoopPlan, kernel: Kernel) -> None:
         users = [items.get(user, len(items)) for user, _ in plan.uses.get(step, ())]
         last = max([first, *users])
         live = [(until, x) for until, x in live if until >= first]
-        place(memory, [x for _, x in live], start=0)
+        place(memory, [x for _, x in live])
         memory.is_placed = True
         live.append((last, memory))
         kernel.task_bytes = max(kernel.task_bytes, memory.offset + memory.nbytes)
 
 
-def place(memory: Storage, live: Sequence[Storage], start: int = ALIGNMENT) -> None:
+def place(memory: Storage, live: Sequence[Storage]) -> None:
     """The first gap between what is in use at the same time."""
-    at = start
+    at = 0
     for other in sorted(live, key=lambda x: x.offset):
         if at + memory.nbytes <= other.offset:
             break
         at = max(at, other.offset + other.nbytes)
     memory.offset = at
+
+
+class Lifetimes:
+    """Memory that is in use, by its last stage."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int, Storage]] = []  # a heap
+        self._count = 0
+
+    def add(self, memory: Storage, last: int) -> None:
+        """Memory that is in use until this stage is over."""
+        self._count += 1  # so that no two Storages are compared
+        heappush(self._ends, (last, self._count, memory))
+
+    def ended_before(self, stage: int) -> Iterator[Storage]:
+        """What is no longer in use; it is forgotten."""
+        while self._ends and self._ends[0][0] < stage:
+            yield heappop(self._ends)[-1]
+
+
+class FreeMemory:
+    """The gaps between what is in use, in order; the last one has no end.
+
+    An LSTM over 100 steps has 1,900 arrays in the arena, half of them at once, but few
+    gaps: so `take` looks at these.
+
+    >>> free = FreeMemory(0)
+    >>> free.take(64), free.take(128), free.take(64)
+    (0, 64, 192)
+    >>> free.give_back(64, 128)
+    >>> free.take(256), free.take(128)
+    (256, 64)
+    """
+
+    def __init__(self, start: int) -> None:
+        self._starts = [start]
+        self._ends = [sys.maxsize]
+
+    def take(self, nbytes: int) -> int:
+        """The place of the first gap that is large enough."""
+        starts, ends = self._starts, self._ends
+        at = next(at for at, x in enumerate(starts) if x + nbytes <= ends[at])
+        found = starts[at]
+        starts[at] += nbytes
+        if starts[at] == ends[at]:
+            del starts[at], ends[at]
+        return found
+
+    def give_back(self, offset: int, nbytes: int) -> None:
+        """Something is free again; it is one with the gaps beside it."""
+        starts, ends, end = self._starts, self._ends, offset + nbytes
+        at = bisect(starts, offset)
+        if at and ends[at - 1] == offset:
+            at -= 1
+            ends[at] = end
+        else:
+            starts.insert(at, offset)
+            ends.insert(at, end)
+        if at + 1 < len(starts) and starts[at + 1] == end:
+            ends[at] = ends[at + 1]
+            del starts[at + 1], ends[at + 1]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import compress
 
 from tapejit.loops.index import Axis
@@ -54,9 +55,11 @@ def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
         return list(tree)
     made = Arranger(tree)
     seen: set[Loop] = set()
-    while (nest := made.next_nest(seen)) is not None:
-        seen.add(nest)
-        made.arrange(nest)
+    while nests := made.nests(seen):
+        for nest in nests:
+            seen.add(nest)
+            if made.arrange(nest):
+                break  # the order of the others may be another one now
     return made.result()
 
 
@@ -78,17 +81,21 @@ class Arranger:
 
     def __init__(self, tree: Sequence[Item]) -> None:
         self.groups = [Group([item]) for item in tree]
+        # Known as long as no Step is added or takes other values.
+        self._users: dict[Step, list[Step]] | None = None
 
-    def next_nest(self, seen: set[Loop]) -> Loop | None:
-        """A nest of its own that was not looked at yet."""
-        items = [
+    def nests(self, seen: set[Loop]) -> list[Loop]:
+        """The nests of their own that were not looked at yet."""
+        items = (
             item for group in self.groups if not group.axes for item in group.items
-        ]
-        nests = (x for x in items if isinstance(x, Loop) and x not in seen)
-        return next(nests, None)
+        )
+        return [x for x in items if isinstance(x, Loop) and x not in seen]
 
-    def arrange(self, nest: Loop) -> None:
-        """Let a nest be one with the products before and after it, if it can."""
+    def arrange(self, nest: Loop) -> bool:
+        """Let a nest be one with the products before and after it, if it can.
+
+        Whether it is.
+        """
         before = self.products_before(nest)
         if before:
             axes = next(iter(before.values()))[:-1]
@@ -100,12 +107,12 @@ class Arranger:
         elements = math.prod(axis.size for axis in axes) * width
         is_large = elements >= CPU.numerics.row_tile_least_elements
         if not is_large or not is_one:
-            return
+            return False
         if before and len(axes) == 1 and not self.is_between(before, nest, axes):
-            return
+            return False
         group = Group([], axes, width)
         if not self.moved([*before, nest], group):
-            return
+            return False
         for product, x in before.items():
             product.dims = spread(product, x)
             product.change(tiles=TileRole("rows", axes))
@@ -115,6 +122,7 @@ class Arranger:
             self.take(product, group, set(nest.steps()))
         self.take_sums(group, set(nest.steps()))
         self.recompute(group)
+        return True
 
     def products_before(self, nest: Loop) -> dict[Step, tuple[Axis, ...]]:
         """The products that a nest reads row by row and nobody else needs.
@@ -168,6 +176,7 @@ class Arranger:
             made.dims = spread(made, axes)
             made.change(tiles=TileRole("rows", group.axes))
             group.items.insert(0, made)
+            self._users = None
 
     def rows_for_products(self, nest: Loop) -> tuple[tuple[Axis, ...], int]:
         """The axes of rows that a nest makes for products alone, and their length.
@@ -176,7 +185,12 @@ class Arranger:
         not be in memory as a whole either. The other operand has to be near.
         """
         chain, inside, users = chain_of(nest), set(nest.steps()), self.users()
+        near = {x for step in inside for x in users.get(step, ()) if is_tiled_matmul(x)}
+        if not near:  # of most nests
+            return (), 0
         for product in self.lone_products():
+            if product not in near:
+                continue
             at, base = next(operands_in(product, inside), (1, product))
             if at or base.dims is None or base.output is not None:
                 continue
@@ -200,11 +214,14 @@ class Arranger:
 
     def users(self) -> dict[Step, list[Step]]:
         """Who needs each Step, leaves between them left out."""
+        if self._users is not None:
+            return self._users
         found: dict[Step, list[Step]] = {}
         for group in self.groups:
             for step in group.steps():
                 for x in sources_of(step):
                     found.setdefault(x, []).append(step)
+        self._users = found
         return found
 
     def moved(self, items: Sequence[Item], group: Group) -> bool:
@@ -300,6 +317,7 @@ class Arranger:
 
     def copy_to(self, group: Group, other: Group, needed: set[Step]) -> None:
         """Compute some Steps of one group in another one, too."""
+        self._users = None
         copies = Copies(needed)
         again: list[Item] = []
         for item in other.items:
@@ -366,22 +384,25 @@ def ordered(groups: Sequence[Group]) -> list[Group] | None:
 
     Those that could come next come in the order that they had.
     """
-    group_of = {step: group for group in groups for step in group.steps()}
-    needs = {
-        group: {group_of[x] for step in group.steps() for x in sources_of(step)}
-        - {group}
-        for group in groups
-    }
+    group_of = {step: at for at, group in enumerate(groups) for step in group.steps()}
+    users: list[list[int]] = [[] for _ in groups]
+    missing: list[int] = []
+    for at, group in enumerate(groups):
+        needs = {group_of[x] for step in group.steps() for x in sources_of(step)}
+        needs.discard(at)
+        missing.append(len(needs))
+        for x in needs:
+            users[x].append(at)
+    ready = [at for at, count in enumerate(missing) if not count]  # a heap
     order: list[Group] = []
-    waiting = list(groups)
-    while waiting:
-        done = set(order)
-        ready = next((group for group in waiting if needs[group] <= done), None)
-        if ready is None:
-            return None
-        waiting.remove(ready)
-        order.append(ready)
-    return order
+    while ready:
+        done = heappop(ready)
+        order.append(groups[done])
+        for at in users[done]:
+            missing[at] -= 1
+            if not missing[at]:
+                heappush(ready, at)
+    return order if len(order) == len(groups) else None
 
 
 def joined(item: Item) -> Item:
