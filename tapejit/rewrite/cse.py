@@ -1,4 +1,4 @@
-"""What is computed twice is computed once.
+"""Common subexpression elimination: what is computed twice is computed once.
 
 Two Nodes are the same computation if they apply the same op with the same attributes
 to the same inputs; two literals if they have the same bits. While a program is recorded

@@ -1,4 +1,4 @@
-"""What depends on constants alone is computed now.
+"""Constant folding: what depends on constants alone is computed now.
 
 Through the interpreter, so the constant has the bits that a run would have found. Only
 small results, or a table made of two numbers would be stored with the program; and only

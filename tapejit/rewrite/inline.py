@@ -1,4 +1,4 @@
-"""Calls are replaced by the bodies they call.
+"""Inlining: calls are replaced by the bodies they call.
 
 A call hides its inside from every other pass; in its place the body can be simplified,
 merged with what is around it, and fused. A call stays where its body does more than

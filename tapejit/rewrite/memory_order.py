@@ -1,4 +1,4 @@
-"""How values lie in memory, as far as their operations tell.
+"""Memory order: how values lie in memory, as far as their operations tell.
 
 A rewriting that saves a copy keeps every number, but perhaps not the order of the
 numbers in memory; and NumPy adds up a matrix in the order it meets in memory, so a sum

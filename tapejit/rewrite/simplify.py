@@ -1,4 +1,4 @@
-"""Operations that change nothing are left out, and two that make one are made one.
+"""Algebraic simplification: operations that change nothing are left out.
 
 A rule is a function from a Node to the Node that can stand in its place, or None; its
 docstring is the rule. The inputs of the Node have been simplified already. `RULES` are

@@ -1,4 +1,4 @@
-"""Memory of large results, lent to later ones when they have died.
+"""The memory pool: memory of large results, lent to later ones when they have died.
 
 Memory that is new to the process costs more than writing to it: the system clears and
 maps each page when it is touched first, which for 64 MB is half of the time. A loop

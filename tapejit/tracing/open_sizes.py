@@ -1,4 +1,4 @@
-"""Traces that hold for many sizes: what of a shape is left out of the key.
+"""Dynamic shapes: traces that hold for many sizes, and what their keys leave out.
 
 A key names the shape of every tensor. A `Relaxation` puts None where a size may be any
 from 2 on, so that calls with other sizes find the same trace, and `symbolic_types`

@@ -1,4 +1,4 @@
-"""recompute_grad: trade time for memory.
+"""Rematerialization: recompute_grad trades time for memory.
 
 A function decorated with `recompute_grad` runs while no tape is looking, so nothing of
 its inside is kept; the call is recorded as one Node of `custom` (see

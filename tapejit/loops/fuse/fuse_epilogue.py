@@ -1,4 +1,4 @@
-"""What is done with a product of matrices while it is in registers.
+"""Epilogue fusion: what follows a matmul is computed while it is in registers.
 
 A product is a kernel of its own. What is computed from it element by element need not
 wait until it is in memory: `absorb` takes such Steps out of the loops that come after

@@ -1,4 +1,4 @@
-"""Sums of what a product's epilogue computes, begun along with the product.
+"""Partial sums in an epilogue: reductions that begin along with a matmul.
 
 A gradient by a bias and a loss add up what the epilogue of a product computes. While
 that is in registers, adding it up takes an instruction or two, and if nobody else needs

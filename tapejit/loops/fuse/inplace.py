@@ -1,4 +1,4 @@
-"""Which results may be written over an input.
+"""In-place update: which results may be written over an input.
 
 The new value of a variable, `w - rate * g`, is computed from the old one element by
 element. If nobody needs the old one afterwards, the new one can have its memory: half

@@ -1,4 +1,4 @@
-"""Updates of tables whose gradient is a scatter: only the rows it names are touched.
+"""Sparse row update: of a table whose gradient is a scatter, some rows change.
 
 The gradient of `take(w, i)` is zero but for the rows in `i`, and `w - rate * g` leaves
 the others as they are. Written as one operation, `subtract_rows`, the step costs what

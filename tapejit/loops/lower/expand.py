@@ -1,4 +1,4 @@
-"""Operations that loops compute as several: what a record `expands` to.
+"""Decomposition: operations that loops compute as several simpler ones.
 
 A reduction of a computed value, or a function of integers that is a few operations on
 them, fuses with its neighbours once it is written out. The values are those of the

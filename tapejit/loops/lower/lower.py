@@ -1,4 +1,4 @@
-"""A Graph as Steps: what each Node computes, one iteration at a time.
+"""Lowering: a Graph as Steps, what each Node computes in one iteration.
 
 `Lowering.add` makes the Steps of one Node: elementwise operations, reductions, products
 of matrices, operations on whole arrays. Movements make none: they are folded into the

@@ -1,4 +1,4 @@
-"""Reading elements of Nodes at positions: every movement becomes a position.
+"""Index propagation: every movement of elements becomes a position to read at.
 
 `Reading.at(node, index)` gives the Step whose value is the element of `node` at a
 position, for use in the iteration that asks. It walks through permutations, slices,

@@ -1,4 +1,4 @@
-"""Convolutions as products of matrices: which ones, and what they see of their input.
+"""Which convolution is a matmul, and what it sees of its input.
 
 A product reads windows where they lie, so its input is in memory with the zeros that
 are around it; a `Frame` says for an axis what that memory has. Zeros between the

@@ -1,4 +1,4 @@
-"""Steps arranged into a tree of loops.
+"""Loop fusion: Steps arranged into a tree of loops.
 
 A `Loop` runs over one axis; its body has Steps and Loops. `schedule` picks an axis for
 the outermost loop and asks of every Step whether it belongs inside. Steps that need the

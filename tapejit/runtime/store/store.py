@@ -1,4 +1,4 @@
-"""Native code kept on disk, from one process to the next.
+"""The disk cache: native code kept from one process to the next.
 
 A `Store` is a folder with one file per entry, named by the key (a digest of all that
 the code depends on, see `store_key`). Any number of processes use it at once, without

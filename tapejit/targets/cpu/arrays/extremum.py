@@ -1,4 +1,4 @@
-"""Finding the first extremum, as loops over whole arrays.
+"""Argmax and argmin: the first extremum, as loops over whole arrays.
 
 Start reading at `Extremum`.
 """

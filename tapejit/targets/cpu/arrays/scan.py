@@ -1,4 +1,4 @@
-"""Scans as loops over whole arrays.
+"""Prefix scan: cumulative sums and products, as loops over whole arrays.
 
 All scans are y[i] = a[i] * y[i - 1] + b[i], where running sums have no factors. A long
 axis is scanned in blocks, in the order in which the records do it, so that the bits are

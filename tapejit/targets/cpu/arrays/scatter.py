@@ -1,4 +1,4 @@
-"""Adding to rows that indices name, as loops over whole arrays.
+"""Scatter-add: rows that indices name, as loops over whole arrays.
 
 `gather_add` copies its operand and adds the updates one after another, in the order of
 the indices, as the record does: repeated positions have the same bits. Half floats are

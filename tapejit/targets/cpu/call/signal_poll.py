@@ -1,4 +1,4 @@
-"""Asking for signals out of native code: LLVM for a function that long loops call.
+"""Polling for Ctrl-C: LLVM for a function that long loops call.
 
     i64 poll(i8* arena)
 

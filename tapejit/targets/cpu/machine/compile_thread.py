@@ -1,4 +1,4 @@
-"""A thread that helps to compile: LLVM works there while Python goes on here.
+"""A compile thread: LLVM works there while Python goes on here.
 
 A `Job` is a module that is to become an object file. Inside of `helping()` there is a
 thread that does jobs as they come; who needs the result of one that nobody has begun

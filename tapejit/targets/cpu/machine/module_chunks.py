@@ -1,4 +1,4 @@
-"""Compiling a module while it is still being written.
+"""Compiling a module in chunks, while it is still being written.
 
 Of the time that a Graph takes to become machine code, Python needs half to write the
 module, and LLVM the other half to make code of it. `Pieces` lets both go on at once:

@@ -1,4 +1,4 @@
-"""The code of convolutions as products: tasks, packing and register tiles.
+"""The code of a convolution as a matmul: tasks, packing and register tiles.
 
 A `WindowEmitter` makes, for one phase of a convolution, the function of a task and the
 functions it calls. A task goes from block to block of what is summed up, for a block

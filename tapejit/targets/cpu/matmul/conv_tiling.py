@@ -1,4 +1,4 @@
-"""Convolutions as generated products: windows are read where they lie.
+"""Implicit matmul of a convolution: windows are read where they lie.
 
 With its padding in memory, the input of a convolution has every term of it at a place
 that is a sum of multiples: one for each axis of the result, and one for each axis of a

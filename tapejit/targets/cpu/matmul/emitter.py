@@ -1,4 +1,4 @@
-"""Where the code of a product is being emitted, and the elements near a place.
+"""Where the code of a matmul is being emitted, and the elements near a place.
 
 A `Site` is a place in a function: its builder, the pointers it knows, and instructions
 on vectors of the product's lanes. It is what hooks get; for them it can load and store

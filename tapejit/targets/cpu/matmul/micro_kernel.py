@@ -1,4 +1,4 @@
-"""The code of generated products of matrices: tasks, packing and register tiles.
+"""The micro-kernel of matmuls: packing, prefetch and register tiles, as LLVM.
 
 A `TileEmitter` makes, for one `Tiling`, the function of a task and the functions it
 calls: a `RegisterTile` keeps the sums of a tile in registers for a block of k,

@@ -1,4 +1,4 @@
-"""Columns and rows of a tile, added up while its rows are handed to the epilogue.
+"""Row and column sums of a register tile, taken while it goes to the epilogue.
 
 The vectors of a row have totals of their own, which are registers while a tile goes
 through. What becomes of them between tiles, and of what is added up along a row,

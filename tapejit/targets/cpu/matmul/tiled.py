@@ -1,4 +1,4 @@
-"""Products inside of loops: for the rows of one tile at a time.
+"""A matmul inside of loops: for the rows of one tile at a time.
 
 Such a product is a function like that of a whole product, `micro_kernel` makes it. It
 is called in the loop with a table of its own: where the rows of this tile are, and for

@@ -1,4 +1,4 @@
-"""Products of matrices as generated kernels: what is computed, and how it is cut up.
+"""Tile sizes of a matmul: how it is cut into tasks, panels and register tiles.
 
 A `Gemm` is a stack of products of known sizes and strides. `tiling_of` cuts it for a
 processor's `Registers` by rules of the shape, without any trial: a register tile of

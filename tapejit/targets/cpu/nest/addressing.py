@@ -1,4 +1,4 @@
-"""A place in a function of a kernel: positions, memory and widths of vectors.
+"""Addressing: positions, memory and widths of vectors at a place in a kernel.
 
 An `Addressing` knows where the function has got to (`builder`), the number of the
 current iteration of each loop around it (`indices`), and how to reach memory: the

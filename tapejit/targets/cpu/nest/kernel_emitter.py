@@ -1,4 +1,4 @@
-"""A kernel as LLVM: loops of vectors, from a plan.
+"""A loop nest as LLVM: vectors, tiles, the remainder of each, and tasks.
 
 `KernelEmitter` walks the tree of loops of one kernel. Values are vectors: of the
 kernel's width if they vary with its vector axis, else of one lane; what meets a wider

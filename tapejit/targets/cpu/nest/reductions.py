@@ -1,4 +1,4 @@
-"""Reductions: where they add up, and what becomes of that.
+"""Parallel reduction: accumulators of lanes and tasks, combined in a fixed order.
 
 An `Accumulator` is set up before the outermost loop that a reduction goes along and
 read after it. It is a register, or an array if its value has axes inside of that loop;

@@ -1,4 +1,4 @@
-"""Products are written where a copy of them would be.
+"""Output layout: a matmul is written in the order that a copy of it would have.
 
 Heads that are joined, or axes that change places before a reshape, make a copy: the
 elements of a product in another order. If nobody wants them in the old one, the product

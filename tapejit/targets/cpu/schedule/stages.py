@@ -1,4 +1,4 @@
-"""Which kernels run at the same time.
+"""Concurrent kernels: which of them share a stage and run at the same time.
 
 Kernels that need nothing of each other share a stage: their tasks are pulled by the
 same threads, so nobody waits at the end of one while there is work in another one.

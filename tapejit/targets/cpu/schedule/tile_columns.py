@@ -1,4 +1,4 @@
-"""Tiles of columns: where rows go by in tiles, their columns may do so as well.
+"""Column tiles: where rows go by in tiles, their columns may do so as well.
 
 In the gradient of an attention nothing is added up along a row of the matrices between
 the products: the forward pass has left what it needs of each row. So a tile need not

@@ -1,4 +1,4 @@
-"""Products among rows: what is between two products need not be a whole array.
+"""Row tiles, as in flash attention: matmuls and what is between them share loops.
 
 Between the products of an attention stand matrices with an element for every pair of
 positions; memory and time would go into them. But their rows do not depend on each

@@ -1,4 +1,4 @@
-"""How the loops of a kernel are run: as vectors, in tiles and blocks, by tasks.
+"""Vectorization: how loops are run, as vectors, in tiles and blocks, by tasks.
 
 `choose_vector` picks the axis that vectors go along. Numbers that belong to rows get
 vectors of their own by `tile`; `block` keeps large accumulators in the nearest cache;
