@@ -90,8 +90,8 @@ def bits(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [hashlib.sha256(x.numpy().tobytes()).hexdigest() for x in found]
 
 
-# Bytes at which stores past the caches begin: no choice, processors demand it.
-DEMANDED = ("streamed_store_bytes",)
+# What processors demand is no choice: other code would be wrong, or none.
+DEMANDED = ("register_part_bytes", "streamed_store_bytes")
 NAMES = [x.name for x in fields(Tuning) if x.name not in DEMANDED]
 
 
