@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
@@ -16,8 +17,6 @@ from tapejit.loops.lower.reuse_row_sums import with_known_products
 from tapejit.loops.schedule.schedule import loops_in, schedule
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.schedule.plan import plan
-
-from .limits import set_limits
 
 TIME, FEATURES = 1024, 16
 

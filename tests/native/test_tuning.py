@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.runtime import executable
@@ -17,7 +18,6 @@ from tapejit.targets.cpu.target import CPU
 from tapejit.targets.cpu.tuning import Tuning
 
 from .compiled import gradients
-from .limits import set_limits
 
 
 def network(x: Any, w: Any, b: Any) -> Any:
