@@ -289,6 +289,113 @@ def test_numpys_private_parts_are_touched_in_one_file() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+# Numbers
+
+
+# Where numbers are not choices: folders and files, and names in other files.
+FIXED_NUMBERS: dict[str, str] = {
+    "targets/cpu/call/": "places in memory, flags and numbers of the system",
+    "targets/cpu/machine/linking.py": "the format of object files",
+    "targets/cpu/machine/objects.py": "the format of object files",
+    "targets/cpu/machine/processor.py": "what processors answer",
+    "targets/cpu/simd/storage.py": "bits of 16-bit floats",
+    "targets/cpu/vecmath/": "coefficients, and the ranges that they are for",
+    "targets/python/": "what readable source looks like",
+    "loops/check.py:MOST_SAMPLES": "of a check, which changes no code",
+    "loops/fuse/row_updates.py:MOST_ROWS": "numbers of 32 bits",
+    "loops/kernels.py:ALIGNMENT": "of all arrays",
+    "loops/lower/lower.py:FAR": "positions whose distance is a number, too",
+    "loops/lower/lower.py:MOST_EXACT": "whole numbers that are floats",
+    "loops/schedule/schedule.py:CHEAP": "beside the costs by names of operations",
+    "loops/schedule/schedule.py:TRANSCENDENTAL": "the same",
+    "targets/cpu/arrays/random.py:BLOCK_WORDS": "of the cipher",
+    "targets/cpu/arrays/scatter.py:HASH": "a function of its own",
+    "targets/cpu/machine/host.py:ALIGNMENT": "of all arrays",
+    "targets/cpu/nest/kernel_emitter.py:MOST_PARTS": "bits of a word",
+    "targets/cpu/schedule/tile_roles.py:BLOCK_WORDS": "of the cipher",
+    "targets/cpu/schedule/tile_roles.py:WORD": "of the cipher",
+}
+
+
+def is_number(value: ast.expr | None) -> bool:
+    """Whether an expression is a number, or a tuple of them, as it is written."""
+    match value:
+        case ast.Constant(value=bool()):
+            return False
+        case ast.Constant(value=int() | float()):
+            return True
+        case ast.UnaryOp(operand=inner):
+            return is_number(inner)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+        case ast.Tuple(elts=parts):
+            return bool(parts) and all(map(is_number, parts))
+    return False
+
+
+def numbers_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The lines and names of the numbers that a module defines."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and is_number(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for name in ast.walk(ast.Tuple(targets)):
+                if isinstance(name, ast.Name):
+                    yield node.lineno, name.id
+
+
+def loose_numbers(source: str, path: str) -> list[str]:
+    """Each number that is neither a field of tuning or numerics nor fixed."""
+    if any(path.startswith(part) for part in FIXED_NUMBERS):
+        return []
+    return [
+        f"{path}:{line} {name}: make it a field of tuning.py, or of numerics.py if it "
+        "can change a bit"
+        for line, name in numbers_in(ast.parse(source))
+        if f"{path}:{name}" not in FIXED_NUMBERS
+    ]
+
+
+def test_numbers_that_choose_code_are_fields() -> None:
+    """Of `Tuning` and `Numerics`, with a unit, in one place for each target."""
+    texts = {x.relative_to(PACKAGE).as_posix(): x.read_text() for x in SOURCES}
+    offenders = [
+        text
+        for path, source in texts.items()
+        if path.startswith(("loops/", "targets/"))
+        for text in loose_numbers(source, path)
+    ]
+    assert not offenders, "\n".join(offenders)
+    named = [key.partition(":") for key in FIXED_NUMBERS]
+    unused = [
+        f"{start}{colon}{name}"
+        for start, colon, name in named
+        if not any(
+            path.startswith(start) and (not name or f"\n{name}" in source)
+            for path, source in texts.items()
+        )
+    ]
+    assert not unused, unused
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "count"),
+    [
+        ("NEAR: Final = 4096", "loops/steps.py", 1),
+        ("NEAR = 24 << 10", "targets/cpu/nest/loops.py", 1),
+        ("SETS, WAYS = 1024, 8", "targets/cpu/matmul/tiling.py", 2),
+        ("SHARE: float = -0.5", "targets/cpu/machine/host.py", 1),
+        ("BEST = (4, 5, 6)", "targets/cpu/schedule/plan.py", 1),
+        ("ALIGNMENT: Final = 64", "loops/kernels.py", 0),
+        ("ALIGNMENT: Final = 64", "loops/steps.py", 1),
+        ("LINE: Final = 16", "targets/cpu/call/thread_layout.py", 0),
+        ("IS_HERE = True", "loops/steps.py", 0),
+        ("class Tuning:\n    near_bytes: int = 64", "targets/cpu/tuning.py", 0),
+    ],
+)
+def test_a_number_that_is_no_field_is_found(source: str, path: str, count: int) -> None:
+    assert len(loose_numbers(source, path)) == count
+
+
 # Public names
 
 

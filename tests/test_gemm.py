@@ -20,6 +20,7 @@ from elsewhere import in_threads
 from gemm_code import emit_product
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from limits import set_limits
 from llvmlite import binding
 
 from tapejit.base.errors import ArgumentError
@@ -36,6 +37,7 @@ from tapejit.targets.cpu.matmul.tiling import (
     Strides,
 )
 from tapejit.targets.cpu.simd.storage import register_element
+from tapejit.targets.cpu.target import CPU
 
 Array = np.ndarray[Any, Any]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -153,18 +155,15 @@ LAYOUTS = ("n", "t", "apart", "backwards", "one row", "one column")
 @contextlib.contextmanager
 def small_caches() -> Iterator[None]:
     """Rules for caches so small that everything is cut and packed."""
-    names = {"SETS": 1, "WAYS": 1, "REUSED": 1}
-    names |= {"PACKED_BLOCK": 1 << 11, "SUMS": 1 << 12, "GRAIN": 5000, "MOST_ROWS": 32}
-    names |= {"FAR": 1 << 10, "STREAM": 128, "MEMORY_GRAIN": 1000}
-    names |= {"CHAIN": 40, "UNCUT": 48}  # more than two vectors
-    before = {name: getattr(rules, name) for name in names}
-    for name, value in names.items():
-        setattr(rules, name, value)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, l2_sets=1, l2_ways=1, unpacked_b_tiles=1)
+        set_limits(patch, packed_a_bytes=1 << 11, matmul_sum_bytes=1 << 12)
+        set_limits(patch, matmul_task_operations=5000, matmul_task_most_rows=32)
+        set_limits(patch, streamed_b_bytes=1 << 10, streamed_task_row_bytes=128)
+        set_limits(patch, memory_task_operations=1000)
+        # More than two vectors.
+        set_limits(patch, matmul_block_terms=40, matmul_uncut_terms=48)
         yield
-    finally:
-        for name, value in before.items():
-            setattr(rules, name, value)
 
 
 # Numbers
@@ -294,7 +293,8 @@ def chains(a: Array, b: Array) -> Array:
     in double, so the one rounding of each step is that of the fused instruction.
     """
     count = a.shape[1]
-    blocks = 1 if count <= rules.UNCUT else -(-count // rules.CHAIN)
+    is_cut = count > CPU.numerics.matmul_uncut_terms
+    blocks = -(-count // CPU.numerics.matmul_block_terms) if is_cut else 1
     edges = [at * count // blocks for at in range(blocks + 1)]
     sums = []
     for low, high in itertools.pairwise(edges):
@@ -412,7 +412,7 @@ def test_an_epilogue_has_every_element_once(
     b = laid_out(random(rng, (k, n), F32), order[1])
     bias = random(rng, (n,), F32)
     is_brief = where == "in registers"
-    monkeypatch.setattr(rules, "LONG", 0)
+    set_limits(monkeypatch, long_matmul_operations=0)
     with small_caches() if where == "cramped" else contextlib.nullcontext():
         plain = multiply(a, b)
         out = framed((m, n), F32, order="columns" if order == "tt" else "rows")

@@ -13,14 +13,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pytest
 from agreement import COMPOSED, assert_agrees
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.ir import Graph, interpret
 from tapejit.runtime import executable
 from tapejit.runtime.executable import Executable, executable_for
 from tapejit.targets.cpu.target import CPU
-
-from .limits import set_limits
 
 Array = np.ndarray[Any, Any]
 

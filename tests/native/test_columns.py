@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
@@ -18,8 +19,6 @@ from tapejit.loops.steps import ArrayOp, Copy
 from tapejit.loops.steps import tiles_of as tile_role
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
-
-from .limits import set_limits
 
 TIME, FEATURES = 1024, 16
 

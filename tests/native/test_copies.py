@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.targets.cpu.module import build
-
-from .limits import set_limits
 
 Program = Callable[..., list[tj.Tensor]]
 STACK = (2, 3, 24, 40)  # of products, each of which is a kernel of its own

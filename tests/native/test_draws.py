@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
@@ -13,7 +14,6 @@ from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.module import build
 
 from .compiled import WAYS_OF_TILES, limit_tiles
-from .limits import set_limits
 
 SIZES = {  # leading axes, queries, keys
     "tiles": ((3,), 96, 128),

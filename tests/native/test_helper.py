@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from elsewhere import run_interpreter
+from limits import set_limits
 from llvmlite import binding
 
 import tapejit as tj
@@ -25,7 +26,6 @@ from tapejit.targets.cpu.machine.module_chunks import Pieces
 from tapejit.targets.cpu.module import build
 
 from .compiled import needs_levels
-from .limits import set_limits
 
 THREAD = "tapejit compiler"
 

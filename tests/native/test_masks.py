@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from graph_properties import for_all
 from hypothesis import strategies as st
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, EXACT, assert_agrees
 
 from .compiled import needs_levels
-from .limits import set_limits
 
 Compare = Callable[[Any, Any], tj.Tensor]
 COMPARISONS: dict[str, Compare] = {

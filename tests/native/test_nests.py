@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit import ops
@@ -20,7 +21,6 @@ from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 from tapejit.targets.cpu.target import CPU
 
 from .compiled import assert_same_for_any_threads, run_native, run_numpy
-from .limits import set_limits
 
 Arrays = list[np.ndarray[Any, Any]]
 

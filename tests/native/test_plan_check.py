@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fuzz.faults import with_fault
 from fuzz.writer import PRODUCTS, TRACED, program_of
+from limits import set_limits
 from op_cases import CASES
 
 import tapejit as tj
@@ -26,7 +27,6 @@ from tapejit.runtime.compiled import native_form, whole_graph
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .golden_programs import PROGRAMS
-from .limits import set_limits
 from .test_nests import PROGRAMS as NESTS
 
 LANES = 64

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from agreement import COMPOSED, EXACT, assert_agrees
 from fuzz.arguments import Shape
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base import tree
@@ -22,7 +23,6 @@ from .compiled import (
     assert_same_for_any_threads,
     needs_levels,
 )
-from .limits import set_limits
 from .test_kernel_source import part_of, run_source
 from .test_products import (
     Array,

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base import tree
@@ -24,7 +25,6 @@ from .compiled import (
     assert_same_for_any_threads,
     needs_levels,
 )
-from .limits import set_limits
 from .test_products import (
     EPILOGUES,
     Array,

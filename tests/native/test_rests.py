@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
@@ -13,7 +14,6 @@ from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule.tile_columns import even_part, part_of
 
 from .compiled import WAYS_OF_TILES, gradients, limit_tiles
-from .limits import set_limits
 
 Program = Callable[..., list[Any]]
 

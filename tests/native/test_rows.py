@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
@@ -22,7 +23,6 @@ from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 
 from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
-from .limits import set_limits
 
 Program = Callable[..., list[tj.Tensor]]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit import ops
@@ -16,7 +17,6 @@ from tapejit.targets.cpu.module import build
 from tapejit.tensor.dispatch import apply
 
 from .compiled import gradients
-from .limits import set_limits
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.runtime import executable
@@ -17,7 +18,6 @@ from tapejit.targets.cpu.target import CPU
 from tapejit.targets.cpu.tuning import Tuning
 
 from .compiled import gradients
-from .limits import set_limits
 
 
 def network(x: Any, w: Any, b: Any) -> Any:
@@ -90,8 +90,8 @@ def bits(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [hashlib.sha256(x.numpy().tobytes()).hexdigest() for x in found]
 
 
-# Bytes at which stores past the caches begin: no choice, processors demand it.
-DEMANDED = ("streamed_store_bytes",)
+# What processors demand is no choice: other code would be wrong, or none.
+DEMANDED = ("register_part_bytes", "streamed_store_bytes")
 NAMES = [x.name for x in fields(Tuning) if x.name not in DEMANDED]
 
 

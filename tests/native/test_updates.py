@@ -22,6 +22,7 @@ import pytest
 from elsewhere import in_threads, needs_fork, needs_timers, run_interpreter
 from graph_properties import for_all
 from hypothesis import strategies as st
+from limits import set_limits
 
 import tapejit as tj
 from tapejit.ir import Graph
@@ -29,8 +30,6 @@ from tapejit.loops.fuse import inplace
 from tapejit.loops.lower import lower
 from tapejit.runtime.compiled import whole_graph
 from tapejit.targets.cpu.module import build
-
-from .limits import set_limits
 
 Array = np.ndarray[Any, Any]
 

@@ -1,5 +1,7 @@
 """The CPU target: loops in, machine code with vectors and threads out.
 
+- `target` is the CPU as a Target: `tuning` has the numbers that are about speed,
+  `numerics` those that fix bits
 - `schedule` makes Kernels of a tree of loops: tiles, vectors, tasks, memory
 - `llvm` writes LLVM's language; `simd` has vector arithmetic in it, `vecmath` the
   transcendental functions

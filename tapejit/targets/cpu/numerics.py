@@ -1,12 +1,11 @@
 """What fixes the bits of results on a CPU: how sums are cut, and how long chains are.
 
 The numbers are the same on every processor and for any number of threads, so results
-are the same bits on all of them. Rounding of a sum grows with the longest chain of
-additions that follow each other; that is why chains have an end.
+have the same bits on all of them. The error of a sum grows with its longest chain, the
+additions that wait for each other; so chains have an end.
 
-Some of these numbers are about speed as well: tasks, and tiles of rows and columns, add
-up for themselves what they have, so where a loop is cut decides on the order of
-additions.
+Some of these numbers are about speed as well. Tasks, and tiles of rows and columns,
+each add up what they have, so where a loop is cut decides on the order of additions.
 
 Start reading at `Numerics`.
 """
@@ -18,78 +17,81 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Numerics:
-    """The numbers that fix bits; "most" and "least" are limits."""
+    """The numbers that fix bits."""
 
     # Vectors and chains
 
-    # Of a vector, on every processor: as many lanes of a sum add up apart.
+    # A vector has so many on every processor; the lanes of a sum add up apart.
     vector_bytes: int = 64
-    # Of a sum that are added one after the other, before they are flushed.
+    # A chain of a sum has no more; it is then flushed into a total of its own.
     sum_chain_terms: int = 32
-    # From so many on a polynomial is latency, not work: even and odd powers apart.
+    # From so many on a polynomial is latency, not work: even and odd powers go apart,
+    # which takes a third off the time of a float64 `erf`.
     split_polynomial_coefficients: int = 9
 
     # Matmul
 
-    # Of a block of k, of which a packed panel is not too large.
+    # A block of k has so many: its packed panel is not too large.
     matmul_block_terms: int = 256
-    # That are one block all the same.
+    # So many are one block all the same.
     matmul_uncut_terms: int = 384
-    # Up to which lanes may run along k ("dots").
+    # Up to so many rows, lanes may run along k ("dots").
     dot_most_rows: int = 4
-    # Of lanes along k, on every processor.
+    # These lanes take so much, on every processor.
     dot_bytes: int = 64
-    # The same, where results are too few to hide latency: fewer than are made at once.
+    # They take more where results are too few to hide latency,
     lone_dot_bytes: int = 256
-    dots_at_once: int = 4
+    # that is, fewer than are computed at once.
+    interleaved_dots: int = 4
 
-    # Tasks: each has its own arrays that add up, which are combined in order.
+    # Tasks: each has its own arrays that add up, which are combined in order
 
-    # From which on threads are worth it.
+    # A kernel with less work has one task: threads are not worth it.
     threads_least_instructions: float = 60_000.0
-    # Of one task; a few microseconds.
+    # A task has so much work at least: a few microseconds.
     task_least_instructions: float = 12_000.0
-    most_tasks: int = 32
-    # Of a product that each task adds to for itself.
-    matmul_sum_most_tasks: int = 8
-    # For each vector of an array that adds up.
+    # To set up an array that adds up takes so long for each vector,
     set_up_instructions: float = 10.0
-    # How much more than setting up a task does at least.
+    # and a task does so many times more than that.
     task_to_set_up_ratio: float = 12.0
+    most_tasks: int = 32
+    # So many tasks may each add to a matmul of their own.
+    matmul_sum_most_tasks: int = 8
 
-    # Tiles of a loop's rows, so that numbers of rows are vectors, and blocks of vectors
+    # Tiles and blocks of a loop
 
-    # Tiles of fewer iterations are not worth their loops.
-    loop_tile_least_rows: int = 4
-    # Of the other work, from which on single numbers are worth tiles.
+    # Tiles make vectors of what is computed once for each row. They are worth it if
+    # that is so much of the other work,
     single_work_share: float = 0.3
-    # Of the nearest cache that accumulators may take.
+    # and if a tile is no shorter.
+    loop_tile_least_rows: int = 4
+    # Blocks keep accumulators in the nearest cache, where these may take so much.
     l1_accumulator_bytes: int = 24 << 10
-    # In a block, best ones first.
+    # A block has one of these numbers of vectors, the first that leaves no rest.
     block_vectors: tuple[int, ...] = (4, 5, 6, 7, 8, 3, 4)
 
-    # Tiles of rows that matmuls share with what is between them
+    # Tiles of rows, which matmuls share with what is between them
 
-    row_tile_most_rows: int = 256
-    row_tile_least_rows: int = 16
-    # Of a matrix of the rows of one tile: some stay near.
-    row_tile_bytes: int = 1 << 18
-    # Of an operand that all tiles use: it stays in a second cache.
-    row_tile_operand_bytes: int = 1 << 20
-    # By which a single matrix exceeds its operands to be worth it.
-    row_tile_result_ratio: float = 2
-    # Of a matrix from which on it is worth it.
+    # A matrix with fewer elements is not worth it,
     row_tile_least_elements: int = 1 << 16
-    # Of earlier values, from which on these are computed again.
+    # nor is a single one that is not so much larger than its operands.
+    row_tile_result_ratio: float = 2
+    row_tile_least_rows: int = 16
+    row_tile_most_rows: int = 256
+    # The rows of a tile take so much in each matrix, so some stay near.
+    row_tile_bytes: int = 1 << 18
+    # An operand that all tiles use is no larger, so it stays in a second cache.
+    row_tile_operand_bytes: int = 1 << 20
+    # Earlier values that take so much are computed again.
     row_tile_recomputed_bytes: int = 1 << 25
 
-    # Tiles of columns, where rows go by in tiles: all of a tile stays in near caches.
+    # Tiles of columns, where rows go by in tiles: all of a tile stays in near caches
 
-    column_tile_most_rows: int = 64
     column_tile_least_rows: int = 32
-    column_tile_most_columns: int = 256
+    column_tile_most_rows: int = 64
     column_tile_least_columns: int = 128
-    # Of which columns are a multiple.
+    column_tile_most_columns: int = 256
+    # Columns of a tile are a multiple of it.
     column_tile_lanes: int = 16
-    # From one row to the next where tiles are added to columns instead of rows.
+    # A result to which tiles are added has rows for columns, if these are no longer.
     transposed_row_bytes: int = 4096

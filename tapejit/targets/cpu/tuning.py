@@ -1,8 +1,8 @@
 """What makes code fast on a CPU: caches, costs, sizes of tasks. It fixes no bits.
 
 An instruction is counted by the estimate of `schedule.cost`. An operation is a
-multiplication or an addition of a matmul. "A" and "B" are the left and the right
-operand of a matmul, k is the axis that they have in common.
+multiplication or an addition of a matmul, whose operands are A and B and have the axis
+k in common. `tests/native/test_tuning.py` changes each number and compares bits.
 
 Start reading at `Tuning`.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tuning:
-    """The numbers that are about speed alone; "most" and "least" are limits."""
+    """The numbers that are about speed alone."""
 
     # Caches
 
@@ -23,140 +23,143 @@ class Tuning:
     l1_ways: int = 8
     l2_sets: int = 1024
     l2_ways: int = 8
-    # A cache has few places for rows that are a multiple of it apart.
+    # A cache has few places for rows that are a multiple of it long.
     crowded_row_bytes: int = 512
 
-    # Memory of a task
+    # Memory
 
-    # Of one array; what is larger is in the arena.
+    # A larger array of a task is in the arena, not on the stack.
     stack_array_bytes: int = 1 << 15
-    # Of a kernel in all.
+    # All arrays of a kernel that are on the stack take so much at most.
     stack_bytes: int = 1 << 18
-    # Of an output, from which on it is written past the caches.
+    # A larger output is written past the caches,
     streamed_output_bytes: int = 1 << 23
-    # That are written so at a time: such stores begin at a multiple of it.
+    # so much at a time: such stores begin at a multiple of it.
     streamed_store_bytes: int = 32
 
     # Tasks that add up nothing
 
-    # From which on two threads are busy.
+    # From so many on, two threads are busy.
     busy_tasks: int = 4
-    # Below which threads may end at different times.
+    # Threads may end at different times if there are fewer, so an inner loop is cut,
     uneven_tasks: int = 9
-    # Of the tiles of one matrix: each packs what all of them use.
+    # but tiles of one matrix are cut into few: each packs what all of them use.
     matrix_tile_most_tasks: int = 2
-    # Of what is placed in an array: some microseconds.
+    # So much of an array to be placed is worth a task: some microseconds.
     placement_task_elements: int = 1 << 15
     placement_most_tasks: int = 64
-    # That are counted to know what parts cover.
+    # So many places are counted, at most, to know what parts cover.
     placement_counted_elements: int = 1 << 24
-    # Of updates: some microseconds.
+    # So many updates of a scatter are worth a task: some microseconds.
     scatter_task_elements: int = 1 << 14
     scatter_most_tasks: int = 8
-    # To go through indices costs as much as to add such a row.
+    # For shorter rows there is one task: each goes through all indices, which costs as
+    # much as to add such a row.
     scatter_least_row_bytes: int = 64
 
     # Loop nests
 
-    # Loops of no more are written out,
+    # A loop of no more iterations is written out,
     unrolled_iterations: int = 16
-    # if their bodies are no more Steps then.
+    # if it is no more Steps then,
     unrolled_steps: int = 24
-    # That a long formula counts for.
+    # for so many of which a long formula counts.
     long_formula_steps: int = 8
-    # That are worth writing twice, for a loop without masks.
+    # No more are written twice, for a loop without masks.
     peeled_steps: int = 40
-    # From which on a kernel calls what would be long formulas.
+    # A kernel of more Steps calls long formulas,
     large_kernel_steps: int = 150
-    # Of all kernels, from which on each of them does.
+    # as each kernel does if all of them have more.
     inlined_formulas: int = 60
-    # Of a row that is worth asking for beforehand,
+    # A shorter row is not worth a prefetch,
     prefetched_row_least_bytes: int = 512
-    # and of one that the nearest cache has room for.
+    # and for a longer one the nearest cache has no room.
     prefetched_row_most_bytes: int = 16384
-    # Of sums of products that are made at a time: they stay in registers.
+    # Sums of products that are made at a time take so much: they stay in registers.
     joined_sum_bytes: int = 320
 
     # Operations on whole arrays
 
-    # For an element, about.
+    # An element takes about so many.
     array_element_instructions: float = 10.0
-    # Of a search: several vectors, which do not wait for each other.
+    # A search has several vectors, which do not wait for each other.
     search_lanes: int = 32
-    # Of random words that a cipher makes at a time.
+    # A cipher makes so many blocks of random words at a time.
     cipher_blocks: int = 8
 
     # Matmul and convolution: tasks
 
-    # That are worth a task, some microseconds.
+    # So much is worth a task: some microseconds.
     matmul_task_operations: int = 400_000
-    # The same, where each number is used once or twice.
+    # It is less where each number is used once or twice.
     memory_task_operations: int = 100_000
-    # Where more of them cost nothing.
+    # There may be so many tasks where more of them cost nothing.
     matmul_most_tasks: int = 32
     matmul_task_most_rows: int = 1024
-    # Of a row of a task's block of the result.
+    # A task's block of the result has rows of so much,
     matmul_task_row_bytes: int = 256
-    # The same, if A is packed: packing it must be worth it.
+    # and of more if A is packed: packing it must be worth it.
     packed_task_row_bytes: int = 4096
-    # Of sums between blocks of k that are not in the result.
+    # Sums between blocks of k that are not in the result take so much.
     matmul_sum_bytes: int = 1 << 17
-    # Of x that a task of a convolution reads again for every panel.
+    # A task of a convolution reads so much of x again for every panel.
     conv_task_bytes: int = 1 << 18
-    # Of a convolution, so that a tile is worth it.
+    # An axis of a convolution with so many rows fills a tile.
     conv_tile_least_rows: int = 8
 
     # Matmul and convolution: packing
 
-    # Of A that are packed at a time.
+    # So much of A is packed at a time,
     packed_a_bytes: int = 1 << 18
-    # Over which A's rows are read across better packed,
-    spread_a_bytes: int = 1 << 19
-    # if they are read for so many panels.
-    spread_a_panels: int = 2
-    # Of rows: more make packing a panel of B worth it.
-    unpacked_b_tiles: int = 8
-    # The same among rows of a tile, where all tiles share panels, wherever B lies.
-    shared_b_tiles: int = 4
-    # Of rows for which B is read in place if it is far away.
-    streamed_b_tiles: int = 3
-    # Of B, which is not in a second cache then.
-    streamed_b_bytes: int = 1 << 20
-    # Of the rows of B that is read in place, at least, for a task.
-    streamed_task_row_bytes: int = 2048
-    # That are worth packing all panels of B before the first task.
-    prepacked_operations: int = 1 << 27
-    # Of A that stay near while all panels go by.
-    prepacked_a_bytes: int = 1 << 17
-    # Of B that may be there twice.
-    prepacked_b_bytes: int = 1 << 26
-    # Steps of k of rows that lie side by side.
+    # and, where its rows lie side by side, so many steps of k.
     packed_at_once_steps: int = 8
+    # A is better packed if one of its rows is spread over so much
+    spread_a_bytes: int = 1 << 19
+    # and read for so many panels.
+    spread_a_panels: int = 2
+    # A panel of B is packed if it meets more tiles of rows.
+    unpacked_b_tiles: int = 8
+    # So many tiles that share the panels of B make packing these worth it, once for all
+    # of them and wherever B lies.
+    shared_b_tiles: int = 4
+    # B is read in place, row by row, if it is not in a second cache
+    streamed_b_bytes: int = 1 << 20
+    # and meets no more tiles of rows;
+    streamed_b_tiles: int = 3
+    # a task then has rows of so much at least.
+    streamed_task_row_bytes: int = 2048
+    # So much is worth packing all panels of B before the first task.
+    prepacked_operations: int = 1 << 27
+    # Then so much of A stays near while all panels go by,
+    prepacked_a_bytes: int = 1 << 17
+    # and B, which is there twice, is no larger.
+    prepacked_b_bytes: int = 1 << 26
 
     # Matmul and convolution: register tiles
 
-    # Of k in the loop of a tile; one if it has more rows and a vector in each.
+    # The loop of a tile does so many steps of k at once,
     matmul_unrolled_steps: int = 2
+    # or one, if the tile has one vector in each of more rows.
     unrolled_tile_most_rows: int = 6
-    # Of a register, across whose bounds moving takes longer.
+    # To move numbers across the bounds of such parts of a register takes longer.
     register_part_bytes: int = 16
-    # Of an epilogue's Steps, for each vector of a register tile: it is brief.
+    # A brief epilogue has no more for each vector of a register tile.
     brief_epilogue_instructions: float = 2
-    # Of a row, for each of which an epilogue is written.
+    # An epilogue is written for each vector of a row if there are no more.
     written_epilogue_vectors: int = 3
-    # Of k for which a copy of the tile takes 3% of the time,
+    # A copy of a tile takes 3% of the time for so many steps of k,
     short_matmul_steps: int = 128
-    # and how many make more code worth these.
+    # which is worth more code if there is so much to do.
     long_matmul_operations: int = 1 << 24
 
     # Signals and compilation
 
-    # Of one lane between two calls of `poll`, by the estimate that decides on tasks:
-    # 50 us to 1 ms. Such a call takes 10 ns.
+    # One lane does so much between two calls of `poll`, by the estimate that decides on
+    # tasks: 50 us to 1 ms. Such a call takes 10 ns.
     poll_instructions: int = 2_000_000
-    # Of one lane after an update, without asking for signals: 50 ms.
+    # One lane does no more after an update, when nobody asks for signals: 50 ms.
     unpolled_instructions: float = 2e9
-    # That are worth a module of their own.
+    # So much text is worth a module of its own.
     module_chunk_characters: int = 33_000
-    # In which the helper takes the GIL, to begin with a Job.
+    # In this time the helper takes the GIL, to begin with a Job.
     helper_start_seconds: float = 5e-5

@@ -439,9 +439,9 @@ def tiling_of(
     tuning, numerics = CPU.tuning, CPU.numerics
     is_skinny = m <= numerics.dot_most_rows and k > 1
     if is_skinny and lies_along_k and (gemm.b.column != 1 or n == 1):
-        lone = m * n < numerics.dots_at_once
+        lone = m * n < numerics.interleaved_dots
         width = (numerics.lone_dot_bytes if lone else numerics.dot_bytes) // gemm.lane
-        at_once = max(1, min(n, numerics.dots_at_once // max(1, m)))
+        at_once = max(1, min(n, numerics.interleaved_dots // max(1, m)))
         rows = Cut.of(m, numerics.dot_most_rows)
         return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once), is_part)
     width = registers.nbytes // gemm.lane
