@@ -436,6 +436,18 @@ def test_the_rules_of_a_record_agree_on_its_attributes() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+def test_what_a_reduction_starts_from_changes_nothing() -> None:
+    for op in OPS.values():
+        if op.reduces is None:
+            continue
+        kinds = "?" if op in (ops.all, ops.any) else "?bBefd"
+        for dtype in map(np.dtype, kinds):
+            x = np.array([0, 1, 1], dtype)
+            identity = np.array(op.reduces.identity(dtype), dtype)
+            found = op.reduces.combine.eval(identity, x)
+            np.testing.assert_array_equal(found, x, f"{op.name} of {dtype}")
+
+
 # Tables of op names
 
 # What looks like one and is not: names of somebody else's that ops are called, too.
