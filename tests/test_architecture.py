@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -541,6 +541,121 @@ def test_the_rules_of_a_record_agree_on_its_attributes() -> None:
             if given is not None and given != wanted:
                 offenders.append(f"{name}: {kind} takes {given}, types {wanted}")
     assert not offenders, "\n".join(offenders)
+
+
+def test_what_a_reduction_starts_from_changes_nothing() -> None:
+    for op in OPS.values():
+        if op.reduces is None:
+            continue
+        kinds = "?" if op in (ops.all, ops.any) else "?bBefd"
+        for dtype in map(np.dtype, kinds):
+            x = np.array([0, 1, 1], dtype)
+            identity = np.array(op.reduces.identity(dtype), dtype)
+            found = op.reduces.combine.eval(identity, x)
+            np.testing.assert_array_equal(found, x, f"{op.name} of {dtype}")
+
+
+# Tables of op names
+
+# What looks like one and is not: names of somebody else's that ops are called, too.
+OTHERS_NAMES = {
+    "array/at.py UPDATES": "methods of `x.at[i]`",
+    "array/einops_backend.py REDUCTIONS": "what einops calls its reductions",
+    "array/numpy/names.py ALIASES": "NumPy's names for public functions",
+    "array/numpy/protocol.py SCIPY_UFUNCS": "ufuncs of `scipy.special`",
+    "array/operators.py HINTED": "methods of tensors",
+    "array/scattering.py METHODS": "methods of `x.at[i]`",
+    "array/special.py PLAIN_FUNCTIONS": "functions of `scipy.special`",
+    "targets/cpu/machine/objects.py _EXACT": "functions of C's library",
+    "targets/cpu/simd/lanes.py FUNCTIONS": "functions of the lane algebra",
+    "targets/python/lane_source.py OPERATORS": "functions of the lane algebra",
+    "targets/python/lane_source.py RENAMED": "functions of the lane algebra",
+    "targets/python/source_text.py INSTEAD": "Python's builtins",
+    "tensor/foreign_keywords.py WRITTEN": "public functions, in hints",
+    "tensor/foreign_names.py ATTRIBUTES": "names of other libraries",
+    "tensor/foreign_names.py SPELLINGS": "names of other libraries",
+    "tensor/symbolic_float.py _name": "Python's methods",
+    "tensor/symbolic_size.py _name": "Python's methods",
+    "tracing/captured_arrays.py REDUCES": "methods of NumPy's arrays",
+}
+
+
+def elements_of(part: ast.AST) -> Iterator[Sequence[ast.AST | None]]:
+    """What is written down in a collection, keys and values apart."""
+    match part:
+        case ast.Dict(keys=keys, values=values):
+            yield keys
+            yield values
+        case ast.Set(elts=elements) | ast.List(elts=elements):
+            yield elements
+        case ast.Tuple(elts=elements):
+            yield elements
+        case ast.MatchOr(patterns=patterns):
+            yield [x.value for x in patterns if isinstance(x, ast.MatchValue)]
+
+
+def name_tables(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the variable of each collection of three names of ops or more."""
+    variable: dict[ast.AST, str] = {}
+    for statement in ast.walk(tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=inside):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as inside):
+                pass
+            case ast.For(target=ast.Name(id=name), iter=inside):
+                pass
+            case _:
+                continue
+        variable.update(dict.fromkeys(ast.walk(inside), name))
+    for part in ast.walk(tree):
+        for elements in elements_of(part):
+            texts = [x.value for x in elements if isinstance(x, ast.Constant)]
+            count = sum(isinstance(x, str) and x in OPS for x in texts)
+            if count >= 3 and variable.get(part) != "__all__":  # public names
+                yield getattr(part, "lineno", 0), variable.get(part, "")
+
+
+def test_no_table_of_op_names_stands_outside_of_the_records() -> None:
+    """What is said of ops by name is a field of their record, or an identity test."""
+    found = {
+        f"{path.relative_to(PACKAGE)} {name}": f"{path.relative_to(ROOT)}:{line}"
+        for path in SOURCES
+        if path.parent != PACKAGE / "ops"
+        for line, name in name_tables(parsed(path))
+    }
+    offenders = [f"{found[x]} lists ops" for x in found if x not in OTHERS_NAMES]
+    assert not offenders, "\n".join([*offenders, "say it in their records (Op)"])
+    assert found.keys() == OTHERS_NAMES.keys(), "what is gone need not be allowed"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'CHEAP = frozenset({"add", "sub", "mul"})',
+        'COST: dict[str, int] = {"add": 1, "sub": 1, "tan": 9, "other": 2}',
+        'NUMPYS = {np.add: "add", np.subtract: "sub", np.multiply: "mul"}',
+        'def f(node):\n    return node.op.name in ("sum", "max", "min")',
+        'def f(node):\n    if node.op.name in ("sum", "max", "min"):\n        pass',
+        'def f(name):\n    match name:\n        case "sum" | "max" | "min":\n'
+        "            pass",
+        'def f(names=("sum", "max", "min")):\n    pass',
+    ],
+)
+def test_a_table_of_op_names_is_found(source: str) -> None:
+    assert list(name_tables(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '__all__ = ["add", "sub", "mul"]',
+        "CHEAP = frozenset({ops.add, ops.sub, ops.mul})",
+        'PARTS = ("add", "sub", "front", "back")',
+    ],
+)
+def test_other_collections_are_not_tables_of_op_names(source: str) -> None:
+    assert not list(name_tables(ast.parse(source)))
 
 
 # NumPy's private parts

@@ -172,6 +172,7 @@ EDGES: list[tuple[str, list[Any], list[float]]] = [
     ("betainc", [[2.0] * 3, [3.0] * 3, [0.0, 1.0, 1.5]], [0, 1, NAN]),
     ("zeta", [[1.0, 0.5, 2.0], [1.0, 1.0, 0.0]], [INF, NAN, INF]),
     ("i0e", [[0.0, INF, -INF]], [1, 0, 0]),
+    ("log1mexp", [[0.0, -0.0, 0.5]], [-INF, -INF, NAN]),
 ]
 
 
@@ -185,6 +186,25 @@ def test_special_values(
     if (name, dtype) == ("log_ndtr", "float64"):
         expected = [-INF, 0, -5e59]
     np.testing.assert_allclose(got.numpy().astype(float), expected, rtol=1e-12)
+
+
+def log1mexp_and_slope(x: Any) -> tuple[Any, Any]:
+    with tj.GradientTape() as tape:
+        tape.watch(x)
+        y = tj.special.log1mexp(x)
+    return y, tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("call", [log1mexp_and_slope, tj.function(log1mexp_and_slope)])
+def test_log1mexp_and_its_slope_at_both_ends(call: Callable[..., Any]) -> None:
+    """From below, as logarithms of probabilities go: 0 is approached from the left."""
+    x = tj.asarray([-INF, -800.0, -1e-300, -0.0, 0.0, NAN], dtype="float64")
+    y, slope = (part.numpy() for part in call(x))
+    zero, log_of_tiny = np.float64(-0.0), -690.7755278982137
+    expected = np.array([zero, zero, log_of_tiny, -INF, -INF, NAN])
+    np.testing.assert_allclose(y, expected, rtol=1e-15)
+    np.testing.assert_array_equal(np.signbit(y[:2]), True)
+    np.testing.assert_allclose(slope, [zero, zero, -1e300, -INF, -INF, NAN])
 
 
 SLOPES_AT_EDGES: list[tuple[str, list[Any], list[list[float]]]] = [

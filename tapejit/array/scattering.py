@@ -24,6 +24,7 @@ from tapejit.array.indexing import flat_positions
 from tapejit.array.manipulation import broadcast_to, concat, reshape
 from tapejit.base.errors import ArgumentTypeError, DTypeError
 from tapejit.base.types import DType, is_complex, is_differentiable
+from tapejit.ir.node import Op
 from tapejit.tensor.dispatch import apply, cast
 from tapejit.tensor.tensor import Made, Tensor
 
@@ -167,22 +168,23 @@ METHODS: Final[dict[Any, str]] = {
     np.minimum.at: "min",
     np.maximum.at: "max",
 }
-SEGMENTS: Final[dict[Any, str]] = {
-    np.multiply.at: "segment_prod",
-    np.minimum.at: "segment_min",
-    np.maximum.at: "segment_max",
+# Asked for when needed: their family is loaded late.
+SEGMENTS: Final[dict[Any, Callable[[], Op]]] = {
+    np.multiply.at: lambda: ops.segment_prod,
+    np.minimum.at: lambda: ops.segment_min,
+    np.maximum.at: lambda: ops.segment_max,
 }
 
 
 def traced_change(value: Tensor, key: Any, source: Tensor, write: Write) -> Tensor:
     """A traced value with a part of it changed."""
-    name = SEGMENTS.get(write)
-    if name is None or value.dtype.kind == "b":
+    segmented = SEGMENTS.get(write)
+    if segmented is None or value.dtype.kind == "b":
         changed: Tensor = getattr(value.at[key], METHODS[write])(source)
         return changed
     places = flat_positions(value, key)
     updates = broadcast_to(cast(source, value.dtype), places.shape)
     elements = [reshape(x, (-1,)) for x in (value, updates)]
     numbers = [apply(ops.iota, size=value.size), reshape(places, (-1,))]
-    out = apply(getattr(ops, name), concat(elements), concat(numbers), size=value.size)
+    out = apply(segmented(), concat(elements), concat(numbers), size=value.size)
     return reshape(out, value.shape)

@@ -101,7 +101,7 @@ class Op:
     can_fail        its evaluation may raise, depending on values: it is never pruned
     draws           a random draw: batched even when no input is, so rows differ
 
-    What the compiler asks, where False or None is always right, if not always fast:
+    What passes and code generation ask; most records need none of it to be right:
 
     moves           computes nothing: where its elements are from
     exact           has the same bits wherever it runs; "real": of real numbers

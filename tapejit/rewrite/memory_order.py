@@ -21,7 +21,7 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.base.types import TensorType, is_complex
-from tapejit.ir.node import LITERAL, PARAM, Node, Op
+from tapejit.ir.node import LITERAL, PARAM, Movement, Node, Op
 
 
 class MemoryOrder(NamedTuple):
@@ -35,10 +35,6 @@ class MemoryOrder(NamedTuple):
 
 
 UNKNOWN: Final = MemoryOrder(None, False)
-PASSING: Final = frozenset(
-    {ops.read, ops.recomputed, ops.reread, ops.stop_gradient, ops.with_shape}
-)
-REDUCING: Final = frozenset({ops.sum, ops.prod, ops.max, ops.min, ops.all, ops.any})
 OPERATORS: Final[frozenset[Any]] = frozenset(
     {operator.add, operator.sub, operator.mul, operator.truediv, operator.neg}
 )
@@ -108,7 +104,7 @@ class Layouts:
             is_plain = node.attrs["value"].flags.c_contiguous
             return in_rows(ndim) if is_plain else UNKNOWN
         operands = [self._known[x] for x in node.inputs]
-        if op in PASSING:
+        if op.moves is Movement.ALIAS or op is ops.recomputed:
             return operands[0]
         if op is ops.permute_dims:
             return _permuted(operands[0], node.attrs["axes"])
@@ -125,7 +121,7 @@ class Layouts:
         if op is ops.matmul and ndim == 2:
             return in_rows(ndim)
         is_dense = is_plain and _all_dense(operands)
-        if op is ops.reshape or op in REDUCING or op is ops.matmul:
+        if op is ops.reshape or op.reduces is not None or op is ops.matmul:
             return in_rows(ndim) if is_dense else UNKNOWN
         if op.scalar is None:
             return UNKNOWN
