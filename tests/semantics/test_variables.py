@@ -369,7 +369,7 @@ def test_s33_the_result_of_an_assignment_is_a_read_of_the_variable() -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+@pytest.mark.parametrize("method", ASSIGNMENTS)
 def test_s33_a_returned_assignment_has_the_variables_gradient(method: str) -> None:
     """Also if the body reads the variable in no other way."""
     assert_taped(
@@ -391,7 +391,7 @@ def test_s33_a_returned_assignment_has_the_variables_gradient(method: str) -> No
     )
 
 
-@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+@pytest.mark.parametrize("method", ASSIGNMENTS)
 def test_s33_assigning_is_not_differentiable_by_tapes_inside(method: str) -> None:
     def program(v: Any, w: Any, x: Any) -> Any:
         with tj.GradientTape(persistent=True) as tape:
@@ -416,7 +416,7 @@ def test_s33_assigning_is_not_differentiable_by_tapes_inside(method: str) -> Non
     assert "assigned" in outcome.notes[0]
 
 
-@pytest.mark.parametrize("method", ["assign", "assign_add", "assign_sub"])
+@pytest.mark.parametrize("method", ASSIGNMENTS)
 def test_s33_nor_by_tapes_around(method: str) -> None:
     def program(v: Any, w: Any, x: Any) -> Any:
         result = getattr(v, method)(w * x)
