@@ -38,6 +38,7 @@ compared with the plain run:
     warns=      a regular expression for each warning, in order; by default none, and
                 None if any will do (modes are compared all the same)
     raises=     (class, regular expression)
+    errors=     the same for each error that the body noted, in order
 
 Python facts leave the body with `note(...)`: texts of `tape.why_none`, names, types,
 and the errors that the body asks for, `note_error(lambda: tape.gradient(y, x))`. Notes
@@ -111,6 +112,13 @@ class Outcome(NamedTuple):
     notes: list[Any]
 
 
+class NotedError(NamedTuple):
+    """An error that the body of a program asked for."""
+
+    kind: type[Exception]
+    text: str
+
+
 _notes: list[Any] = []
 
 
@@ -124,7 +132,7 @@ def note_error(action: Callable[[], Any]) -> None:
     try:
         action()
     except Exception as error:  # every class is part of what is compared
-        note((type(error), str(error)))
+        note(NotedError(type(error), str(error)))
     else:
         raise AssertionError("this raises nothing")
 
@@ -193,6 +201,7 @@ def assert_modes(
     notes: Any = UNSAID,
     warns: Sequence[str] | None = (),
     raises: tuple[type[BaseException], str] | None = None,
+    errors: Sequence[tuple[type[Exception], str]] | None = None,
     also: Sequence[Setup] = (),
     runs_eagerly: bool = False,
     same_place: bool = True,
@@ -206,6 +215,8 @@ def assert_modes(
     runner = Runner(program, find, runs_eagerly, same_place, traces, op_class)
     plain = runner.plain(setup)
     check_expected(plain, expected, variables, notes, warns, raises)
+    if errors is not None:
+        assert_errors([x for x in plain.notes if isinstance(x, NotedError)], errors)
     for mode in modes:
         getattr(runner, mode)(setup, plain)
     if "decorated" in modes:
@@ -569,6 +580,16 @@ def assert_warnings(said: Sequence[str], warns: Sequence[str] | None) -> None:
     assert len(said) == len(warns), f"warnings: {said}"
     for text, pattern in zip(said, warns, strict=True):
         assert re.search(pattern, text), text
+
+
+def assert_errors(
+    noted: Sequence[NotedError], errors: Sequence[tuple[type[Exception], str]]
+) -> None:
+    """Fail unless the errors that a body noted are those expected."""
+    assert len(noted) == len(errors), f"errors: {noted}"
+    for error, (cls, pattern) in zip(noted, errors, strict=True):
+        assert issubclass(error.kind, cls), f"it raised {error}"
+        assert re.search(pattern, error.text), error.text
 
 
 def assert_expected(what: str, got: Any, expected: Any) -> None:

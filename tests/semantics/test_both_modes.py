@@ -182,6 +182,20 @@ def test_what_the_test_expects_is_compared(options: Any) -> None:
         assert_modes(program, variable, **options)
 
 
+@pytest.mark.parametrize(
+    "errors", [[], [(ValueError, "k")], [(KeyError, "other")], [(KeyError, "k")] * 2]
+)
+def test_errors_that_the_body_asks_for_are_compared(errors: Any) -> None:
+    def program(x: Any) -> Any:
+        note_error(lambda: raise_error(KeyError("k")))
+        note("no error")
+        return x
+
+    assert_modes(program, scalar, errors=[(LookupError, "k")])
+    with pytest.raises(AssertionError):
+        assert_modes(program, scalar, errors=errors)
+
+
 def test_what_raises_nothing_is_no_noted_error() -> None:
     with pytest.raises(AssertionError, match="raises nothing"):
         assert_modes(lambda x: note_error(lambda: x * 1.0), scalar)

@@ -96,8 +96,10 @@ def _asserted(holds: Any) -> int:
 
 @pytest.mark.parametrize("name", GUARDED)
 def test_what_python_decides_stays_a_function(name: str) -> None:
+    decide = GUARDED[name]
+
     def program(v: Any) -> Any:
-        result = GUARDED[name](v)
+        result = decide(v)
         v.assign_add([result * 0.0 + 1.0, 1.0])
         return v * result
 

@@ -11,14 +11,16 @@ import pytest
 import tapejit as tj
 from tapejit.tape import derivative
 
+from .both_modes import assert_modes, note, note_error, ways
 from .test_gradient import Layer, Pair
 
 
-def shapes(x: Any) -> Any:
-    """The shapes of the tensors of a structure, as strings so that they are leaves."""
-    return tj.tree.map(
-        lambda g: None if g is None else str(g.shape), x, none_is_leaf=True
-    )
+def vector() -> Any:
+    return tj.Variable([1.0, 2.0], name="x")
+
+
+def rows() -> Any:
+    return tj.Variable(np.arange(1.0, 7.0).reshape(3, 2), name="x")
 
 
 # 36: jacobian
@@ -30,105 +32,93 @@ def test_s36_its_shape_is_that_of_the_target_then_of_the_source(
     target_shape: tuple[int, ...], source_shape: tuple[int, ...]
 ) -> None:
     rng = np.random.default_rng(0)
-    x = tj.Variable(rng.normal(size=source_shape))
+    at = rng.normal(size=source_shape)
     weight = rng.normal(size=(*target_shape, *source_shape))
     axes = tuple(range(len(target_shape), weight.ndim))
-    with tj.GradientTape() as tape:
-        y = tj.sum(tj.sin(x) * weight, axis=axes)
-    assert y.shape == target_shape
-    found = tape.jacobian(y, x)
+
+    def program(x: Any, weight: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = tj.sum(tj.sin(x) * weight, axis=axes)
+        note(y.shape)
+        return tape.jacobian(y, x)
+
+    setup = lambda: (tj.Variable(at), tj.asarray(weight))
+    found = assert_modes(program, setup, notes=[target_shape]).result
     assert found.shape == (*target_shape, *source_shape)
     assert found.dtype == np.float64
-    expected = weight * np.cos(x.numpy())
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(found.numpy(), weight * np.cos(at), rtol=1e-12)
 
 
-def test_s36_elementwise_functions_have_a_diagonal_one() -> None:
-    x = tj.Variable([1.0, 2.0, 3.0])
-    with tj.GradientTape() as tape:
-        y = x * x
-    assert tape.jacobian(y, x).tolist() == np.diag([2.0, 4.0, 6.0]).tolist()
+def test_s36_structures_of_sources_and_of_targets() -> None:
+    def program(a: Any, b: Any, unused: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = tj.stack([a[0] * b, a[1] * b, b])
+            z = tj.sum(a * a)
+        return [
+            tape.jacobian(y, [a, b]),
+            tape.jacobian(y, (a,)),
+            tape.jacobian(y, {"w": a, "u": unused}),
+            tape.jacobian(y, Pair(b, [a])),
+            tape.jacobian(y, Layer(a, b)),
+            tape.jacobian({"y": y, "z": z}, (a, b)),
+            tape.jacobian([y, z], a),
+            tape.jacobian(Pair(z, (y,)), b),
+            tape.jacobian(y, []),
+            tape.jacobian([], a),
+        ]
 
+    def setup() -> Any:
+        return vector(), tj.Variable(3.0), tj.Variable([1.0])
 
-def test_s36_the_result_has_the_structure_of_the_sources() -> None:
-    a, b, unused = tj.Variable([1.0, 2.0]), tj.Variable(3.0), tj.Variable([1.0])
-    with tj.GradientTape(persistent=True) as tape:
-        y = tj.stack([a[0] * b, a[1] * b, b])
-    assert shapes(tape.jacobian(y, [a, b])) == ["(3, 2)", "(3,)"]
-    assert shapes(tape.jacobian(y, (a,))) == ("(3, 2)",)
-    assert shapes(tape.jacobian(y, {"w": a, "b": b})) == {"w": "(3, 2)", "b": "(3,)"}
-    assert shapes(tape.jacobian(y, Pair(b, [a]))) == Pair("(3,)", ["(3, 2)"])
-    assert shapes(tape.jacobian(y, Layer(a, b))) == Layer("(3, 2)", "(3,)")
-    assert tape.jacobian(y, []) == []
-    assert tape.jacobian(y, [unused]) == [None]
-    da, db = tape.jacobian(y, [a, b])
-    assert da.tolist() == [[3.0, 0.0], [0.0, 3.0], [0.0, 0.0]]
-    assert db.tolist() == [1.0, 2.0, 1.0]
-
-
-def test_s36_a_structure_of_targets_gives_a_structure_of_results() -> None:
-    x, w = tj.Variable([1.0, 2.0]), tj.Variable(2.0)
-    with tj.GradientTape(persistent=True) as tape:
-        y, z = x * w, tj.sum(x * x)
-    found = tape.jacobian({"y": y, "z": z}, [x, w])
-    assert shapes(found) == {"y": ["(2, 2)", "(2,)"], "z": ["(2,)", None]}
-    assert found["y"][0].tolist() == [[2.0, 0.0], [0.0, 2.0]]
-    assert found["y"][1].tolist() == [1.0, 2.0]
-    assert found["z"][0].tolist() == [2.0, 4.0]
-    first, second = tape.jacobian([y, z], x)
-    assert (first.shape, second.shape) == ((2, 2), (2,))
-    assert tape.jacobian(Pair(z, (y,)), w)[0] is None
-    assert tape.jacobian([], x) == []
-
-
-def test_s36_needs_no_persistent_tape() -> None:
-    x = tj.Variable([1.0, 2.0, 3.0])
-    with tj.GradientTape(persistent=False) as tape:
-        y = tj.exp(x)
-    np.testing.assert_allclose(
-        tape.jacobian(y, x).numpy(), np.diag(np.exp([1, 2, 3])), rtol=1e-6
-    )
+    da, db = [[3.0, 0.0], [0.0, 3.0], [0.0, 0.0]], [1.0, 2.0, 1.0]
+    expected = [
+        [da, db],
+        (da,),
+        {"w": da, "u": None},
+        Pair(db, [da]),
+        Layer(da, db),
+        {"y": (da, db), "z": ([2.0, 4.0], None)},
+        [da, [2.0, 4.0]],
+        Pair(None, (db,)),
+        [],
+        [],
+    ]
+    assert_modes(program, setup, expected=expected)
 
 
 @pytest.mark.parametrize("fill", ["none", "zero", *tj.UnconnectedGradients])
-def test_s36_unconnected_sources_are_none_or_zeros(fill: Any) -> None:
-    x, w = tj.Variable([1.0, 2.0]), tj.Variable([[1.0, 2.0, 3.0]], dtype="float64")
-    with tj.GradientTape() as tape:
-        y = x * x
-    dx, dw = tape.jacobian(y, [x, w], unconnected_gradients=fill)
-    assert dx.shape == (2, 2)
-    if fill in ("none", tj.UnconnectedGradients.NONE):
-        assert dw is None
-    else:
-        assert (dw.shape, dw.dtype) == ((2, 1, 3), np.float64)
-        assert not dw.numpy().any()
+def test_s36_unconnected_integer_and_empty_ones(fill: Any) -> None:
+    def program(x: Any, w: Any, unwatched: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = x * x
+            n = tj.astype(y, tj.int32)
+            empty = x[:0] * 2.0
+            wide = tj.reshape(empty, (0, 3))
+        return [
+            tape.jacobian(y, [x, w], unconnected_gradients=fill),
+            tape.jacobian(n, x, unconnected_gradients=fill),
+            tape.jacobian(n, [x]),
+            tape.jacobian(empty, x),
+            tape.jacobian(wide, x),
+            tape.jacobian(x, x),
+            tape.jacobian(unwatched, unwatched),
+        ]
 
+    def setup() -> Any:
+        w = tj.Variable([[1.0, 2.0, 3.0]], dtype="float64")
+        return vector(), w, tj.asarray([1.0, 2.0])
 
-def test_s36_an_integer_target_has_none() -> None:
-    x = tj.Variable([1.0, 2.0])
-    with tj.GradientTape(persistent=True) as tape:
-        n = tj.astype(x * x, tj.int32)
-    assert tape.jacobian(n, x) is None
-    assert tape.jacobian(n, [x]) == [None]
-    assert tape.jacobian(n, x, unconnected_gradients="zero").shape == (2, 2)
-
-
-def test_s36_an_empty_target_has_an_empty_one() -> None:
-    x = tj.Variable([1.0, 2.0])
-    with tj.GradientTape(persistent=True) as tape:
-        y = x[:0] * 2.0
-        z = tj.reshape(y, (0, 3))
-    assert tape.jacobian(y, x).shape == (0, 2)
-    assert tape.jacobian(z, x).shape == (0, 3, 2)
-    assert tape.jacobian(y, x).dtype == np.float32
-
-
-def test_s36_a_target_that_is_the_source_has_the_identity() -> None:
-    x, unwatched = tj.Variable([1.0, 2.0]), tj.asarray([1.0, 2.0])
-    with tj.GradientTape(persistent=True) as tape:
-        x * x
-    assert tape.jacobian(x, x).tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    assert tape.jacobian(unwatched, unwatched).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    is_zero = fill in ("zero", tj.UnconnectedGradients.ZERO)
+    expected = [
+        [[[2.0, 0.0], [0.0, 4.0]], np.zeros((2, 1, 3)) if is_zero else None],
+        np.zeros((2, 2), np.float32) if is_zero else None,
+        [None],
+        np.zeros((0, 2), np.float32),
+        np.zeros((0, 3, 2), np.float32),
+        [[1.0, 0.0], [0.0, 1.0]],
+        [[1.0, 0.0], [0.0, 1.0]],
+    ]
+    assert_modes(program, setup, expected=expected)
 
 
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -154,31 +144,42 @@ def test_s36_it_is_one_batched_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.shape == (50, 50)
 
 
-@pytest.mark.parametrize(
-    ("chunk_size", "expected"), [(1, 7), (2, 4), (3, 3), (6, 2), (7, 1), (100, 1)]
-)
-def test_s36_chunks_bound_the_rows_of_a_pass(
-    monkeypatch: pytest.MonkeyPatch, chunk_size: int, expected: int
+CHUNKS = [(1, 7), (2, 4), (3, 3), (6, 2), (7, 1), (100, 1), (None, 1)]
+
+
+@pytest.mark.parametrize(("chunk_size", "count"), CHUNKS)
+def test_s36_chunks_bound_the_rows_of_a_pass_and_give_the_same(
+    monkeypatch: pytest.MonkeyPatch, chunk_size: int | None, count: int
 ) -> None:
-    runs = passes(monkeypatch)
-    x = tj.Variable(np.linspace(0.5, 1.0, 7))
-    with tj.GradientTape() as tape:
-        y = tj.exp(x) * tj.sum(x)
-    found = tape.jacobian(y, x, chunk_size=chunk_size).numpy()
-    assert len(runs) == expected
-    at = x.numpy()
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = tj.exp(x) * tj.sum(x)
+        return tape.jacobian(y, x, chunk_size=chunk_size)
+
+    at = np.linspace(0.5, 1.0, 7)
+    plain = assert_modes(program, lambda: tj.Variable(at))
     whole = np.exp(at)[:, None] + np.diag(np.exp(at) * at.sum())
-    np.testing.assert_allclose(found, whole, rtol=1e-12)
+    np.testing.assert_allclose(plain.result.numpy(), whole, rtol=1e-12)
+    # Counted eagerly: a function runs all passes as one Graph.
+    runs = passes(monkeypatch)
+    program(tj.Variable(at))
+    assert len(runs) == count
 
 
-@pytest.mark.parametrize("chunk_size", [0, -1])
-def test_s36_a_chunk_has_at_least_one_row(chunk_size: int) -> None:
-    x = tj.Variable([1.0, 2.0])
-    with tj.GradientTape() as tape:
-        y = x * x
-    with pytest.raises(ValueError, match="chunk_size"):
-        tape.jacobian(y, x, chunk_size=chunk_size)
-    assert tape.jacobian(y, x).shape == (2, 2), "a retry works"
+def test_s36_a_chunk_has_at_least_one_row() -> None:
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = x * x
+        note_error(lambda: tape.jacobian(y, x, chunk_size=0))
+        note_error(lambda: tape.jacobian(y, x, chunk_size=-1))
+        return tape.jacobian(y, x)
+
+    errors = [(ValueError, "chunk_size")] * 2
+    expected = [[2.0, 0.0], [0.0, 4.0]]
+    assert_modes(program, vector, expected=expected, errors=errors)
+
+
+# What derivatives cost is measured eagerly: a function compiles them into its own code.
 
 
 def peak_of_jacobian(size: int, rows: int, chunk_size: int | None) -> int:
@@ -228,18 +229,51 @@ def test_s36_the_kernel_is_reused_from_call_to_call(
     assert len(built) == 1
 
 
+def test_s36_jacobians_of_a_call_by_a_tape_around_it() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return tj.sin(x) * w, tj.sum(x * x), w[0]
+
+    def setup() -> Any:
+        return tj.asarray([0.5, 1.0]), tj.Variable([2.0, 3.0])
+
+    found = []
+    for _, call in ways(program, setup):
+        x, w = setup()
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            results = call(x, w)
+        found.append(
+            tj.tree.map(
+                lambda g: None if g is None else g.tolist(),
+                tape.jacobian(results, [x, w]),
+                none_is_leaf=True,
+            )
+        )
+    assert all(x == found[0] for x in found)
+    assert found[0][1] == [[1.0, 2.0], None]
+    assert found[0][2] == [None, [1.0, 0.0]]
+
+
 # 37: batch_jacobian
 
 
 def test_s37_one_jacobian_per_row_of_the_batch() -> None:
-    x = tj.Variable(np.arange(1.0, 7.0).reshape(3, 2))
-    with tj.GradientTape(persistent=True) as tape:
-        y = tj.stack([x[:, 0] * x[:, 1], x[:, 0] ** 2, x[:, 1] ** 3], axis=1)
-    found = tape.batch_jacobian(y, x)
-    assert found.shape == (3, 3, 2)
-    whole = tape.jacobian(y, x).numpy()
-    rows = np.stack([whole[at, :, at, :] for at in range(3)])
-    np.testing.assert_allclose(found.numpy(), rows, rtol=1e-14)
+    def program(x: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = tj.stack([x[:, 0] * x[:, 1], x[:, 0] ** 2, x[:, 1] ** 3], axis=1)
+        whole = tape.jacobian(y, x)
+        parts = tj.stack([whole[at, :, at, :] for at in range(3)])
+        in_chunks = tape.batch_jacobian(y, x, chunk_size=2)
+        return [tape.batch_jacobian(y, x), in_chunks, parts]
+
+    at = np.arange(1.0, 7.0).reshape(3, 2)
+    expected = np.stack(
+        [[[b, a], [2 * a, 0.0], [0.0, 3 * b * b]] for a, b in at.tolist()]
+    )
+    plain = assert_modes(program, rows)
+    for found in plain.result:
+        assert found.shape == (3, 3, 2)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("inner", [(2,), (2, 3), (1,), (2, 0)])
@@ -248,15 +282,20 @@ def test_s37_axes_after_the_first_are_kept(
     inner: tuple[int, ...], source: tuple[int, ...]
 ) -> None:
     rng = np.random.default_rng(0)
-    x = tj.Variable(rng.normal(size=(5, *source)))
-    weight = rng.normal(size=(*inner, *source))
-    with tj.GradientTape() as tape:
-        wide = tj.reshape(tj.sin(x), (5, *(1,) * len(inner), *source))
-        y = tj.sum(wide * weight, axis=tuple(range(1 + len(inner), wide.ndim)))
-    assert y.shape == (5, *inner)
-    found = tape.batch_jacobian(y, x)
+    at, weight = rng.normal(size=(5, *source)), rng.normal(size=(*inner, *source))
+    shape = (5, *(1,) * len(inner), *source)
+
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            wide = tj.reshape(tj.sin(x), shape)
+            y = tj.sum(wide * weight, axis=tuple(range(1 + len(inner), wide.ndim)))
+        note(y.shape)
+        return tape.batch_jacobian(y, x)
+
+    setup = lambda: tj.Variable(at)
+    found = assert_modes(program, setup, notes=[(5, *inner)]).result
     assert found.shape == (5, *inner, *source)
-    slope = np.cos(x.numpy()).reshape(5, *(1,) * len(inner), *source)
+    slope = np.cos(at).reshape(shape)
     np.testing.assert_allclose(found.numpy(), slope * weight, rtol=1e-12)
 
 
@@ -271,36 +310,59 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_s37_rank_below_two_or_another_batch_is_a_value_error(name: str) -> None:
     target_shape, source_shape = REFUSED[name]
-    x = tj.Variable(np.ones(source_shape))
-    with tj.GradientTape() as tape:
-        y = tj.sum(x * x) * tj.ones(target_shape)
-    with pytest.raises(ValueError, match="batch_jacobian") as caught:
-        tape.batch_jacobian(y, x)
-    assert str(target_shape) in str(caught.value)
-    assert str(source_shape) in str(caught.value)
-    assert tape.gradient(y, x) is not None, "the tape was not used up"
+
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = tj.sum(x * x) * tj.ones(target_shape)
+        note_error(lambda: tape.batch_jacobian(y, x))
+        return tape.gradient(y, x)  # the tape was not used up
+
+    shapes = (target_shape, source_shape)
+    plain = assert_modes(
+        program,
+        lambda: tj.Variable(np.ones(source_shape)),
+        errors=[(ValueError, "batch_jacobian")],
+    )
+    assert all(str(shape) in plain.notes[0].text for shape in shapes)
 
 
-@pytest.mark.parametrize("which", ["target", "source"])
-def test_s37_it_takes_one_target_and_one_source(which: str) -> None:
-    x = tj.Variable([[1.0, 2.0]])
-    with tj.GradientTape() as tape:
-        y = x * x
-    arguments = {"target": y, "source": x}
-    arguments[which] = [arguments[which]]
-    with pytest.raises(TypeError, match=f"the {which} is one tensor.*list"):
-        tape.batch_jacobian(**arguments)
-    assert tape.batch_jacobian(y, x).shape == (1, 2, 2)
+def test_s37_it_takes_one_target_and_one_source() -> None:
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = x * x
+        note_error(lambda: tape.batch_jacobian(target=[y], source=x))
+        note_error(lambda: tape.batch_jacobian(target=y, source=[x]))
+        return tape.batch_jacobian(y, x)
+
+    names = ("target", "source")
+    errors = [(TypeError, f"the {name} is one tensor.*list") for name in names]
+    plain = assert_modes(program, rows, errors=errors)
+    assert plain.result.shape == (3, 2, 2)
+
+
+def test_s37_it_escapes_as_the_same_error() -> None:
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            y = x * x
+        return tape.batch_jacobian(y, x)
+
+    assert_modes(program, vector, raises=(ValueError, "batch_jacobian takes"))
 
 
 def test_s37_unconnected_honours_none_and_zero() -> None:
-    x, w = tj.Variable([[1.0, 2.0]]), tj.Variable([[1.0, 2.0, 3.0]], dtype="float64")
-    with tj.GradientTape(persistent=True) as tape:
-        y = x * x
-    assert tape.batch_jacobian(y, w) is None
-    zeros = tape.batch_jacobian(y, w, unconnected_gradients="zero")
-    assert (zeros.shape, zeros.dtype) == ((1, 2, 3), np.float64)
-    assert not zeros.numpy().any()
+    def program(x: Any, w: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = x * x
+        return (
+            tape.batch_jacobian(y, w),
+            tape.batch_jacobian(y, w, unconnected_gradients="zero"),
+        )
+
+    def setup() -> Any:
+        x = tj.Variable([[1.0, 2.0]])
+        return x, tj.Variable([[1.0, 2.0, 3.0]], dtype="float64")
+
+    assert_modes(program, setup, expected=(None, np.zeros((1, 2, 3))))
 
 
 def test_s37_it_runs_once_for_all_rows_of_the_batch(
@@ -317,22 +379,44 @@ def test_s37_it_runs_once_for_all_rows_of_the_batch(
 
 
 def test_s37_a_dependence_across_the_batch_is_found_when_checking() -> None:
-    x = tj.Variable([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    with tj.GradientTape(persistent=True) as tape:
-        centred = x - tj.mean(x, axis=0)
-        apart = x * x
+    def program(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            centred = x - tj.mean(x, axis=0)
+        with tj.GradientTape() as other:
+            apart = x * x
+        note_error(lambda: tape.batch_jacobian(centred, x))
+        return other.batch_jacobian(apart, x), tape.jacobian(centred, x)
+
     with tj.config.override(check=True):
-        with pytest.raises(ValueError, match=r"row \d.*depends on row \d"):
-            tape.batch_jacobian(centred, x)
-        assert tape.batch_jacobian(apart, x).shape == (3, 2, 2)
+        errors = [(ValueError, r"batch_jacobian.*row \d.*depends on row \d")]
+        plain = assert_modes(program, rows, errors=errors)
+    assert [x.shape for x in plain.result] == [(3, 2, 2), (3, 2, 3, 2)]
+
+    def unchecked(x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            centred = x - tj.mean(x, axis=0)
+        return tape.batch_jacobian(centred, x)
+
     with tj.config.override(check=False):
-        assert tape.batch_jacobian(centred, x).shape == (3, 2, 2)
+        assert assert_modes(unchecked, rows).result.shape == (3, 2, 2)
 
 
-def test_s37_a_found_dependence_leaves_the_tape_usable() -> None:
-    x = tj.Variable([[1.0, 2.0], [3.0, 4.0]])
-    with tj.GradientTape() as tape:
-        y = x - tj.mean(x, axis=0)
-    with tj.config.override(check=True), pytest.raises(ValueError, match="jacobian"):
-        tape.batch_jacobian(y, x)
-    assert tape.jacobian(y, x).shape == (2, 2, 2, 2)
+def test_s37_a_batch_through_a_call() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return tj.tanh(x @ w)
+
+    def setup() -> Any:
+        at = np.linspace(0.0, 1.0, 6).reshape(3, 2)
+        return tj.asarray(at), tj.Variable(np.array([[1.0, 2.0], [3.0, 4.0]]))
+
+    found = []
+    for _, call in ways(program, setup):
+        x, w = setup()
+        with tj.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = call(x, w)
+        found.append(tape.batch_jacobian(y, x).tolist())
+    assert all(x == found[0] for x in found)
+    x, w = setup()
+    slope = 1 - np.tanh(x.numpy() @ w.numpy()) ** 2
+    np.testing.assert_allclose(found[0], slope[:, :, None] * w.numpy().T, rtol=1e-12)

@@ -9,13 +9,31 @@ import pytest
 
 import tapejit as tj
 
+from .both_modes import assert_modes, assert_taped
+
+
+def derivatives(function: Any, setup: Any) -> list[Any]:
+    """The gradient by each argument, in every mode, by tapes inside and around."""
+
+    def program(*xs: Any) -> Any:
+        with tj.GradientTape() as outer:
+            with tj.GradientTape() as tape:
+                y = function(*xs)
+            found = tape.gradient(y, list(xs))
+        return y, found, outer.gradient([g for g in found if g is not None], list(xs))
+
+    found: list[Any] = assert_modes(program, setup).result[1]
+    around = assert_taped(lambda *xs: function(*xs), setup)[0]
+    for got, same in zip(found, around, strict=True):
+        np.testing.assert_array_equal(got, same)
+    return found
+
 
 def slopes(function: Any, *values: Any) -> list[Any]:
     """The gradient of a function by each of its arguments, in float64."""
-    xs = [tj.Variable(np.asarray(value, np.float64)) for value in values]
-    with tj.GradientTape() as tape:
-        y = function(*xs)
-    return [None if g is None else g.tolist() for g in tape.gradient(y, xs)]
+    arrays = [np.asarray(value, np.float64) for value in values]
+    found = derivatives(function, lambda: tuple(map(tj.Variable, arrays)))
+    return [None if g is None else g.tolist() for g in found]
 
 
 def slope(function: Any, value: Any) -> Any:
@@ -81,9 +99,14 @@ def test_s27_prod_is_exact_where_elements_are_zero(data: Any, expected: Any) -> 
     np.testing.assert_allclose(both, np.stack([expected, expected], 1), rtol=1e-14)
 
 
+def test_s27_so_is_cumulative_prod() -> None:
+    assert slope(tj.cumulative_prod, [2.0, 0.0, 3.0]) == [1.0, 8.0, 0.0]
+
+
 def test_s27_the_second_derivative_of_prod_is_exact_too() -> None:
-    found = tj.hessian(tj.prod)(tj.asarray(np.array([2.0, 0.0, 0.0])))
-    assert found.tolist() == [[0, 0, 0], [0, 0, 2], [0, 2, 0]]
+    setup = lambda: tj.asarray(np.array([2.0, 0.0, 0.0]))
+    expected = [[0.0, 0.0, 0.0], [0.0, 0.0, 2.0], [0.0, 2.0, 0.0]]
+    assert_modes(lambda x: tj.hessian(tj.prod)(x), setup, expected=expected)
 
 
 def test_s27_a_power_of_zero_is_constant_also_at_zero() -> None:
@@ -112,10 +135,8 @@ def test_s27_by_the_exponent_zero_and_negative_bases_give_zero() -> None:
     np.testing.assert_allclose(by_exponent, [0.0, 0.0, 8 * np.log(2)], rtol=1e-15)
 
 
-def test_s27_the_norm_is_flat_at_zero() -> None:
-    def norm(x: Any) -> Any:
-        return np.linalg.norm(x)
-
+@pytest.mark.parametrize("norm", [np.linalg.norm, tj.linalg.vector_norm])
+def test_s27_the_norm_is_flat_at_zero(norm: Any) -> None:
     assert slope(norm, [0.0, 0.0]) == [0.0, 0.0]
     np.testing.assert_allclose(slope(norm, [3.0, 4.0]), [0.6, 0.8], rtol=1e-15)
 
@@ -146,7 +167,7 @@ def test_s27_the_remainder_follows_its_operands() -> None:
     assert by_y == [-3.0, 4.0]
 
 
-def test_s27_both_modes_choose_the_same_slope() -> None:
+def test_s27_forward_mode_chooses_the_same_slope() -> None:
     cases = [
         (tj.abs, 0.0),
         (lambda x: tj.maximum(0.0, x), 0.0),
@@ -156,10 +177,18 @@ def test_s27_both_modes_choose_the_same_slope() -> None:
         (tj.floor, 1.5),
         (lambda x: tj.max(tj.stack([x, x, 0.0 * x])), 1.0),
     ]
-    for function, at in cases:
-        x = tj.asarray(at, dtype="float64")
-        _, tangent = tj.jvp(function, (x,), (1.0,))
-        assert float(tangent) == slope(function, at)
+    points = [at for _, at in cases]
+
+    def program(*xs: Any) -> Any:
+        pairs = zip(cases, xs, strict=True)
+        return [
+            (tj.jvp(function, (x,), (1.0,))[1], tj.grad(function)(x))
+            for (function, _), x in pairs
+        ]
+
+    setup = lambda: tuple(tj.asarray(at, dtype="float64") for at in points)
+    for tangent, gradient in assert_modes(program, setup).result:
+        assert float(tangent) == float(gradient)
 
 
 # 28: where
@@ -203,6 +232,18 @@ def test_s28_a_value_made_safe_first_gives_no_nan() -> None:
     assert slope(safe_sqrt, [0.0, -1.0, 4.0]) == [0.0, 0.0, 0.25]
 
 
+@pytest.mark.parametrize("at", [[1.0, -1.0], [0.0, 4.0], [np.nan, np.inf]])
+def test_s28_the_same_in_every_mode_where_numbers_are_not_finite(at: Any) -> None:
+    def program(x: Any) -> Any:
+        safe = tj.where(x > 0.0, x, 1.0)
+        return tj.where(x > 0.0, tj.log(x), x), tj.where(x > 0.0, tj.log(safe), x)
+
+    found = assert_taped(program, lambda: tj.asarray(at))
+    if at[0] == 0.0:
+        assert np.isnan(found[2][0][0].numpy()[0])
+        assert found[2][1][0].tolist() == [1.0, 0.25]
+
+
 def test_s28_nan_and_infinity_cause_no_numpy_warning() -> None:
     with np.errstate(all="raise"):
         assert slope(tj.log, 0.0) == np.inf
@@ -221,10 +262,7 @@ def test_s28_nan_and_infinity_cause_no_numpy_warning() -> None:
 
 def complex_slope(function: Any, value: complex) -> complex:
     """The gradient by one complex number."""
-    z = tj.Variable(value, dtype="complex128")
-    with tj.GradientTape() as tape:
-        y = function(z)
-    g = tape.gradient(y, z)
+    (g,) = derivatives(function, lambda: tj.Variable(value, dtype="complex128"))
     assert g.dtype == np.complex128
     return g.item()
 
@@ -245,21 +283,17 @@ HOLOMORPHIC = {
 @pytest.mark.parametrize("name", HOLOMORPHIC)
 def test_s29_the_conjugate_of_the_holomorphic_derivative(name: str) -> None:
     function, derivative = HOLOMORPHIC[name]
-    at = 1 + 2j
-    expected = np.conj(derivative(at))
-    np.testing.assert_allclose(complex_slope(function, at), expected, rtol=1e-14)
+    for at in (1 + 2j, 3 + 4j, 1 - 2j):
+        expected = np.conj(derivative(at))
+        np.testing.assert_allclose(complex_slope(function, at), expected, rtol=1e-14)
 
 
 def test_s29_the_square_and_the_absolute_value_as_in_the_contract() -> None:
-    z = tj.Variable(1 + 2j)
-    with tj.GradientTape() as tape:
-        y = z**2
-    assert tape.gradient(y, z).item() == 2 - 4j
-    w = tj.Variable(3 + 4j)
-    with tj.GradientTape() as tape:
-        y = tj.abs(w)
-    assert y.dtype == np.float32
-    np.testing.assert_allclose(tape.gradient(y, w).item(), 0.6 + 0.8j, rtol=1e-6)
+    setup = lambda: (tj.Variable(1 + 2j), tj.Variable(3 + 4j))
+    square, absolute = derivatives(lambda z, w: (z**2, tj.abs(w)), setup)
+    assert square.item() == 2 - 4j
+    assert tj.abs(tj.Variable(3 + 4j)).dtype == np.float32
+    np.testing.assert_allclose(absolute.item(), 0.6 + 0.8j, rtol=1e-6)
 
 
 REAL_VALUED = {
@@ -297,26 +331,23 @@ def test_s29_conj_conjugates_the_cotangent() -> None:
 
 
 def test_s29_a_real_source_of_a_complex_target_has_a_real_gradient() -> None:
-    x = tj.Variable(2.0)
-    with tj.GradientTape() as tape:
-        y = x * (3 + 4j)
-    g = tape.gradient(y, x)
+    (g,) = derivatives(lambda x: x * (3 + 4j), lambda: tj.Variable(2.0))
     assert g.dtype == np.float32
     assert float(g) == 3.0
 
 
 def test_s29_second_derivatives_of_complex_numbers() -> None:
-    z = tj.Variable(1 + 2j)
-    with tj.GradientTape() as outer:
-        with tj.GradientTape() as inner:
-            y = z**3
-        g = inner.gradient(y, z)
-    np.testing.assert_allclose(g.item(), np.conj(3 * (1 + 2j) ** 2), rtol=1e-6)
-    second = outer.gradient(tj.real(g), z)
-    assert second is None, "taken after the block"
-    with tj.GradientTape() as outer:
-        with tj.GradientTape() as inner:
-            y = z**3
-        real_part = tj.real(inner.gradient(y, z))
+    def program(z: Any) -> Any:
+        with tj.GradientTape(persistent=True) as outer:
+            with tj.GradientTape() as inner:
+                y = z**3
+            g = inner.gradient(y, z)
+            real_part = tj.real(g)
+        late = tj.real(g)
+        return g, outer.gradient(real_part, z), outer.gradient(late, z)
+
+    first, second, late = assert_modes(program, lambda: tj.Variable(1 + 2j)).result
+    np.testing.assert_allclose(first.item(), np.conj(3 * (1 + 2j) ** 2), rtol=1e-6)
     # Re(conj(3 z²)) = 3 (x² - y²): the gradient is 6x - 6iy.
-    np.testing.assert_allclose(outer.gradient(real_part, z).item(), 6 - 12j, rtol=1e-6)
+    np.testing.assert_allclose(second.item(), 6 - 12j, rtol=1e-6)
+    assert late is None, "taken after the block"

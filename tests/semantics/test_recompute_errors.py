@@ -9,7 +9,7 @@ import pytest
 
 import tapejit as tj
 
-from .both_modes import assert_modes, note_error
+from .both_modes import assert_modes, note, note_error
 
 
 def setup() -> Any:
@@ -42,16 +42,19 @@ def test_s45_a_missing_derivative_is_missed_when_it_is_asked_for(
         with tj.GradientTape(persistent=True) as tape:
             tape.watch(x)
             y = f(x)
-        with pytest.raises(tj.NotDifferentiableError, match="nobody knows it"):
-            tape.gradient(y, x)
-        with pytest.raises(tj.NotDifferentiableError, match="nobody knows it"):
-            tape.gradient(y, x)
+        for _ in range(2):
+            try:
+                tape.gradient(y, x)
+            except tj.NotDifferentiableError as error:
+                # The operation and its operands are named eagerly only: a bug.
+                note("nobody knows it" in str(error))
         return y
 
     for op in {node.op for node in tj.function(tj.sort).graph(tj.ones(2)).nodes}:
         if op.differentiable:
             monkeypatch.setattr(op, "vjp", missing)
-    assert_modes(program, lambda: tj.asarray([2.0, 1.0]), expected=[2.0, 4.0])
+    given = lambda: tj.asarray([2.0, 1.0])
+    assert_modes(program, given, expected=[2.0, 4.0], notes=[True, True])
     function = tj.function(tj.recompute_grad(tj.sort))
     x = tj.asarray([2.0, 1.0])
     np.testing.assert_array_equal(function(x), [1.0, 2.0])
@@ -78,8 +81,8 @@ def test_s45_an_error_of_a_grad_fn_inside() -> None:
         note_error(lambda: tape.gradient(y, x))
         return y
 
-    plain = assert_modes(program, lambda: tj.asarray(3.0), expected=18.0)
-    assert plain.notes == [(KeyError, "'in the gradient'")]
+    errors = [(KeyError, "^'in the gradient'$")]
+    assert_modes(program, lambda: tj.asarray(3.0), expected=18.0, errors=errors)
 
 
 @pytest.mark.parametrize("is_around", [False, True])

@@ -1,10 +1,11 @@
-"""Tapes belong to a thread: threads, asyncio tasks, tapes out of order (line 12)."""
+"""Tapes belong to a thread; what they keep alive around calls (lines 12 and 13)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,11 @@ import numpy as np
 import pytest
 
 import tapejit as tj
+
+from .both_modes import MODES, assert_modes, note, note_error, ways
+from .test_recording import tensor, variable, variable_and_tensor
+
+# 12: threads, tasks, tapes out of order
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -36,100 +42,55 @@ def in_asyncio_thread(function: Callable[[], Any]) -> Any:
     return asyncio.run(main())
 
 
-ELSEWHERE = [in_thread, in_thread_with_context, in_asyncio_thread]
+# The modes besides plain Python: only a thread that has its context can help a trace,
+# and only such a one knows that a tape belongs to the function that is running.
+ELSEWHERE = {
+    in_thread: (),
+    in_thread_with_context: MODES,
+    in_asyncio_thread: MODES,
+}
 
 
-@pytest.mark.parametrize("run", ELSEWHERE)
-def test_s12_operations_of_other_threads_are_not_recorded(run: Any) -> None:
-    x = tj.asarray(3.0)
-    with tj.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        y = x * x
-        theirs = run(lambda: y * x)
-        z = theirs * x
-    assert float(theirs) == 27.0
-    assert tape.gradient(theirs, x) is None
-    assert float(tape.gradient(z, x)) == 27.0, "their result is a constant"
+def test_s12_calls_in_other_threads_are_not_recorded() -> None:
+    def program(v: Any, x: Any) -> Any:
+        return v * x
+
+    for name, call in ways(program, variable_and_tensor):
+        v, x = variable_and_tensor()
+        with tj.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            theirs = in_thread(lambda v=v, x=x, call=call: call(v, x))
+            assert tape.watched_variables() == (), name
+            y = call(v, x) * theirs
+        assert tape.gradient(theirs, [v, x]) == [None, None], name
+        dv, dx = in_thread(lambda t=tape, y=y, v=v, x=x: t.gradient(y, [v, x]))
+        assert (float(dv), float(dx)) == (12.0, 18.0), name
 
 
-@pytest.mark.parametrize("run", ELSEWHERE)
-def test_s12_variables_read_by_other_threads_are_not_watched(run: Any) -> None:
-    v = tj.Variable(3.0)
-    with tj.GradientTape() as tape:
-        theirs = run(lambda: v * v)
-    assert tape.watched_variables() == ()
-    assert tape.gradient(theirs, v) is None
+def test_s12_tapes_of_many_threads_do_not_mix() -> None:
+    def step(v: Any, x: Any) -> Any:
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            y = tj.sum(v * x * x)
+        return tape.gradient(y, [v, x])
 
+    def work(call: Any, scale: int) -> list[float]:
+        v = tj.Variable(float(scale))
+        found = [call(v, tj.asarray(float(n))) for n in range(20)]
+        return [float(g) for pair in found for g in pair]
 
-@pytest.mark.parametrize("run", ELSEWHERE)
-def test_s12_gradient_may_be_called_from_another_thread(run: Any) -> None:
-    v = tj.Variable(3.0)
-    with tj.GradientTape(persistent=True) as tape:
-        y = v * v
-    assert float(run(lambda: tape.gradient(y, v))) == 6.0
-    assert float(run(lambda: tape.jacobian(y, v))) == 6.0
-
-
-@pytest.mark.parametrize("run", ELSEWHERE)
-def test_s12_also_while_the_block_is_open_and_without_a_warning(run: Any) -> None:
-    v = tj.Variable(3.0)
-    with tj.GradientTape(persistent=True) as tape:
-        y = v * v * v
-        g = run(lambda: tape.gradient(y, v))
-    assert float(g) == 27.0
-    assert tape.gradient(g, v) is None, "what the other thread did is not recorded"
-
-
-def test_s12_a_consuming_gradient_in_another_thread_counts_everywhere() -> None:
-    v = tj.Variable(3.0)
-    with tj.GradientTape() as tape:
-        y = v * v
-    in_thread(lambda: tape.gradient(y, v))
-    with pytest.raises(RuntimeError, match="persistent"):
-        tape.gradient(y, v)
-
-
-@pytest.mark.parametrize("run", ELSEWHERE)
-def test_s12_consumed_elsewhere_it_stops_recording_here(run: Any) -> None:
-    v = tj.Variable(3.0)
-    with tj.GradientTape() as tape:
-        y = v * v
-        assert float(run(lambda: tape.gradient(y, v))) == 6.0
-        tj.exp(v) * y
-        assert tape.nbytes == 0
-        with pytest.raises(RuntimeError, match="not recording"):
-            tape.watch(y)
-
-
-def test_s12_a_tape_active_in_one_thread_cannot_be_entered_in_another() -> None:
-    v = tj.Variable(3.0)
-
-    def enter() -> None:
-        with tape:
-            pass
-
-    with tj.GradientTape() as tape:
-        y = v * v
-        with pytest.raises(ValueError, match="recording already"):
-            in_thread(enter)
-        z = y * v
-    assert float(tape.gradient(z, v)) == 27.0
-
-
-def test_s12_a_tape_may_move_to_another_thread_between_blocks() -> None:
-    v = tj.Variable(3.0)
-    tape = tj.GradientTape()
-
-    def multiply(x: Any) -> tj.Tensor:
-        with tape:
-            return x * v
-
-    y = multiply(v)
-    z = in_thread(lambda: multiply(y))
-    assert float(tape.gradient(z, v)) == 27.0
+    expected = [
+        [g for n in range(20) for g in (float(n * n), 2.0 * scale * n)]
+        for scale in range(16)
+    ]
+    for name, call in ways(step, variable_and_tensor):
+        with ThreadPoolExecutor(8) as pool:
+            calls = lambda scale, call=call: work(call, scale)
+            assert list(pool.map(calls, range(16))) == expected, name
 
 
 def test_s12_every_thread_has_tapes_of_its_own() -> None:
+    """Threads that wait for each other inside their blocks; a trace would run once."""
     v = tj.Variable(1.0)
     together = threading.Barrier(4, timeout=60)
 
@@ -153,166 +114,288 @@ def test_s12_every_thread_has_tapes_of_its_own() -> None:
         np.testing.assert_allclose(found, 3 * (scale + np.arange(30)) ** 2, rtol=1e-6)
 
 
-def test_s12_the_same_step_in_many_threads_gives_each_its_own_gradient() -> None:
-    def step(scale: float) -> float:
-        w = tj.Variable([scale, 2 * scale])
-        with tj.GradientTape() as tape:
-            loss = tj.sum(tj.tanh(w * 0.1) * w)
-        return float(tape.gradient(loss, w).sum())
-
-    scales = [float(n) for n in range(1, 201)]
-    expected = [step(scale) for scale in scales]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(step, scales)) == expected
-
-
-# asyncio
-
-
-def test_s12_tasks_started_inside_the_block_are_recorded() -> None:
-    x, v = tj.asarray(3.0), tj.Variable(2.0)
-
-    async def multiply(y: tj.Tensor) -> tj.Tensor:
-        await asyncio.sleep(0)
-        return y * x * v
-
-    async def main() -> tuple[tj.GradientTape, tj.Tensor]:
-        with tj.GradientTape() as tape:
+@pytest.mark.parametrize("run", ELSEWHERE)
+def test_s12_operations_of_other_threads_are_not_recorded(run: Any) -> None:
+    def program(v: Any, x: Any, other: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
             tape.watch(x)
-            a, b = await asyncio.gather(multiply(x), multiply(x * x))
-            c = await asyncio.create_task(multiply(a))
-            loss = a + b + c
-        return tape, loss
+            y = x * x * v
+            theirs = run(lambda: y * x * v * other)
+            z = theirs * x * v
+            inside = run(lambda: tape.gradient(y, v))  # and no warning
+        note([w.name for w in tape.watched_variables()])
+        found = [tape.gradient(t, [v, x, other]) for t in (theirs, z, inside)]
+        return theirs, found, inside
 
-    tape, loss = asyncio.run(main())
-    dx, dv = tape.gradient(loss, [x, v])
-    # v x² + v x³ + v² x³ at x = 3, v = 2
-    assert float(dx) == 2 * 2 * 3 + 2 * 3 * 9 + 4 * 3 * 9
-    assert float(dv) == 9 + 27 + 2 * 2 * 27
+    def setup() -> Any:
+        return *variable_and_tensor(), tj.Variable(1.0, name="other")
+
+    # theirs = x³ v² = 72 at v = 3, x = 2
+    found = [[None] * 3, [72.0 * 2, 72.0 * 3, None], [None] * 3]
+    expected, modes = (72.0, found, 4.0), ELSEWHERE[run]
+    assert_modes(program, setup, expected=expected, notes=[["v"]], modes=modes)
 
 
-def test_s12_the_block_may_wait_in_the_middle() -> None:
-    v = tj.Variable(3.0)
+@pytest.mark.parametrize("run", ELSEWHERE)
+def test_s12_gradient_may_be_called_from_another_thread(run: Any) -> None:
+    def program(v: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            y = v * v
+        with tj.GradientTape() as once:
+            z = v * v
+        found = [run(lambda: once.gradient(z, v))]
+        note_error(lambda: once.gradient(z, v))
+        for ask in (tape.gradient, tape.jacobian):
+            found.append(run(lambda ask=ask: ask(y, v)))
+        return found
 
-    async def main() -> Any:
+    errors, modes = [(RuntimeError, "persistent")], ELSEWHERE[run]
+    assert_modes(program, variable, expected=[6.0] * 3, errors=errors, modes=modes)
+
+
+@pytest.mark.parametrize("run", ELSEWHERE)
+def test_s12_consumed_elsewhere_it_stops_recording_here(run: Any) -> None:
+    def program(v: Any) -> Any:
         with tj.GradientTape() as tape:
             y = v * v
-            await asyncio.sleep(0)
-            z = y * v
+            g = run(lambda: tape.gradient(y, v))
+            tj.exp(v) * y
+            note(tape.nbytes)
+            note_error(lambda: tape.watch(y))
+        return g
+
+    errors, modes = [(RuntimeError, "not recording")], ELSEWHERE[run]
+    plain = assert_modes(program, variable, expected=6.0, errors=errors, modes=modes)
+    assert plain.notes[0] == 0
+
+
+@pytest.mark.parametrize("run", ELSEWHERE)
+def test_s12_a_tape_is_in_one_thread_at_a_time_and_may_move(run: Any) -> None:
+    def program(v: Any) -> Any:
+        def multiply(x: Any) -> Any:
+            with tape:
+                return x * v
+
+        tape = tj.GradientTape()
+        y = multiply(v)
+        z = run(lambda: multiply(y))
+        with tape:
+            note_error(lambda: run(lambda: multiply(y)))
+            z = z * v
         return tape.gradient(z, v)
 
-    assert float(asyncio.run(main())) == 27.0
+    errors, modes = [(ValueError, "recording already")], ELSEWHERE[run]
+    assert_modes(program, variable, expected=108.0, errors=errors, modes=modes)
 
 
-def test_s12_a_task_started_before_the_block_is_not_recorded() -> None:
-    v = tj.Variable(3.0)
+def test_s12_a_thread_without_the_context_cannot_help_a_trace() -> None:
+    def program(x: Any) -> Any:
+        return in_thread(lambda: x * x)
 
-    async def main() -> tuple[Any, tuple[Any, ...]]:
-        opened = asyncio.Event()
-
-        async def other() -> tj.Tensor:
-            await opened.wait()
-            return v * v
-
-        task = asyncio.create_task(other())
-        with tj.GradientTape() as tape:
-            opened.set()
-            theirs = await task
-        watched = tape.watched_variables()
-        return tape.gradient(theirs, v), watched
-
-    assert asyncio.run(main()) == (None, ())
+    assert float(program(tensor())) == 9.0
+    function = tj.function(program)
+    for _ in range(2):
+        with pytest.raises(tj.ArgumentError, match="used in another thread") as caught:
+            function(tensor())
+        assert "copy_context" in str(caught.value)
 
 
 def test_s12_a_task_that_outlives_the_block_is_recorded_only_inside_it() -> None:
-    v = tj.Variable(3.0)
+    def program(v: Any) -> Any:
+        async def main() -> Any:
+            closed = asyncio.Event()
+            begun = []
 
-    async def main() -> list[Any]:
-        closed = asyncio.Event()
-        begun: list[tj.Tensor] = []
+            async def other() -> Any:
+                begun.append(v * v)
+                await closed.wait()
+                return begun[0] * v
 
-        async def other() -> tj.Tensor:
-            begun.append(v * v)
-            await closed.wait()
-            return begun[0] * v
+            with tj.GradientTape(persistent=True) as tape:
+                task = asyncio.create_task(other())
+                await asyncio.sleep(0)
+            closed.set()
+            late = await task
+            return tape.gradient(begun[0], v), tape.gradient(late, v)
 
-        with tj.GradientTape(persistent=True) as tape:
+        return asyncio.run(main())
+
+    assert_modes(program, variable, expected=(6.0, None))
+
+
+def test_s12_tasks_started_inside_the_block_are_recorded() -> None:
+    def program(v: Any, x: Any) -> Any:
+        async def main() -> Any:
+            async def multiply(y: Any) -> Any:
+                await asyncio.sleep(0)
+                return y * x * v
+
+            with tj.GradientTape() as tape:
+                tape.watch(x)
+                a, b = await asyncio.gather(multiply(x), multiply(x * x))
+                c = await asyncio.create_task(multiply(a))
+                await asyncio.sleep(0)  # the block may wait in the middle
+                loss = a + b + c
+            return tape.gradient(loss, [v, x])
+
+        return asyncio.run(main())
+
+    # v x² + v x³ + v² x³ at v = 3, x = 2
+    expected = [4.0 + 8 + 2 * 3 * 8, 3 * 4.0 + 3 * 12 + 9 * 12]
+    assert_modes(program, variable_and_tensor, expected=expected)
+
+
+def test_s12_a_task_started_before_the_block_is_not_recorded() -> None:
+    def program(v: Any) -> Any:
+        async def main() -> Any:
+            opened = asyncio.Event()
+
+            async def other() -> Any:
+                await opened.wait()
+                return v * v
+
             task = asyncio.create_task(other())
-            await asyncio.sleep(0)
-        closed.set()
-        late = await task
-        return [tape.gradient(begun[0], v), tape.gradient(late, v)]
+            with tj.GradientTape() as tape:
+                opened.set()
+                theirs = await task
+            note(tape.watched_variables())
+            return tape.gradient(theirs, v)
 
-    inside, after = asyncio.run(main())
-    assert float(inside) == 6.0
-    assert after is None, "what runs after the block is not recorded"
+        return asyncio.run(main())
 
-
-def test_s12_tapes_of_tasks_that_take_turns_do_not_mix() -> None:
-    async def train(v: tj.Variable) -> tuple[float, int]:
-        with tj.GradientTape() as tape:
-            y = v * v
-            await asyncio.sleep(0)
-            z = y * v
-            await asyncio.sleep(0)
-        count = len(tape.watched_variables())
-        return float(tape.gradient(z, v)), count
-
-    async def main() -> Any:
-        return await asyncio.gather(*(train(tj.Variable(x)) for x in (1.0, 2.0, 3.0)))
-
-    assert asyncio.run(main()) == [(3.0, 1), (12.0, 1), (27.0, 1)]
+    assert_modes(program, variable, expected=None, notes=[()])
 
 
 def test_s12_a_tape_opened_in_a_task_is_not_seen_by_its_parent() -> None:
-    v = tj.Variable(3.0)
+    def program(v: Any) -> Any:
+        async def main() -> Any:
+            opened, done = asyncio.Event(), asyncio.Event()
 
-    async def main() -> Any:
-        opened, done = asyncio.Event(), asyncio.Event()
+            async def child() -> Any:
+                with tj.GradientTape() as tape:
+                    opened.set()
+                    await done.wait()
+                return tape
 
-        async def child() -> tj.GradientTape:
+            task = asyncio.create_task(child())
+            await opened.wait()
+            y = v * v
+            done.set()
+            return (await task).gradient(y, v)
+
+        return asyncio.run(main())
+
+    assert_modes(program, variable, expected=None)
+
+
+def test_s12_tapes_of_tasks_that_take_turns_do_not_mix() -> None:
+    def program(*variables: Any) -> Any:
+        async def train(v: Any) -> Any:
             with tj.GradientTape() as tape:
-                opened.set()
-                await done.wait()
-            return tape
+                y = v * v
+                await asyncio.sleep(0)
+                z = y * v
+                await asyncio.sleep(0)
+            note(len(tape.watched_variables()))
+            return tape.gradient(z, v)
 
-        task = asyncio.create_task(child())
-        await opened.wait()
-        y = v * v
-        done.set()
-        return (await task).gradient(y, v)
+        async def main() -> Any:
+            return await asyncio.gather(*map(train, variables))
 
-    assert asyncio.run(main()) is None
+        return asyncio.run(main())
 
-
-# Tapes out of order
+    setup = lambda: tuple(map(tj.Variable, (1.0, 2.0, 3.0)))
+    assert_modes(program, setup, expected=[3.0, 12.0, 27.0], notes=[1, 1, 1])
 
 
 def test_s12_tapes_may_be_exited_out_of_order() -> None:
-    x = tj.asarray(3.0)
-    first, second = tj.GradientTape(), tj.GradientTape()
-    first.__enter__()
-    second.__enter__()
-    first.watch(x)
-    second.watch(x)
-    y = x * x
-    first.__exit__(None, None, None)
-    z = y * x
-    second.__exit__(None, None, None)
-    late = z * x
-    assert second.why_none(late, x)
-    assert first.why_none(z, x)
-    assert float(first.gradient(y, x)) == 6.0
-    assert float(second.gradient(z, x)) == 27.0
+    def program(x: Any) -> Any:
+        first, second = tj.GradientTape(), tj.GradientTape()
+        first.__enter__()
+        second.__enter__()
+        first.watch(x)
+        second.watch(x)
+        y = x * x
+        first.__exit__(None, None, None)
+        z = y * x
+        second.__exit__(None, None, None)
+        late = z * x
+        note([bool(second.why_none(late, x)), bool(first.why_none(z, x))])
+        return first.gradient(y, x), second.gradient(z, x)
+
+    assert_modes(program, tensor, expected=(6.0, 27.0), notes=[[True, True]])
 
 
 def test_s12_a_tape_that_ends_first_leaves_the_inner_one_usable() -> None:
-    v = tj.Variable(3.0)
-    outer, inner = tj.GradientTape(), tj.GradientTape()
-    outer.__enter__()
-    inner.__enter__()
-    y = v * v
-    g = inner.gradient(y, v)  # stops itself; the outer one records this
-    outer.__exit__(None, None, None)
-    inner.__exit__(None, None, None)
-    assert float(outer.gradient(g, v)) == 2.0
+    def program(v: Any) -> Any:
+        outer, inner = tj.GradientTape(), tj.GradientTape()
+        outer.__enter__()
+        inner.__enter__()
+        y = v * v
+        g = inner.gradient(y, v)  # stops itself; the outer one records this
+        outer.__exit__(None, None, None)
+        inner.__exit__(None, None, None)
+        return outer.gradient(g, v)
+
+    assert_modes(program, variable, expected=2.0)
+
+
+# 13: what is kept alive
+
+
+def test_s13_nothing_made_in_the_body_outlives_the_call() -> None:
+    made: list[weakref.ref[Any]] = []
+
+    def program(v: Any, x: Any) -> Any:
+        with tj.GradientTape(persistent=True) as tape:
+            h = tj.exp(v * x)
+            y = tj.sin(h)
+        made.extend([weakref.ref(tape), weakref.ref(h), weakref.ref(y)])
+        return tape.gradient(y, v)
+
+    for name, call in ways(program, variable_and_tensor):
+        call(*variable_and_tensor())
+        assert [r() for r in made] == [None] * len(made), name
+    assert len(made) >= 3 * 4
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_s13_a_tape_around_releases_what_the_call_kept(persistent: bool) -> None:
+    def program(v: Any, x: Any) -> Any:
+        return tj.sin(tj.exp(v * x))
+
+    def setup() -> Any:
+        return tj.Variable(np.ones(100)), tj.asarray(np.ones(100))
+
+    for name, call in ways(program, setup):
+        v, x = setup()
+        with tj.GradientTape(persistent=persistent) as tape:
+            y = call(v, x)
+        kept = tape.nbytes
+        assert kept > 0, name
+        gone = weakref.ref(v)
+        assert tape.gradient(y, v).shape == (100,)
+        assert tape.nbytes == (kept if persistent else 0), name
+        del v, x, y, tape
+        assert gone() is None, name
+
+
+def test_s13_a_loop_of_calls_under_tapes_keeps_nothing() -> None:
+    def program(v: Any, x: Any) -> Any:
+        return tj.sum(tj.tanh(v * x) * x)
+
+    def setup() -> Any:
+        return tj.Variable(np.ones(10)), tj.asarray(np.ones(10))
+
+    for name, call in ways(program, setup):
+        v, x = setup()
+        losses, tapes = [], []
+        for _ in range(3):
+            with tj.GradientTape() as tape:
+                loss = call(v, x)
+            v.assign_sub(tape.gradient(loss, v))
+            losses.append(loss)
+            tapes.append(weakref.ref(tape))
+            del tape
+        assert [t() for t in tapes] == [None] * 3, f"{name}: losses keep their tapes"
+        assert len({float(loss) for loss in losses}) == 3

@@ -1,4 +1,4 @@
-"""Hessians, products with them, functions of functions, in both modes (line 39)."""
+"""Hessians, products with them, functions of functions (line 39)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from agreement import COMPOSED
 import tapejit as tj
 
 from .both_modes import assert_modes, assert_taped, note_error, ways
-from .test_higher_order import POINT, VECTOR, rosen, rosen_hessian
 
 
 def point() -> Any:
@@ -22,6 +21,26 @@ def assert_value(program: Any, expected: Any, setup: Any = point) -> None:
     """The program in both modes, and near to what it should be."""
     plain = assert_modes(program, setup)
     np.testing.assert_allclose(plain.result.numpy(), expected, rtol=1e-12)
+
+
+def rosen(x: Any) -> Any:
+    """Rosenbrock's function of a vector."""
+    return tj.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+def rosen_hessian(x: Any) -> Any:
+    """Its matrix of second derivatives, by hand."""
+    diagonal = np.zeros_like(x)
+    diagonal[:-1] += 1200 * x[:-1] ** 2 - 400 * x[1:] + 2
+    diagonal[1:] += 200
+    off = -400 * x[:-1]
+    return np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1)
+
+
+POINT = np.array([0.5, -1.2, 1.0, 0.3])
+
+
+VECTOR = np.array([1.0, -2.0, 0.5, 3.0])
 
 
 HESSIAN = rosen_hessian(POINT)
@@ -104,6 +123,14 @@ def test_s39_products_with_hessians(program: Any) -> None:
     assert_value(program, HESSIAN @ VECTOR)
 
 
+def test_s39_forward_over_forward_agrees() -> None:
+    def program(x: Any, v: Any) -> Any:
+        directional = lambda x: tj.jvp(rosen, (x,), (v,))[1]
+        return tj.jvp(directional, (x,), (v,))[1]
+
+    assert_value(program, VECTOR @ HESSIAN @ VECTOR)
+
+
 def test_s39_variables_as_sources_of_hessians() -> None:
     def program(a: Any, b: Any) -> Any:
         with tj.GradientTape() as outer:
@@ -122,7 +149,7 @@ def test_s39_variables_as_sources_of_hessians() -> None:
     assert_modes(program, setup, expected=expected)
 
 
-def test_s39_the_public_functions_in_a_body() -> None:
+def test_s39_the_public_functions() -> None:
     def program(x: Any, v: Any) -> Any:
         value, gradient = tj.value_and_grad(rosen)(x)
         again, pull = tj.vjp(rosen, x)
@@ -130,15 +157,17 @@ def test_s39_the_public_functions_in_a_body() -> None:
         batched = tj.vmap(tj.grad(rosen))(tj.stack([x, 2.0 * x]))
         return [
             (value, again, same, rosen(x)),
-            (gradient, pull(1.0)[0], tj.grad(rosen)(x), batched[0]),
+            (gradient, pull(1.0)[0], tj.grad(rosen)(x)),
             (slope, tj.sum(gradient * v)),
+            (batched[0], gradient),
+            (batched[1], tj.grad(rosen)(2.0 * x)),
         ]
 
-    values, gradients, slopes = assert_modes(program, point).result
+    values, gradients, *near = assert_modes(program, point).result
     assert len({float(x) for x in values}) == 1
-    for g in gradients:
-        np.testing.assert_allclose(g.numpy(), gradients[0].numpy(), rtol=1e-12)
-    np.testing.assert_allclose(float(slopes[0]), float(slopes[1]), rtol=1e-12)
+    assert all(g.tolist() == gradients[0].tolist() for g in gradients)
+    for got, expected in near:
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-12)
 
 
 def test_s39_they_nest() -> None:
@@ -151,6 +180,10 @@ def test_s39_they_nest() -> None:
         return tj.asarray(2.0), tj.asarray([1.0, 2.0])
 
     assert_modes(program, setup, expected=(48.0, [6.0, 12.0], [[1.0, 4.0]]))
+    assert_value(
+        lambda x, v: tj.vmap(tj.hessian(rosen))(tj.stack([x, v])),
+        np.stack([HESSIAN, rosen_hessian(VECTOR)]),
+    )
 
 
 def test_s39_tapes_in_the_body_see_them() -> None:
@@ -248,16 +281,20 @@ def test_s39_an_inner_derivative_does_not_see_the_outer_one() -> None:
     assert_modes(program, lambda: tj.asarray(1.0), expected=[1.0] * 4)
 
 
-def test_s39_vjp_and_jvp_take_structures_and_refuse_the_same() -> None:
+def test_s39_vjp_and_jvp_take_structures_and_check_them() -> None:
     def function(x: Any, p: Any) -> Any:
-        return {"s": x * p["w"], "t": tj.sum(p["w"])}
+        return {"s": x * p["w"], "t": tj.sum(p["w"]), "constant": tj.asarray(1.0)}
 
     def program(x: Any, p: Any) -> Any:
         value, pull = tj.vjp(function, x, p)
-        found = [pull({"s": tj.asarray([1.0, 10.0]), "t": 5.0}) for _ in range(2)]
-        _, pushed = tj.jvp(function, (x, p), (1.0, {"w": tj.asarray([10.0, 0.0])}))
+        seed = {"s": tj.asarray([1.0, 10.0]), "t": 5.0, "constant": 1.0}
+        found = [pull(seed) for _ in range(2)]
+        tangents = (1.0, {"w": tj.asarray([10.0, 0.0])})
+        pushed = tj.jvp(function, (x, p), tangents)
         note_error(lambda: tj.jvp(tj.sin, (p["w"],), (tj.ones(3),)))
+        note_error(lambda: tj.jvp(tj.multiply, (x, x), (1.0,)))
         note_error(lambda: tj.jvp(tj.sin, (x,), (1j,)))
+        note_error(lambda: tj.jvp(tj.sin, (x,), 1.0))
         note_error(lambda: tj.jvp(tj.sin, x, (x,)))
         note_error(lambda: tj.hvp(tj.sin, (x,), x))
         note_error(lambda: tj.grad(lambda x: x * p["w"])(p["w"]))
@@ -266,13 +303,33 @@ def test_s39_vjp_and_jvp_take_structures_and_refuse_the_same() -> None:
     def setup() -> Any:
         return tj.asarray(2.0), {"w": tj.asarray([1.0, 3.0])}
 
+    value = {"s": [2.0, 6.0], "t": 4.0, "constant": 1.0}
     pulled = (31.0, {"w": [7.0, 25.0]})
-    expected = (
-        {"s": [2.0, 6.0], "t": 4.0},
-        [pulled, pulled],
-        {"s": [21.0, 3.0], "t": 10.0},
-    )
-    assert_modes(program, setup, expected=expected)
+    tangent = {"s": [21.0, 3.0], "t": 10.0, "constant": 0.0}
+    errors: list[Any] = [
+        (ValueError, r"shape.*\(3,\).*\(2,\)"),
+        (ValueError, ""),
+        (TypeError, "real"),
+        *[(TypeError, "one form")] * 3,
+        (ValueError, ""),
+    ]
+    expected = (value, [pulled, pulled], (value, tangent))
+    assert_modes(program, setup, expected=expected, errors=errors)
+
+
+def test_s39_variables_can_be_differentiated_through_arguments() -> None:
+    def program(v: Any) -> Any:
+        _, tangent = tj.jvp(lambda x: x * x, (v,), (tj.asarray([1.0, 10.0]),))
+        return [
+            tj.grad(lambda x: tj.sum(x * x))(v),
+            tj.jacobian(lambda x: x * x)(v),
+            tj.hessian(lambda x: tj.sum(x**3))(v),
+            tangent,
+        ]
+
+    matrices = [[2.0, 0.0], [0.0, 4.0]], [[6.0, 0.0], [0.0, 12.0]]
+    expected = [[2.0, 4.0], *matrices, [2.0, 40.0]]
+    assert_modes(program, lambda: tj.Variable([1.0, 2.0]), expected=expected)
 
 
 def test_s39_functions_of_decorated_functions() -> None:
@@ -316,9 +373,9 @@ def test_s39_third_order_of_a_network_by_tapes_around_it() -> None:
 
 
 def test_s39_derivatives_are_made_of_functions() -> None:
+    """No mode is involved: nothing is called."""
     x = tj.ones(2)
-    makers = (tj.grad, tj.value_and_grad, tj.jacobian, tj.hessian)
-    for make in makers:
+    for make in (tj.grad, tj.value_and_grad, tj.jacobian, tj.hessian):
         with pytest.raises(tj.ArgumentTypeError, match="takes a function, got Tensor"):
             make(x)
         for wrong in (x, 1.0, np.ones(2), [0.5]):
