@@ -6,14 +6,16 @@ at all. If only parts can be, they are called among the operations that NumPy pe
 and with native code switched off, NumPy performs them all.
 
 Functions know it by `run`, which takes and gives what the given Graph would, and by
-`failed_step`, which speaks of the given Graph too.
+`failed_step`, which speaks of the given Graph too. What `run` does is its `State`.
 
-Start reading at `executable_for`.
+Start reading at `executable_for`, then `Executable.run`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -32,7 +34,20 @@ from tapejit.runtime.compile_progress import current, showing
 if TYPE_CHECKING:
     from tapejit.rewrite.pipeline import OnChange
 
-Run = Callable[[list[Any]], list[Any]]
+
+class State(Enum):
+    """What a run does.
+
+    WAITING      makes native code first
+    COMPILING    is interpreted: native code is made in the background
+    INTERPRETED  performs operations with NumPy, native segments among them
+    NATIVE       is one native call
+    """
+
+    WAITING = auto()
+    COMPILING = auto()
+    INTERPRETED = auto()
+    NATIVE = auto()
 
 
 class Executable:
@@ -41,7 +56,6 @@ class Executable:
     `run(arrays)` gives the outputs; the list is emptied, so that values can be freed.
     `graph` is what really runs: the same inputs and outputs, fewer Nodes in between.
     `code` is the native code if that is all of it, `split` the parts if it is not.
-    `is_waiting` says that there will be native code, but is none yet.
     `when` says when it is made: "now", by the first call, or in the "background".
     """
 
@@ -56,25 +70,24 @@ class Executable:
         self.split: Split | None = None
         self._observe = observe
         self._optimised: tuple[Graph, Sources] | None = None
+        self._call: Callable[[list[Any]], list[Any] | None] | None = None
         self._program: Program | None = None
         self.is_native = config.current().native
-        self.is_waiting = self.is_native
         self.compilation: Compilation | None = None
-        self.run: Run
         self._interpreter: Program | None = None
+        self.state = State.WAITING
         if self.is_native and (when or config.current().compile) == "now":
-            self.run = self._first_run
             return
         self._interpreter = self._program = self.graph.program
-        self.run = self._program.run
+        self.state = State.INTERPRETED
         if self.is_native:
             self.compilation = Compilation()
-            self.run = self._interpreted_run
+            self.state = State.COMPILING
 
     @property
-    def must_compile(self) -> bool:
-        """Whether the next call has to wait for native code."""
-        return self.is_waiting and self.compilation is None
+    def is_waiting(self) -> bool:
+        """Whether there will be native code, but is none yet."""
+        return self.state is State.WAITING or self.state is State.COMPILING
 
     @property
     def graph(self) -> Graph:
@@ -91,22 +104,24 @@ class Executable:
             self._optimised = after, sources
         return self._optimised
 
-    def _first_run(self, arguments: list[Any]) -> list[Any]:
-        self.prepare()
-        return self.run(arguments)
-
-    def _interpreted_run(self, arguments: list[Any]) -> list[Any]:
-        """A call while native code is made elsewhere."""
-        assert self.compilation is not None
-        assert self._interpreter is not None
-        self.compilation.attend(self)
-        return self._interpreter.run(arguments)
+    def run(self, arguments: list[Any]) -> list[Any]:
+        """The outputs; the list is emptied."""
+        if self.state is State.WAITING:
+            self.prepare()
+        elif self.compilation is not None and self.state is State.COMPILING:
+            self.compilation.attend(self)
+        if self._call is not None:
+            found = self._call(arguments)
+            if found is not None:
+                arguments.clear()
+                return found
+            self._program = self.graph.program
+        assert self._program is not None
+        return self._program.run(arguments)
 
     def stay_interpreted(self) -> None:
         """There will be no native code after all."""
-        assert self._interpreter is not None
-        self.run = self._interpreter.run
-        self.is_waiting = False
+        self.state = State.INTERPRETED
 
     def prepare(self, *, quietly: bool = False) -> None:
         """Have the native code ready; `quietly` if nobody waits for it."""
@@ -123,21 +138,20 @@ class Executable:
                 return
             shown = showing(self.given.name, quietly=quietly)
             with compiled.with_helper(), shown:
-                self._compile()
-            self.is_waiting = False
+                self.state = self._compile()
             settings = config.current()
             if settings.debug or settings.dump:
                 from tapejit.runtime import executable_report
 
                 executable_report.show(self)
 
-    def _compile(self) -> None:
+    def _compile(self) -> State:
         from tapejit.runtime import compiled
 
         self.code = self._whole_code()
         if self.code is not None:
-            self.run = self._native_run(self.code.callable())
-            return
+            self._call = partial(compiled.called, self.code.callable())
+            return State.NATIVE
         split = compiled.native_form(self.graph, symbol_for(self.given))
         for number, node in enumerate(split.segments, 1):
             segment = compiled.segment_of(node)
@@ -146,7 +160,7 @@ class Executable:
             segment.prepare()
         self.split = split
         self._program = self.split.graph.program
-        self.run = self._program.run
+        return State.INTERPRETED
 
     def _whole_code(self) -> Any:
         """The code of all of the Graph, None if it cannot be."""
@@ -163,19 +177,6 @@ class Executable:
         if whole is None:
             return None
         return compiled.code_for(whole, symbol_for(self.given), digest)
-
-    def _native_run(self, call: Callable[..., Any]) -> Run:
-        from tapejit.runtime.compiled import called
-
-        def run(arguments: list[Any]) -> list[Any]:
-            found = called(call, arguments)
-            if found is None:
-                self._program = self.graph.program
-                return self._program.run(arguments)
-            arguments.clear()
-            return found
-
-        return run
 
     def failed_step(self, error: BaseException) -> int | None:
         """Which of the given Graph's Nodes (literals not counted) raised `error`."""

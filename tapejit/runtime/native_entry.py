@@ -12,7 +12,7 @@ which keeps everything its words point to.
 
 A callable takes its arguments by position. `respell` gives another one for the same
 code that takes the call as a user writes it: `Spelling` says what is given by name and
-which values must be the very ones that a trace was made for.
+which values must be those that a trace was made for.
 
 Start reading at `EntrySpec`, then `make_entry`.
 """
@@ -144,7 +144,8 @@ class Spelling:
                  one that has a default
     defaults     inputs that are not given, each with the object that stands for it
     floats       the inputs that are given as Python's floats
-    fixed        numbers of arguments that choose a trace, each with the very object
+    fixed        numbers of arguments that choose a trace, each with its value: None, a
+                 bool, a text, an int, or a float that is neither NaN nor 0
     """
 
     positional: int

@@ -23,12 +23,14 @@ from tapejit.base.collector import begin_rest, end_rest
 from tapejit.base.config import config
 from tapejit.base.origin import Origin, describe, short_location, warn_user
 from tapejit.base.waiting import acquired_unless_stuck
+from tapejit.runtime.sentinels import MISS
 from tapejit.tape.commits import in_order
 from tapejit.tape.variable import Variable
 from tapejit.tracing import report
+from tapejit.tracing.native_call import spelled_entry
 from tapejit.tracing.path import TracedPath, WrongPath
 from tapejit.tracing.reachable import reached_variables
-from tapejit.tracing.signature import FLOAT, Call, FastKey, is_float_part
+from tapejit.tracing.signature import FLOAT, Binder, Call, FastKey, is_float_part
 
 if TYPE_CHECKING:
     from tapejit.tracing.function import Function
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES: Final = 128  # signatures kept per function
 MAX_SHORT: Final = 1024  # shorter keys: with loose sizes a Specialization has many
+MAX_RECENT: Final = 4  # native entries tried for a call: each takes 0.05 µs to miss
+MAX_SPELLED: Final = 8  # ways to write a short call that have native entries
 MAX_PATHS: Final = 16  # paths that one place in the body may open
 
 
@@ -89,11 +93,12 @@ class Cache:
     """What a function has traced.
 
     entries   key -> Entry, the one used last at the end
-    paths     for usual calls: a shorter key -> Entry and Path taken last
+    shortcuts for usual calls: a shorter key -> Entry and Path taken last
     general   floats that are inputs, as (structure, leaf)
     floats    the leaves among them, which short calls take for inputs
     fixed     floats whose value the body asks for, which therefore stay in the key
     native    the native entry for calls written like the last one, if there is one
+    recent    those of late, each with its Entry: calls of two kinds may come in turn
     made      functions of the same code, counted from the first trace on
     loose     sizes that are left out of keys, as structure -> (leaf, axis)
     """
@@ -109,13 +114,14 @@ class Cache:
     def clear(self) -> None:
         """Forget everything."""
         self.entries: dict[Any, Specialization] = {}
-        self.paths: dict[Any, tuple[Specialization, TracedPath]] = {}
+        self.shortcuts: dict[Any, Shortcut] = {}
         self.general: set[Any] = set()
         self.floats: set[int] = set()
         self.fixed: set[Any] = set()
         self.loose: dict[Any, frozenset[tuple[int, int]]] = {}
         self.last: Specialization | None = None
         self.native: Callable[..., Any] | None = None
+        self.recent: list[tuple[Callable[..., Any], Specialization]] = []
         self.traces = 0
         self.calls = 0
         self.traced_at: list[int] = []
@@ -124,9 +130,10 @@ class Cache:
     def keep(self, entry: Specialization) -> None:
         """Add a Specialization, dropping the one that has not been used for longest."""
         self.entries[entry.key] = entry
+        self.forget_natives()
         while len(self.entries) > MAX_ENTRIES:
             del self.entries[next(iter(self.entries))]
-            self.paths.clear()
+            self.shortcuts.clear()
 
     def touch(self, entry: Specialization) -> None:
         """Make a Specialization the one used last."""
@@ -135,6 +142,40 @@ class Cache:
                 self.entries[entry.key] = entry
             self.last = entry
             self.native = None
+
+    def forget_natives(self) -> None:
+        """The next calls are found by their keys."""
+        self.native = None
+        self.recent = []
+
+    def note_native(
+        self, native: Callable[..., Any] | None, entry: Specialization
+    ) -> None:
+        """Begin the next call with this native entry of a Specialization."""
+        if native is None:
+            return
+        self.native = native
+        if all(native is not known for known, _ in self.recent):
+            self.recent = [(native, entry), *self.recent[: MAX_RECENT - 1]]
+
+    def run_recent(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What another native entry of late gives for a call; MISS if none fits."""
+        for native, entry in self.recent:
+            if native is not self.native:
+                found = native(*args, **kwargs)
+                if found is not MISS:
+                    if entry is not self.last:
+                        self.touch(entry)
+                    self.native = native
+                    return found
+        return MISS
+
+    def shortcut(self, short: FastKey) -> Shortcut | None:
+        """Where a short call leads, if one like it came before."""
+        found = self.shortcuts.get(short.key)
+        if found is not None and found.entry is not self.last:
+            self.touch(found.entry)
+        return found
 
     def shorten(self, short: FastKey, call: Call) -> None:
         """Lead a short call to the Path that the same call has just taken.
@@ -150,11 +191,12 @@ class Cache:
         if any(call.key[1 + at] != (FLOAT,) for at in taken):
             return  # its value is part of the key
         if path.takes == tuple(short.places):
-            if len(self.paths) >= MAX_SHORT:
-                self.paths.clear()
-            self.paths[short.key] = (entry, path)
-        else:
+            if len(self.shortcuts) >= MAX_SHORT:
+                self.shortcuts.clear()
+            self.shortcuts[short.key] = Shortcut(entry, path)
+        elif taken - self.floats:
             self.floats |= taken
+            self.forget_natives()  # they may be of traces for one value
 
     def new_floats(self, call: Call) -> set[Any]:
         """The floats in which a call differs from an earlier one, if in nothing else.
@@ -176,6 +218,43 @@ class Cache:
             if all(is_float_part(part) for pair in pairs for part in pair):
                 return found
         return set()
+
+
+class Shortcut:
+    """Where a short call leads: the Path that one like it took, and its native entries.
+
+    There is one for each way to write the call, by the number of positional arguments
+    and the names.
+    """
+
+    __slots__ = ("_natives", "entry", "path")
+
+    def __init__(self, entry: Specialization, path: TracedPath) -> None:
+        self.entry = entry
+        self.path = path
+        self._natives: dict[Any, Callable[..., Any]] = {}
+
+    def native(
+        self,
+        binder: Binder,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        short: FastKey,
+    ) -> Callable[..., Any] | None:
+        """As the path's, for calls that are written as this one, which is flat.
+
+        It takes what is no input too, and misses if that has another value. So it
+        needs no key.
+        """
+        spelling = (len(args), *kwargs)
+        found = self._natives.get(spelling)
+        if found is None and len(self._natives) < MAX_SPELLED:
+            entry = self.path.native
+            if entry is not None:
+                leaves = binder.given_leaves(args, kwargs, short)
+                found = spelled_entry(entry, len(args), tuple(kwargs), leaves, short)
+                self._natives[spelling] = found
+        return found
 
 
 class Specialization:

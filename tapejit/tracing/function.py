@@ -143,6 +143,8 @@ class Function(Inspected[P], Generic[P, R]):
             # costs 0.04 µs to hand on names where there are none, and as much to ask
             # for a class.
             fast: R = native(*args, **kwargs) if kwargs else native(*args)
+            if fast is MISS:
+                fast = cache.run_recent(args, kwargs)
             if fast is not MISS:
                 cache.calls += 1
                 return fast
@@ -155,25 +157,17 @@ class Function(Inspected[P], Generic[P, R]):
             return plain
         cache.calls += 1
         # The usual call, tensors and plain values, takes a short way: a key of its own
-        # leads to the Entry, without a Call (which costs several microseconds).
-        short = None
-        laid_out = self._binder.laid_out(args, kwargs)
-        if laid_out is not None:
-            given, named = laid_out
-            short = short_call(given, settings.default_float, cache.floats, named)
-        found = None if short is None else cache.paths.get(short.key)
+        # leads to the Path, without a Call (which costs several microseconds).
+        short = short_call(
+            self._binder, args, kwargs, settings.default_float, cache.floats
+        )
+        found = None if short is None else cache.shortcut(short)
         if short is not None and found is not None:
-            entry, path = found
-            if entry is not cache.last:
-                cache.touch(entry)
-            native = path.native
-            if native is not None:
-                cache.native = path.spelled(native, self._binder, args, kwargs, short)
-                fast = native(*short.taken)
-                if fast is not MISS:
-                    return fast
+            if short.is_flat:
+                native = found.native(self._binder, args, kwargs, short)
+                cache.note_native(native, found.entry)
             try:
-                result: R = path.run(short.arrays, short.leaves, short.foreign)
+                result: R = found.path.run_short(short)
                 return result
             except WrongPath:
                 pass

@@ -66,8 +66,7 @@ def spelled_entry(
 ) -> Callable[..., Any]:
     """The same for calls written in a certain way; `leaves` are those that are given.
 
-    What is no input must be the very object: then it has the same value, and what
-    follows from it is as it was traced.
+    What is no input must have the value that it has now, with which it was traced.
     """
     from tapejit.runtime.native_entry import Spelling, respell
 

@@ -28,7 +28,7 @@ from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import LITERAL, PARAM, Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
-from tapejit.runtime.executable import Executable, executable_for
+from tapejit.runtime.executable import Executable, State, executable_for
 from tapejit.runtime.result_containers import can_be_native
 from tapejit.runtime.sentinels import MISS
 from tapejit.tape.commits import (
@@ -47,9 +47,9 @@ from tapejit.tensor.recorder import Observer
 from tapejit.tensor.tensor import Made, Tensor
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
-from tapejit.tracing.native_call import native_entry, spelled_entry
+from tapejit.tracing.native_call import native_entry
 from tapejit.tracing.reachable import Reached
-from tapejit.tracing.signature import FLOATS, Binder, FastKey, is_scalar
+from tapejit.tracing.signature import FLOATS, FastKey, is_scalar
 from tapejit.tracing.trace import Traced
 from tapejit.transforms.partition import partition
 from tapejit.transforms.vjp import carries_gradient, passes_gradient, vjp_graph
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     Runs = Executable | CheckedExecutable
 
 _new = Tensor.__new__
-MAX_SPELLED: Final = 8  # ways to write a call that a path has native entries for
 
 
 class WrongPath(Exception):
@@ -155,7 +154,6 @@ class TracedPath:
         # Whether its native entry makes all that is returned, containers too.
         self.is_wrapped = can_be_native(self.structure)
         self._entry: Any = MISS  # until it is asked for
-        self._spelled: dict[Any, Callable[..., Any]] = {}
         self._checking: dict[Graph, CheckedExecutable] = {}
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
@@ -223,6 +221,14 @@ class TracedPath:
         except Exception as error:  # of any op; raised again, explained
             raise self._explained(error, guards, executable, leaves) from None
 
+    def run_short(self, short: FastKey) -> Any:
+        """Call on the leaves of a short call, natively if that is possible."""
+        native = self.native
+        found = MISS if native is None else native(*short.taken)
+        if found is not MISS:
+            return found
+        return self.run(short.arrays, short.leaves, short.foreign)
+
     def run(self, arrays: list[Any], leaves: Sequence[Any], foreign: list[Any]) -> Any:
         """Call on these arrays, a list that is used up.
 
@@ -268,7 +274,7 @@ class TracedPath:
         if is_checked:
             executable = self._checked(self.graph)
         try:
-            if not is_checked and self._executable.must_compile:
+            if not is_checked and self._executable.state is State.WAITING:
                 self._executable.prepare()
                 has_missed = False
             entry = None if has_missed else self._native_entry()
@@ -326,29 +332,6 @@ class TracedPath:
         None if something is left to do in Python: unusual structures.
         """
         return self._native_entry() if self.is_wrapped else None
-
-    def spelled(
-        self,
-        native: Callable[..., Any],
-        binder: Binder,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        short: FastKey,
-    ) -> Callable[..., Any] | None:
-        """As `native`, for calls that are written as this one.
-
-        It takes what is no input too, and misses if that is another object. So it
-        needs no key, but knows no containers.
-        """
-        if not short.is_flat:
-            return None
-        key = (len(args), *kwargs, *map(id, short.values))
-        found = self._spelled.get(key)
-        if found is None and len(self._spelled) < MAX_SPELLED:
-            leaves = binder.given_leaves(args, kwargs, short)
-            found = spelled_entry(native, len(args), tuple(kwargs), leaves, short)
-            self._spelled[key] = found  # which keeps the values, and so their ids
-        return found
 
     def updated(self, pairs: set[tuple[int, int]]) -> dict[int, int]:
         """The variables whose next value may be written over the present one.

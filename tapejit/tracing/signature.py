@@ -143,6 +143,7 @@ class Binder:
             p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
         }
         self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.has_names = bool(self.keywords) or self.takes_any_name
         # How many arguments make a call that needs no binding; None: always bind.
         is_plain = all(p.kind in plain for p in parameters) and not (static or dynamic)
         self.arity = len(parameters) if is_plain else None
@@ -161,7 +162,7 @@ class Binder:
         First what can have a position, with defaults up to the last one that is given;
         then what only has a name, with all defaults, None if there are no such names.
         """
-        if not (self.keywords or self.takes_any_name):
+        if not self.has_names:
             found = self._by_position(args, kwargs) if kwargs else args
             return None if found is None else (found, None)
         given, named = list(args), dict(kwargs)
@@ -385,7 +386,6 @@ class FastKey:
     key      what selects the Path; simpler than `Call.key`
     taken    the inputs, with Tensors for floats; `places` says which leaves these are
     leaves   all leaves, in the order of `Call.leaves`
-    values   those that are no inputs
     names    of the last leaves, if they have no positions
     is_flat  whether each argument is a leaf
     """
@@ -398,7 +398,6 @@ class FastKey:
         "names",
         "places",
         "taken",
-        "values",
     )
 
     def __init__(self, default_float: str) -> None:
@@ -407,8 +406,7 @@ class FastKey:
         self.taken: list[Any] = []
         self.places: list[int] = []
         self.leaves: list[Any] = []
-        self.values: list[Any] = []
-        self.names: list[str] = []
+        self.names: Sequence[str] = ()
         self.is_flat = True
 
     @property
@@ -453,7 +451,6 @@ class FastKey:
                 self.taken.append(Tensor(np.float64(x)))
             elif kind in PLAIN or (kind is float and x == x and x):
                 key += (kind, x)
-                self.values.append(x)
             else:
                 return False
             leaves.append(x)
@@ -462,8 +459,9 @@ class FastKey:
     def add_parts(self, x: Any, floats: set[int], depth: int) -> bool:
         """Add what is in a container."""
         if type(x) is dict:
-            if any(type(name) is not str for name in x):
-                return False
+            for name in x:  # a generator would cost 0.3 µs
+                if type(name) is not str:
+                    return False
             names = sorted(x)
             self._parts += (dict, *names, dict)
             x = [x[name] for name in names]
@@ -479,14 +477,22 @@ class FastKey:
 
 
 def short_call(
-    args: Sequence[Any],
+    binder: Binder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     default_float: str,
     floats: set[int],
-    named: dict[str, Any] | None = None,
 ) -> FastKey | None:
-    """The short way of these arguments, if there is one."""
+    """The short way of a call, if there is one."""
+    given: Sequence[Any] = args
+    named: dict[str, Any] | None = None
+    if kwargs or binder.has_names:
+        laid_out = binder.laid_out(args, kwargs)
+        if laid_out is None:
+            return None
+        given, named = laid_out
     call = FastKey(default_float)
-    if not call.add(args, floats):
+    if not call.add(given, floats):
         return None
     if named is not None and not call.add_named(named, floats):
         return None

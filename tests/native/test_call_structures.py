@@ -22,6 +22,7 @@ import pytest
 import tapejit as tj
 from tapejit.runtime.native_entry import why_unavailable
 from tapejit.tensor.tensor import Tensor
+from tapejit.tracing import cache
 
 pytestmark = [
     pytest.mark.usefixtures("with_native_code"),
@@ -472,3 +473,70 @@ def test_a_call_keeps_nothing_alive(mode: str) -> None:
         f(x, scale=scale, mode="a")
     after = [sys.getrefcount(y) for y in (x, scale, x._value, scale._value)]
     assert after == before
+
+
+# Calls of several kinds in turn
+
+
+def test_the_kind_used_last_is_known_whoever_ran_it() -> None:
+    f = tj.function(lambda x, flag=False: x * 2 if flag else x * 3)
+    x, y = tj.ones(3), tj.ones(4)
+    kinds: list[tuple[Any, ...]] = [(x, True), (x, False), (y, True), (y, False)]
+    for call in [*kinds, *kinds, *kinds]:
+        f(*call)
+    for call in [*kinds, *reversed(kinds)]:
+        with frames(4):  # the call, the entries of late, its place in the order
+            found = f(*call)
+        assert found.numpy().tolist() == [2.0 if call[1] else 3.0] * len(call[0])
+        assert f.signatures()[-1] == f"(x: f32[{len(call[0])}], flag: bool {call[1]})"
+    assert f.trace_count == 4
+
+
+def test_no_entry_is_tried_of_a_trace_that_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cache, "MAX_ENTRIES", 2)
+    f = tj.function(lambda x, n: x * n)
+    x = tj.ones(3)
+    for n in (1, 2, 3):
+        for _ in range(4):
+            assert float(f(x, n)[0]) == n
+    assert len(f.signatures()) == 2
+    for _ in range(4):
+        assert float(f(x, 1)[0]) == 1
+    assert f.trace_count == 4
+    f.clear_cache()
+    for _ in range(4):
+        assert float(f(x, 1)[0]) == 1
+    assert f.trace_count == 1
+
+
+def test_a_float_that_has_begun_to_change_has_one_trace() -> None:
+    """Also the value that came first, whose own trace is as good."""
+    f = tj.function(lambda x, rate: tj.exp(x * rate) * rate)
+    x, first = tj.linspace(0.0, 1.0, 5), 0.3
+    for _ in range(4):
+        f(x, first)
+    for k in range(4):
+        f(x, 0.1 * k + 0.05)
+    key = f._cache.last.key
+    f(x, 0.3)
+    again = f(x, first).numpy()
+    assert f._cache.last.key == key
+    assert again.tolist() == f(x, float("0.3")).numpy().tolist()
+    assert f.trace_count == 2
+
+
+def test_entries_of_late_are_missed_while_a_tape_records() -> None:
+    f = tj.function(lambda x, *, flag: (x * 2, [x]) if flag else (x * 3, [x]))
+    x = tj.asarray(5.0)
+    for _ in range(3):
+        f(x, flag=True), f(x, flag=False)
+    for flag, expected in ((True, 2.0), (False, 3.0), (True, 2.0)):
+        with tj.GradientTape() as tape:
+            tape.watch(x)
+            y, _ = f(x, flag=flag)
+        assert float(tape.gradient(y, x)) == expected
+        with tj.config.override(eager=True):
+            assert float(f(x, flag=flag)[0]) == expected * 5
+        assert float(f(x, flag=flag)[0]) == expected * 5

@@ -175,7 +175,7 @@ def test_a_short_call_has_the_leaves_of_a_long_one() -> None:
     arguments = (x, {"b": [y, 2], "a": (None, "s")}, 1.5, (), [x])
     binder = Binder(lambda a, b, c, d, e: None, frozenset(), frozenset())
     long = binder.call_of(arguments, {}, "float32", set())
-    short = short_call(arguments, "float32", set())
+    short = short_call(binder, arguments, {}, "float32", set())
     assert short is not None
     assert all(a is b for a, b in zip(short.leaves, long.leaves, strict=True))
     assert short.places == long.takes
@@ -190,9 +190,10 @@ def test_what_has_no_short_way() -> None:
     endless: list[Any] = []
     endless.append(endless)
     big = np.ones(2).astype(">f8")
+    binder = Binder(lambda x: None, frozenset(), frozenset())
     for x in (deep, endless, big, {1: 2.0}, 1j, 0.0, float("nan"), object()):
-        assert short_call((x,), "float32", set()) is None, x
-    assert short_call((deep[0],), "float32", set()) is not None
+        assert short_call(binder, (x,), {}, "float32", set()) is None, x
+    assert short_call(binder, (deep[0],), {}, "float32", set()) is not None
 
 
 def test_keywords_that_become_positions() -> None:

@@ -57,6 +57,7 @@ from tapejit.targets.cpu.call.entry_variables import Variables
 from tapejit.targets.cpu.llvm import ir
 
 CARRAY: Final = 0x0501  # NumPy's flags: C-contiguous, aligned, writeable
+EQUAL: Final = 2  # CPython's Py_EQ
 FITTING: Final = 0x0101  # C-contiguous, aligned
 
 
@@ -144,8 +145,8 @@ class _Emitter(Variables):
     def check_spelling(self) -> None:
         """The number of arguments, their names, and those that choose a trace.
 
-        Names and values are the very objects that they were: others that are equal
-        take the slower way.
+        A name is the very object that it was: an equal one takes the slower way. To
+        compare values of one class, which are numbers and texts, runs no Python.
         """
         b = self.b
         names = self.word(self.record, Record.names)
@@ -167,7 +168,18 @@ class _Emitter(Variables):
             row = self.row(Record.fixed_table, Fixed, at)
             given = self.word(self.arguments, self.word(row, Fixed.place), POINTER)
             wanted = self.word(row, Fixed.expected, POINTER)
-            self.go_if(self.differ(given, wanted), self.refused)
+            with b.if_then(self.differ(given, wanted)):
+                kinds = [
+                    self.load(x, self.service(Services.object_class))
+                    for x in (given, wanted)
+                ]
+                self.go_if(self.differ(*kinds), self.refused)
+                equals = ir.Constant(I32, EQUAL)
+                answer = self.call(
+                    Services.PyObject_RichCompareBool, given, wanted, equals
+                )
+                one = ir.Constant(I32, 1)
+                self.go_if(b.icmp_signed("!=", answer, one), self.refused)
 
     def take_frame(self) -> None:
         """A free frame, or a new one; calls in flight have one each."""

@@ -27,6 +27,7 @@ SIGNATURES: Final[dict[Services, tuple[Any, tuple[Any, ...]]]] = {
     Services.PyObject_CallNoArgs: (POINTER, (POINTER,)),
     Services.PyObject_CallOneArg: (POINTER, (POINTER, POINTER)),
     Services.PyObject_VectorcallMethod: (POINTER, (POINTER, POINTER, I64, POINTER)),
+    Services.PyObject_RichCompareBool: (I32, (POINTER, POINTER, I32)),
     Services.PyErr_Fetch: (ir.VoidType(), (POINTER, POINTER, POINTER)),
     Services.PyErr_Restore: (ir.VoidType(), (POINTER, POINTER, POINTER)),
     Services.PyType_GenericAlloc: (POINTER, (POINTER, I64)),

@@ -5,7 +5,7 @@
     Guard      a context variable and what it must hold
     Global     a module's dictionary, a name in it, and what it must hold
     Argument   where an argument is among those given
-    Fixed      an argument that must be a certain object
+    Fixed      an argument that must have a certain value
     Input      an argument or a variable: what its array must be like
     Output     an array or scalar to be made, and the variable that it is for
     Container  a tuple, list or dict to be made of results and other containers
@@ -59,6 +59,7 @@ class Services(Words):
     PyObject_CallNoArgs = auto()
     PyObject_CallOneArg = auto()
     PyObject_VectorcallMethod = auto()
+    PyObject_RichCompareBool = auto()
     PyErr_Fetch = auto()
     PyErr_Restore = auto()
     PyType_GenericAlloc = auto()
@@ -160,7 +161,7 @@ class Global(Words):
 
 
 class Fixed(Words):
-    """The number of an argument and the very object that it must be."""
+    """The number of an argument, and the number, text or None that it must equal."""
 
     place = auto()
     expected = auto()
