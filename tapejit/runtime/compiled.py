@@ -16,9 +16,11 @@ import ctypes
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -32,7 +34,11 @@ from tapejit.runtime.compile_progress import current, showing
 from tapejit.runtime.memory_pool import empty
 from tapejit.runtime.sentinels import TENSOR_CLASS
 
+if TYPE_CHECKING:
+    from tapejit.loops.kernels import LoopPlan
+
 COMPILING = threading.RLock()  # one compilation at a time, in the whole process
+KEPT_STEPS = 20_000  # of plans that are kept to be looked at, of 1.5 kB each
 LONG_WORK = 300_000  # instructions of one lane that are worth releasing the GIL
 
 
@@ -69,6 +75,7 @@ class Code:
         self.header = header
         self.loaded = loaded
         self.seconds = seconds
+        self.plan: LoopPlan | None = None  # that it was made of, as long as it is kept
         self.imports = np.array(
             [address_of(name) for name in header["imports"]] or [0], np.uint64
         )
@@ -158,7 +165,8 @@ def compiled_code(
         "work": sum(kernel.work for kernel in built.plan.kernels),
     }
     if made is None:
-        return Code(graph, header, Hosted(built.module, built.symbol), seconds)
+        hosted = Hosted(built.module, built.symbol)
+        return with_plan(Code(graph, header, hosted, seconds), built.plan)
     seconds.update(made.seconds)
     header.update(made.object.header)
     begin = time.perf_counter()
@@ -166,7 +174,27 @@ def compiled_code(
     seconds["load"] = time.perf_counter() - begin
     if digest is not None:
         current_store().put(key_for(digest), header, made.object.code)
-    return Code(graph, header, loaded, seconds)
+    return with_plan(Code(graph, header, loaded, seconds), built.plan)
+
+
+_with_plans: deque[tuple[ref[Code], int]] = deque()  # the oldest first, with Steps
+
+
+def with_plan(code: Code, plan: LoopPlan) -> Code:
+    """Code that knows its plan, for who asks what is inside of it.
+
+    Plans that are old go when there are too many.
+    """
+    code.plan = plan
+    _with_plans.append((ref(code), len(plan.paths)))
+    count = sum(steps for code, steps in _with_plans if code() is not None)
+    while count > KEPT_STEPS and len(_with_plans) > 1:
+        oldest, steps = _with_plans.popleft()
+        found = oldest()
+        if found is not None:
+            found.plan = None
+            count -= steps
+    return code
 
 
 @contextmanager

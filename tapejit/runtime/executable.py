@@ -68,6 +68,7 @@ class Executable:
         self.given = graph
         self.code: Any = None
         self.split: Split | None = None
+        self.inside: Any = None  # what was found in it, by `executable_report`
         self._observe = observe
         self._optimised: tuple[Graph, Sources] | None = None
         self._call: Callable[[list[Any]], list[Any] | None] | None = None

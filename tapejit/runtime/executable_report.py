@@ -1,13 +1,15 @@
 """What is inside an Executable: its kernels, as numbers and as text of every stage.
 
-A `Part` is a stretch of the Graph that is native code, planned and emitted once more to
-be looked at; what runs is not touched, and need not be native at all. `Inside` has the
-parts in order and the Nodes that NumPy performs between them, each with the reason.
+A `Part` is a stretch of the Graph that is native code. It has the plan that the code
+was made of, if that was in this process; else it is planned once more to be looked at.
+For LLVM's text it is emitted once more. What runs is not touched, and need not be
+native at all. `Inside` has the parts in order and the Nodes that NumPy performs between
+them, each with the reason.
 
 `show` is called when native code has been made ready: it reports on standard error what
 the setting `debug` asks for, and writes files into the folder `dump`.
 
-Start reading at `Inside`.
+Start reading at `inside_of`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ from tapejit.loops.segments import is_movement
 from tapejit.runtime import compiled
 
 if TYPE_CHECKING:
+    from tapejit.loops.kernels import LoopPlan
+    from tapejit.runtime.compiled import Code
     from tapejit.runtime.executable import Executable
     from tapejit.targets.cpu.kernel_report import KernelReport
+    from tapejit.targets.cpu.module import Built
 
 STRUCTURE: Final = (item, require, start, LITERAL)  # there is nothing to perform
 
@@ -47,28 +52,61 @@ class OnNumPy(NamedTuple):
         return f"{self.op}{behind}: {self.reason}"
 
 
+def inside_of(executable: Executable) -> Inside:
+    """What is inside of an Executable; looked for once, with the present settings."""
+    settings = config.current()
+    how = settings.cpu, settings.check, executable.is_waiting
+    if executable.inside is None or executable.inside[0] != how:
+        executable.inside = how, Inside(executable.graph, executable)
+    found: Inside = executable.inside[1]
+    return found
+
+
 class Part:
     """A Graph that is native code as a whole; `first` is its first kernel's number."""
 
-    def __init__(self, graph: Graph, name: str, first: int) -> None:
+    def __init__(
+        self, graph: Graph, name: str, first: int, code: Code | None = None
+    ) -> None:
+        self.graph = graph
+        self.name = name
+        self.first = first
+        self._code = code
+        plan = self.plan
+        self.count = len(plan.kernels)
+        self.arena_size = plan.arena_size
+        self.updates = plan.update_pairs()
+
+    @property
+    def plan(self) -> LoopPlan:
+        """The plan of the code; a new one if that is not known any more."""
+        kept = None if self._code is None else self._code.plan
+        if kept is None:
+            kept = self.built.plan
+            if self._code is not None:
+                compiled.with_plan(self._code, kept)
+                del self.built  # most ask for the plan only, and the text is long
+        return kept
+
+    @cached_property
+    def built(self) -> Built:
+        """The part once more, with the text of its functions."""
         from tapejit.targets.cpu.module import build
 
-        self.graph = graph
-        self.first = first
-        self.built = build(graph, name, marks_memory=config.check)
+        return build(self.graph, self.name, marks_memory=config.check)
 
     @cached_property
     def kernels(self) -> list[KernelReport]:
         """Each kernel in numbers."""
         from tapejit.targets.cpu.kernel_report import kernel_reports
 
-        return kernel_reports(self.graph, self.built.plan, self.first)
+        return kernel_reports(self.graph, self.plan, self.first)
 
     def source(self, name: str) -> str:
         """The kernels as Python, and the function of this name that calls them."""
         from tapejit.targets.python.kernel_source import module_source
 
-        return module_source(self.graph, self.built.plan, self.first, name)
+        return module_source(self.graph, self.plan, self.first, name)
 
     def llvm(self) -> str:
         """The module as it is turned into machine code."""
@@ -84,23 +122,32 @@ class Part:
 
 
 class Inside:
-    """The kernels of an optimised Graph, and what is not in them."""
+    """The kernels of an optimised Graph, and what is not in them.
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    An Executable of that Graph may have native code already.
+    """
+
+    def __init__(self, graph: Graph, executable: Executable | None = None) -> None:
         self.parts: list[Part] = []
         self.on_numpy: list[OnNumPy] = []
-        whole = compiled.whole_graph(graph)
         self.updates: set[tuple[int, int]] = set()  # results over inputs
+        code = None if executable is None else executable.code
+        split = None if executable is None else executable.split
+        if code is not None and code.plan is not None:
+            whole = code.graph
+        else:
+            whole = compiled.whole_graph(graph) if split is None else None
         if whole is not None:
-            self.parts.append(Part(whole, "kernels", 0))
-            self.updates.update(self.parts[0].built.plan.update_pairs())
+            self.parts.append(Part(whole, "kernels", 0, code))
+            self.updates.update(self.parts[0].updates)
             return
-        split = compiled.native_form(graph, "kernels")
+        if split is None:
+            split = compiled.native_form(graph, "kernels")
         count = 0
-        for at, segment in enumerate(split.segments.values()):
-            part = Part(segment, f"kernels_{at}", count)
-            count += len(part.built.plan.kernels)
+        for at, (node, segment) in enumerate(split.segments.items()):
+            own = compiled.segment_of(node).code
+            part = Part(segment, f"kernels_{at}", count, own)
+            count += part.count
             self.parts.append(part)
         for node in split.graph.nodes:
             is_structure = node.op in STRUCTURE or is_movement(node)
@@ -116,7 +163,7 @@ class Inside:
     @property
     def arena_size(self) -> int:
         """The bytes of working memory that a call takes."""
-        return max((part.built.arena_size for part in self.parts), default=0)
+        return max((part.arena_size for part in self.parts), default=0)
 
     def source(self) -> str:
         """The kernels as Python."""
@@ -195,7 +242,7 @@ def show(executable: Executable) -> None:
     if executable.split is not None:
         for node in executable.split.segments:
             compiled.segment_of(node).prepare()
-    inside = Inside(executable.graph)
+    inside = inside_of(executable)
     name = executable.given.name
     if settings.debug >= 1:
         seconds = compile_seconds(executable)

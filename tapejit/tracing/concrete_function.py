@@ -24,7 +24,7 @@ from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
-from tapejit.runtime.executable_report import Inside
+from tapejit.runtime.executable_report import Inside, inside_of
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE, TRACED_NUMBERS, as_operand
 from tapejit.tensor.symbolic_float import TracedFloat
@@ -184,7 +184,7 @@ class ConcreteFunction:
 
     def _inside(self) -> Inside:
         path = self._entries[self._call.key].paths[0]
-        return Inside(path.executable.graph)
+        return inside_of(path.executable)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

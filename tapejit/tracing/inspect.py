@@ -30,6 +30,7 @@ from tapejit.runtime.executable_report import (
     Inside,
     OnNumPy,
     compile_seconds,
+    inside_of,
     timing_text,
 )
 from tapejit.tape.variable import Variable
@@ -121,7 +122,7 @@ def inside(
         raise UnsupportedError(
             f"{function.__name__} runs eagerly, so it has no kernels: it {entry.reason}"
         )
-    return Inside(path.executable.graph)
+    return inside_of(path.executable)
 
 
 def asked(
@@ -226,7 +227,7 @@ class Explanation:
         self.graph = None if path is None else path.graph
         self.paths = len(entry.paths)
         self.executable = "plain Python" if path is None else "interpreted"
-        self.kernels: list[KernelReport] = []
+        self._inside: Inside | None = None
         self.on_numpy: list[OnNumPy] = []
         self.arena_bytes = 0
         self.seconds: dict[str, float] | None = None
@@ -244,6 +245,11 @@ class Explanation:
             self._describe(path)
             if path.executable.is_native:
                 self._describe_kernels(path)
+
+    @property
+    def kernels(self) -> list[KernelReport]:
+        """Each kernel in numbers; these take longer than the rest, so not before."""
+        return [] if self._inside is None else self._inside.kernels
 
     def _describe(self, path: TracedPath) -> None:
         nodes = report.operations(path.graph)
@@ -276,8 +282,7 @@ class Explanation:
 
     def _describe_kernels(self, path: TracedPath) -> None:
         self.executable = "native"
-        found = Inside(path.executable.graph)
-        self.kernels = found.kernels
+        found = self._inside = inside_of(path.executable)
         places = path.updated(found.updates).values()
         self.variables = tuple(
             x._replace(in_place=at in places)
