@@ -158,7 +158,7 @@ class Accesses:
         if missing := {a.root for x in known for a, _ in x.terms} - bound(path):
             yield Fault(2, kernel, step, f"no loop for {missing} of what it loads")
             return
-        if load.source is kernel.library:  # in registers, one element of it
+        if load.source is kernel.array_op:  # in registers, one element of it
             if not is_plain(load, path):
                 text = f"reads {name_of(source)}, another element than it is at"
                 yield Fault(1, kernel, step, text)

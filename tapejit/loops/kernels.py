@@ -87,7 +87,7 @@ class Kernel:
         return first if isinstance(first, Loop) else None
 
     @property
-    def library(self) -> Step | None:
+    def array_op(self) -> Step | None:
         """The operation on whole arrays that it is, if so.
 
         That of a product may have an epilogue: loops over its elements, which are done

@@ -86,7 +86,7 @@ class Load:
 class CheckedIndex:
     """Its input as a position along an axis of `size`, which is checked."""
 
-    word: ClassVar = "position"
+    word: ClassVar = "checked_index"
     size: int
 
 
@@ -94,7 +94,7 @@ class CheckedIndex:
 class AffineIndex:
     """A position times a factor, plus an offset."""
 
-    word: ClassVar = "moved"
+    word: ClassVar = "affine_index"
     factor: int
     offset: int
 
@@ -162,7 +162,7 @@ class PartialSum:
     It takes `unit` rows, column by column, or a `group` of elements of each row.
     """
 
-    word: ClassVar = "part"
+    word: ClassVar = "partial_sum"
     op: Op
     unit: int = 0
     group: int = 0
@@ -212,7 +212,7 @@ class ArrayOp:
     with its axes in another `order`.
     """
 
-    word: ClassVar = "library"
+    word: ClassVar = "array_op"
     op: Op
     views: tuple[View, ...]
     tiles: TileRole | None = None

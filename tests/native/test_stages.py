@@ -42,7 +42,7 @@ def stages_of(found: Built) -> list[list[Kernel]]:
 
 
 def products_in(stage: list[Kernel]) -> int:
-    return sum(kernel.library is not None for kernel in stage)
+    return sum(kernel.array_op is not None for kernel in stage)
 
 
 def normal(*shape: int) -> Array:

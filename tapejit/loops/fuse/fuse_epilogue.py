@@ -1,12 +1,12 @@
 """Epilogue fusion: what follows a matmul is computed while it is in registers.
 
 A product is a kernel of its own. What is computed from it element by element need not
-wait until it is in memory: `absorb` takes such Steps out of the loops that come after
-it, and gives them to the product as its epilogue. Products of a layer with bias and
-activation, or of a gradient with the update of a variable, so become one kernel. Sums
-of what an epilogue computes are begun there, too (`sums`).
+wait until it is in memory: `fuse_epilogues` takes such Steps out of the loops that come
+after it, and gives them to the product as its epilogue. Products of a layer with bias
+and activation, or of a gradient with the update of a variable, so become one kernel.
+Sums of what an epilogue computes are begun there, too (`sums`).
 
-Start reading at `absorb`.
+Start reading at `fuse_epilogues`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_matmul(step: Step | Loop) -> bool:
     )
 
 
-class Absorber:
+class EpilogueFusion:
     """The items of a tree by place; some of them move to where their users are."""
 
     def __init__(self, tree: Sequence[Step | Loop], with_sums: bool) -> None:
@@ -50,7 +50,7 @@ class Absorber:
                     if is_leaf(x) and isinstance(x.source, Step):
                         self.users.setdefault(x.source, []).append(step)
 
-    def absorb(self, product: Step) -> None:
+    def fuse(self, product: Step) -> None:
         """Give a product its epilogue, if there is one that is worth it."""
         users = self.users.get(product, [])
         if not users or product.order is not None:
@@ -219,13 +219,13 @@ def plain_axes(
     return tuple(axes) if axes and is_whole and len(set(axes)) == len(axes) else None
 
 
-def absorb(
+def fuse_epilogues(
     tree: Sequence[Step | Loop], with_sums: bool = True
 ) -> tuple[list[Step | Loop], dict[Step, Loop]]:
     """The tree without the Steps that are done along with products, and those."""
-    made = Absorber(tree, with_sums)
+    made = EpilogueFusion(tree, with_sums)
     for product in products_in(tree):
-        made.absorb(product)
+        made.fuse(product)
     return [item for place in made.places for item in place], made.epilogues
 
 

@@ -133,7 +133,7 @@ def first_update(kernels: Sequence[Kernel], updates: Updates) -> Kernel | None:
 
 def can_fail(kernel: Kernel) -> bool:
     """Whether something in a kernel may leave the mark of a failure."""
-    step = kernel.library
+    step = kernel.array_op
     is_whole = step is not None and not is_matmul(step) and not is_scatter(step)
     return is_whole or any(
         isinstance(x.what, (Verify, CheckedIndex)) for x in kernel.steps()

@@ -111,7 +111,7 @@ class Lowering(ValueAtIndex):
         if op is LITERAL or op.moves in (Movement.ALIAS, Movement.VIEW):
             return
         if is_whole(node):
-            self.computed[node] = self.library(node)
+            self.computed[node] = self.array_op(node)
             return
         if op.moves is Movement.PIECES or op is ops.iota:
             return  # computed where they are asked for
@@ -124,9 +124,9 @@ class Lowering(ValueAtIndex):
                 self.computed[node] = self.reduction(node)
         elif op is ops.matmul:
             small = is_small_product(*node.inputs)
-            self.computed[node] = self.product(node) if small else self.library(node)
+            self.computed[node] = self.product(node) if small else self.array_op(node)
         elif op.terms is not None:
-            self.computed[node] = self.library(self.framed(node))
+            self.computed[node] = self.array_op(self.framed(node))
         elif op is ops.gather_add and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
         elif op.can_fail and op is ops.checked_categories:
@@ -337,7 +337,7 @@ class Lowering(ValueAtIndex):
             reduced=() if inner is None else (inner,),
         )
 
-    def library(self, node: Node) -> Step:
+    def array_op(self, node: Node) -> Step:
         """An operation on whole arrays, wherever they lie."""
         if node.op.scatters is not None:
             x, indices = node.inputs[0], node.inputs[node.op.scatters :]
@@ -398,7 +398,7 @@ class Lowering(ValueAtIndex):
             steps = (1,) * x.ndim
             found = OPS["place"](x, shape=shape, starts=begins, steps=steps)
             is_long = shape[-1] >= numerics.LOOPS.looped_row_elements
-            made = self.copy_of(found) if is_long else self.library(found)
+            made = self.copy_of(found) if is_long else self.array_op(found)
             self.computed[found] = made
             self.frames[x, shape, begins] = found
         return OPS["permute_dims"](found, axes=tuple(order))

@@ -259,7 +259,7 @@ class Parts:
         self, plan: LoopPlan, kernel: Kernel, layout: PointerTable, label: str
     ) -> Emitted:
         """The functions of a kernel: new ones, or those of an equal kernel."""
-        library = kernel.library
+        library = kernel.array_op
         is_keyed = library is None or is_matmul(library)
         key = key_of(plan, kernel, layout) if is_keyed else None
         if key is None:
@@ -283,13 +283,13 @@ class Parts:
         """A kernel that is emitted now."""
         module = self.module
         emitted: Addressing | MatmulKernel
-        if kernel.library is None:
+        if kernel.array_op is None:
             emitted = emit_kernel(module, plan, kernel, layout, label)
-        elif is_matmul(kernel.library):
+        elif is_matmul(kernel.array_op):
             emitted = MatmulKernel(module, plan, kernel, layout, label)
             kernel.tasks = emitted.tasks
         else:
-            emitted = emit_library(module, plan, kernel, layout, label)
+            emitted = emit_array_op(module, plan, kernel, layout, label)
         part, combination = self.add(emitted), None
         if kernel.partials:
             combination = self.add(
@@ -473,7 +473,7 @@ def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> A
     return builder.call(typed, operands)
 
 
-def emit_library(
+def emit_array_op(
     module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> Addressing:
     """An operation on whole arrays that is no product of matrices."""

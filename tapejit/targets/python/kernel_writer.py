@@ -41,7 +41,7 @@ from tapejit.loops.steps import (
     partial_of,
     tiles_of,
 )
-from tapejit.targets.cpu.nest.kernel_emitter import has_library, leaves_of
+from tapejit.targets.cpu.nest.kernel_emitter import has_array_op, leaves_of
 from tapejit.targets.cpu.nest.reductions import identity
 from tapejit.targets.python.lane_source import in_parentheses, source
 from tapejit.targets.python.source_text import (
@@ -240,7 +240,7 @@ class KernelWriter:
             end = f"{first} + {loop.tile}"
             if axis.size % loop.tile:
                 end = f"min({end}, {axis.size})"
-            if axis.size % loop.tile and has_library(loop):
+            if axis.size % loop.tile and has_array_op(loop):
                 self.ends[axis] = self.names(f"end_{self.index(axis)}")
                 self.write(f"{INDENT}{self.ends[axis]} = {end}")
                 end = self.ends[axis]
@@ -277,7 +277,7 @@ class KernelWriter:
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
         if isinstance(step.what, ArrayOp):
-            self.library(step)
+            self.array_op(step)
             return
         if isinstance(step.what, PartialSum):
             self.take_part(step)
@@ -300,7 +300,7 @@ class KernelWriter:
         if memory is not None:
             self.write(f"{self.element(step)} = {name}")
 
-    def library(self, step: Step) -> None:
+    def array_op(self, step: Step) -> None:
         """An operation on whole arrays."""
         assert step.node is not None
         if step.tiles is not None and step.node.op is ops.matmul:

@@ -59,7 +59,7 @@ class MatmulKernel:
         name: str,
     ) -> None:
         self.plan, self.kernel, self.layout = plan, kernel, layout
-        product = kernel.library
+        product = kernel.array_op
         assert product is not None
         self.product = product
         self.places: dict[Place, int] = {}

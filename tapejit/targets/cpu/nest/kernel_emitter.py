@@ -230,7 +230,7 @@ class KernelEmitter(Reductions):
         `is_full` says that there are as many.
         """
         axis = loop.axis
-        if loop.tile and axis is not self.vector and has_library(loop):
+        if loop.tile and axis is not self.vector and has_array_op(loop):
             self.origins[axis] = number(at) if isinstance(at, int) else at
             self.skips[axis] = None
             self.counts[axis] = self.rows_at(loop, at, is_full)
@@ -614,7 +614,7 @@ class KernelEmitter(Reductions):
         self.for_range(number(0), number(memory.size), width, body)
 
 
-def has_library(loop: Loop) -> bool:
+def has_array_op(loop: Loop) -> bool:
     """Whether there are products, or random words, for the rows of a tile."""
     return any(isinstance(step.what, ArrayOp) for step in loop.steps())
 

@@ -7,7 +7,7 @@ would have read the copy reads the product. `order` says which axis of the produ
 matrices comes where. A product that grows tile by tile may be better off with another
 order in any case (`transpose_output`).
 
-Start reading at `without_copies`.
+Start reading at `lay_out_outputs`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.target import CPU
 
 
-def without_copies(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
+def lay_out_outputs(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
     """The tree, with products in the memory of their copies."""
     steps = list(steps_in(tree))
     users: dict[Step, list[Step]] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from tapejit.loops.fuse.fuse_epilogue import absorb
+from tapejit.loops.fuse.fuse_epilogue import fuse_epilogues
 from tapejit.loops.fuse.inplace import with_updates
 from tapejit.loops.kernels import LoopPlan, kernels_of, note_paths
 from tapejit.loops.lower.lower import Lowered
@@ -27,9 +27,9 @@ from tapejit.targets.cpu.schedule.allocate import (
     place_in_task_memory,
     store_values,
 )
-from tapejit.targets.cpu.schedule.output_layout import without_copies
+from tapejit.targets.cpu.schedule.output_layout import lay_out_outputs
 from tapejit.targets.cpu.schedule.stages import assign_stages
-from tapejit.targets.cpu.schedule.tile_rows import in_blocks_of_rows
+from tapejit.targets.cpu.schedule.tile_rows import tile_rows
 from tapejit.targets.cpu.schedule.vectorize import arrange, join
 from tapejit.targets.cpu.target import CPU
 
@@ -97,8 +97,8 @@ def join_rows(plan: LoopPlan) -> None:
 
 
 TREE_PASSES: Final = (
-    TreePass(in_blocks_of_rows, "first: matmuls and what is between them share tiles"),
-    TreePass(without_copies, "after tiling: a matmul that adds up stays compact"),
+    TreePass(tile_rows, "first: matmuls and what is between them share tiles"),
+    TreePass(lay_out_outputs, "after tiling: a matmul that adds up stays compact"),
 )
 PLAN_PASSES: Final = (
     PlanPass(update_in_place, "first: it changes the order of kernels", False),
@@ -130,10 +130,10 @@ def plan_for_cpu(
         tree = tree_pass.run(tree)
         if observe is not None:
             observe(tree_pass.run.__name__, print_tree(tree))
-    plan = LoopPlan(lowered, kernels_of(*absorb(tree, with_sums=not checks)))
+    plan = LoopPlan(lowered, kernels_of(*fuse_epilogues(tree, with_sums=not checks)))
     plan.checks, plan.vector_bytes = checks, vector_bytes
     if observe is not None:
-        observe("absorb", str(plan))
+        observe("fuse_epilogues", str(plan))
     for plan_pass in PLAN_PASSES:
         if plan_pass.with_checks or not checks:
             plan_pass.run(plan)

@@ -8,7 +8,7 @@ rows of a tile computes some of its columns; one from these rows adds up over ti
 columns; and a sum over rows has a part of its result for each of them. Where tiles do
 not divide the columns, the last one begins earlier, so that it is as wide.
 
-Start reading at `in_tiles_of_columns`.
+Start reading at `tile_columns`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tapejit.targets.cpu.target import CPU
 Item = Step | Loop
 
 
-def in_tiles_of_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
+def tile_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
     """A loop over tiles of rows with one over tiles of columns, nothing if that fails.
 
     `items` are what is done for the rows of a tile: products, and loops over its rows.

@@ -15,7 +15,7 @@ Values of an earlier nest that would be large are computed again, product and al
 its numbers of rows. A nest that makes rows for products alone shares its loops with
 them as well, though there is no product before it.
 
-Start reading at `in_blocks_of_rows`.
+Start reading at `tile_rows`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from itertools import compress
 from tapejit.loops.index import Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, sources_of, steps_in
 from tapejit.loops.steps import Step, TileRole, view_others
-from tapejit.targets.cpu.schedule.tile_columns import even_part, in_tiles_of_columns
+from tapejit.targets.cpu.schedule.tile_columns import even_part, tile_columns
 from tapejit.targets.cpu.schedule.tile_roles import (
     Item,
     chain_of,
@@ -49,7 +49,7 @@ from tapejit.targets.cpu.schedule.tile_roles import (
 from tapejit.targets.cpu.target import CPU
 
 
-def in_blocks_of_rows(tree: Sequence[Item]) -> list[Item]:
+def tile_rows(tree: Sequence[Item]) -> list[Item]:
     """The tree, with products and the nests between them in common loops."""
     if not any(is_tiled_matmul(item) for item in tree):
         return list(tree)
@@ -363,7 +363,7 @@ class Arranger:
                 for item in group.items
             ]
             rows = rows_of(group.axes, group.width)
-            nests = in_tiles_of_columns(row, body) or [Loop(row, body, tile=rows)]
+            nests = tile_columns(row, body) or [Loop(row, body, tile=rows)]
             for nest in nests:
                 for axis in reversed(outer):
                     nest = Loop(axis, [nest])

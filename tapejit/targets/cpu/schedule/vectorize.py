@@ -35,7 +35,7 @@ from tapejit.targets.cpu.target import CPU
 
 def arrange(plan: LoopPlan, kernel: Kernel, lanes: int) -> None:
     """Decide how a kernel's loops are run, with vectors of `lanes` bytes."""
-    if kernel.library is not None:
+    if kernel.array_op is not None:
         return
     choose_vector(kernel, lanes, plan)
     tile(kernel, lanes)
