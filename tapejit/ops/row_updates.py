@@ -33,7 +33,7 @@ def are_rows(axes: Axes, dtype: DType) -> bool:
 
     Halves are added up as floats and rounded once, at the end, so they are not meant.
     """
-    return axes == tuple(range(len(axes))) and dtype.itemsize >= 4
+    return tuple(axes) == tuple(range(len(axes))) and dtype.itemsize >= 4
 
 
 def subtract_rows_type(
