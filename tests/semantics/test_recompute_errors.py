@@ -104,3 +104,26 @@ def test_s45_why_a_gradient_is_none(is_around: bool) -> None:
         tj.function(lambda x, w: why(f, x, w))(*setup())
     (text,) = texts
     assert "test_recompute_errors.py" in text
+
+
+def test_s45_an_error_in_the_second_run_leaves_tape_and_variables() -> None:
+    """Eagerly: in a function the second run is traced, when the first is."""
+    errors: list[Exception] = []
+    state = tj.Variable(0.0, trainable=False)
+
+    @tj.recompute_grad
+    def f(x: Any) -> Any:
+        state.assign_add(1.0)
+        if errors:
+            raise errors.pop()
+        return x * x
+
+    x = tj.Variable(3.0)
+    with tj.GradientTape() as tape:
+        y = f(x)
+    errors.append(KeyError("second"))
+    with pytest.raises(KeyError, match="second"):
+        tape.gradient(y, x)
+    assert float(state) == 1.0
+    assert float(tape.gradient(y, x)) == 6.0
+    assert float(state) == 1.0

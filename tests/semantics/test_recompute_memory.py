@@ -1,8 +1,9 @@
-"""What recompute_grad saves in a traced function, measured (line 45)."""
+"""What recompute_grad saves, eagerly and in a traced function, measured (line 45)."""
 
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,14 @@ from tapejit.transforms.partition import partition
 from tapejit.transforms.vjp import vjp_graph
 
 LENGTH = 16 << 10
+
+
 BYTES = 4 * LENGTH
+
+
 BLOCKS = 8
+
+
 STEPS = 6  # of two operations each; a gradient looks at both results
 
 
@@ -178,3 +185,117 @@ def test_s45_a_function_that_is_not_differentiated_computes_once() -> None:
     names = [node.op.name for node in joint.nodes]
     assert names.count("sin") == STEPS
     assert names.count("call") == 1
+
+
+# Eagerly, where bodies and intermediates can be counted
+
+
+KILOBYTE = 1 << 10
+
+
+def test_s45_the_function_runs_once_more_in_the_backward_pass() -> None:
+    runs: list[int] = []
+
+    @tj.recompute_grad
+    def f(x: Any) -> Any:
+        runs.append(1)
+        return x * x
+
+    x = tj.Variable(3.0)
+    f(x)
+    assert len(runs) == 1
+    with tj.GradientTape() as tape:
+        y = f(x)
+    assert len(runs) == 2
+    tape.gradient(y, x)
+    assert len(runs) == 3
+
+
+def test_s45_it_runs_once_for_all_rows_of_a_jacobian() -> None:
+    runs: list[int] = []
+
+    @tj.recompute_grad
+    def f(x: Any) -> Any:
+        runs.append(1)
+        return x * x
+
+    x = tj.Variable([1.0, 2.0, 3.0])
+    with tj.GradientTape() as tape:
+        y = f(x)
+    np.testing.assert_array_equal(tape.jacobian(y, x), np.diag([2.0, 4.0, 6.0]))
+    assert len(runs) == 2
+
+
+def test_s45_no_intermediate_is_held(without_collector: None) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    @tj.recompute_grad
+    def f(x: Any) -> Any:
+        h = tj.exp(x)
+        alive.append(weakref.ref(h))
+        return tj.sin(h)
+
+    x = tj.Variable(np.ones(1000, np.float32))
+    with tj.GradientTape() as tape:
+        y = tj.sum(f(x))
+    assert alive[0]() is None
+    assert tape.nbytes == x.nbytes
+    tape.gradient(y, x)
+    assert [ref() for ref in alive] == [None, None]
+
+
+def test_s45_memory_is_that_of_the_boundaries(without_collector: None) -> None:
+    x = tj.Variable(np.full(64 * KILOBYTE, 0.5, np.float32))  # 256 kilobytes
+    used = {}
+    for name, block in (("plain", chain), ("again", tj.recompute_grad(chain))):
+        tracemalloc.start()
+        with tj.GradientTape() as tape:
+            h = x.value()
+            for _ in range(4):
+                h = block(h)
+        del h
+        used[name] = (tape.nbytes, tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        del tape
+    assert used["plain"][0] == (4 * 6 + 1) * x.nbytes
+    assert used["again"][0] == 4 * x.nbytes, "one argument for each block"
+    assert used["again"][1] < 5 * x.nbytes
+
+
+def test_s45_eagerly_the_peak_is_the_boundaries_and_one_block(
+    without_collector: None,
+) -> None:
+    x = tj.Variable(np.full(64 * KILOBYTE, 0.5, np.float32))
+    blocks = 8
+    peaks = {}
+    for name, block in (("plain", chain), ("again", tj.recompute_grad(chain))):
+        tracemalloc.start()
+        with tj.GradientTape() as tape:
+            h = x.value()
+            for _ in range(blocks):
+                h = block(h)
+        tape.gradient(h, x)
+        peaks[name] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks["plain"] > blocks * 6 * x.nbytes
+    assert peaks["again"] < (blocks + 12) * x.nbytes
+
+
+def test_s45_nested_ones_run_once_with_the_outer_one_and_once_each() -> None:
+    runs: list[int] = []
+
+    @tj.recompute_grad
+    def inner(x: Any) -> Any:
+        runs.append(1)
+        return tj.sin(x)
+
+    @tj.recompute_grad
+    def outer(x: Any) -> Any:
+        return inner(inner(x)) * 2.0
+
+    x = tj.Variable(0.5)
+    with tj.GradientTape() as tape:
+        y = outer(x)
+    assert len(runs) == 2
+    tape.gradient(y, x)
+    assert len(runs) == 2 + 2 + 2
