@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tapejit.base.structure import flat_structure
 from tapejit.tape.variable import JOURNAL
 from tapejit.tensor.dispatch import TAPES, TRACE
 from tapejit.tensor.tensor import Tensor
@@ -44,7 +45,9 @@ def native_entry(path: TracedPath) -> Callable[..., Any] | None:
         variables=[*zip(path._fixed, kinds[count:end], strict=True)],
         captured=path._captured_values,
         commits=commits,
-        result=path.structure if path.is_wrapped else "values",
+        result=path.structure
+        if path.is_wrapped
+        else flat_structure(list, path.results),
         takes_scalars=False,
         context=[
             (TAPES, ()),
