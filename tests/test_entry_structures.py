@@ -273,6 +273,14 @@ def test_a_value_that_chooses_a_trace_must_be_of_its_class_and_equal(
         assert by_place(True, x) is MISS
 
 
+@pytest.mark.parametrize("value", [0.0, -0.0, float("nan")], ids=repr)
+def test_a_zero_or_nan_that_chooses_a_trace_must_be_the_very_object(value: Any) -> None:
+    entry = spelled(simple(1), positional=2, arguments=(1,), fixed=[(0, value)])
+    assert entry(value, rising()) is not MISS
+    for other in (float(repr(value)), -value, 0, False, None, 1.0):
+        assert entry(other, rising()) is MISS
+
+
 def test_floats_are_taken_as_they_are() -> None:
     kind = of((), np.float64)
     base = entry_of(adding(2, 1, 1, np.float64), [kind] * 2, [kind])

@@ -145,7 +145,7 @@ class Spelling:
     defaults     inputs that are not given, each with the object that stands for it
     floats       the inputs that are given as Python's floats
     fixed        numbers of arguments that choose a trace, each with its value: None, a
-                 bool, a text, an int, or a float that is neither NaN nor 0
+                 bool, a text, an int or a float
     """
 
     positional: int
@@ -329,13 +329,6 @@ def respell(
     """Another callable for the same code, whose calls are spelled otherwise.
 
     Both have the same frames, and so the same working memory.
-
-    >>> from tests.entries import rising, simple
-    >>> from tapejit.tensor.tensor import Tensor
-    >>> spelling = Spelling(positional=0, names=("y", "x"), arguments=(1, 0))
-    >>> entry = respell(simple(), spelling, Tensor)
-    >>> entry(y=rising(), x=rising()).shape, entry(x=rising(), y=rising())
-    ((2, 3), MISS)
     """
     native = native_for(tensor_class)
     assert isinstance(native, Native)
@@ -360,7 +353,11 @@ def spelling_words(kept: Kept, spelling: Spelling) -> dict[Any, int]:
     for at, default in spelling.defaults.items():
         arguments[at][Argument.default] = kept.object(default)
     fixed = [
-        {Fixed.place: place, Fixed.expected: kept.object(value)}
+        {
+            Fixed.place: place,
+            Fixed.expected: kept.object(value),
+            Fixed.is_exact: int(type(value) is float and (value != value or not value)),
+        }
         for place, value in spelling.fixed
     ]
     names = [kept.object(sys.intern(name)) for name in spelling.names]

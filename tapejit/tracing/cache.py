@@ -252,8 +252,8 @@ class Shortcut:
             entry = self.path.native
             if entry is not None:
                 leaves = binder.given_leaves(args, kwargs, short)
-                found = spelled_entry(entry, len(args), tuple(kwargs), leaves, short)
-                self._natives[spelling] = found
+                made = spelled_entry(entry, len(args), tuple(kwargs), leaves, short)
+                found = self._natives[spelling] = self.path.finished(made)
         return found
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tapejit.base.structure import flat_structure
 from tapejit.tape.variable import JOURNAL
 from tapejit.tensor.dispatch import TAPES, TRACE
 from tapejit.tensor.tensor import Tensor
@@ -39,12 +40,15 @@ def native_entry(path: TracedPath) -> Callable[..., Any] | None:
         (path._fixed[at], updated.get(out))
         for out, at in enumerate(path._writes, path.results)
     ]
+    result = path.structure
+    if not path.is_wrapped:
+        result = flat_structure(list, path.results)
     spec = code.spec(
         arguments=kinds[:count],
         variables=[*zip(path._fixed, kinds[count:end], strict=True)],
         captured=path._captured_values,
         commits=commits,
-        result=path.structure if path.is_wrapped else "values",
+        result=result,
         takes_scalars=False,
         context=[
             (TAPES, ()),

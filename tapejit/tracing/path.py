@@ -226,7 +226,7 @@ class TracedPath:
         native = self.native
         found = MISS if native is None else native(*short.taken)
         if found is not MISS:
-            return found
+            return self.put_together(found)
         return self.run(short.arrays, short.leaves, short.foreign)
 
     def run(self, arrays: list[Any], leaves: Sequence[Any], foreign: list[Any]) -> Any:
@@ -269,7 +269,7 @@ class TracedPath:
             if recorded is not MISS:
                 return recorded
         executable: Runs = self._executable
-        has_missed = self.is_wrapped and not self._writes
+        has_missed = not self._writes
         is_checked = NUMERICS and config.check_numerics
         if is_checked:
             executable = self._checked(self.graph)
@@ -277,11 +277,11 @@ class TracedPath:
             if not is_checked and self._executable.state is State.WAITING:
                 self._executable.prepare()
                 has_missed = False
-            entry = None if has_missed else self._native_entry()
+            entry = None if has_missed else self.native
             # First: what Python refers to is not written over.
             found: Any = MISS if entry is None else entry(*self._taken_from(leaves))
             if found is not MISS:
-                return self._wrapped(found)
+                return self.put_together(found)
             values = arrays
             entry_values = all_at_once(_tensor_held, variables) if variables else []
             values += [x._value for x in entry_values]
@@ -314,24 +314,27 @@ class TracedPath:
             for x in given
         ]
 
-    def _wrapped(self, found: Any) -> Any:
-        """What a call returns whose native entry has given `found`."""
-        if self.is_wrapped:
-            return found
-        return tree.unflatten(self.structure, [Tensor(value) for value in found])
-
     @property
     def executable(self) -> Executable:
         """What runs a call that no tape looks at."""
         return self._executable
 
-    @property
-    def native(self) -> Callable[..., Any] | None:
-        """A built-in function that does what `run` does, or misses.
+    def put_together(self, found: Any) -> Any:
+        """What a call returns whose native entry has given `found`."""
+        return found if self.is_wrapped else tree.unflatten(self.structure, found)
 
-        None if something is left to do in Python: unusual structures.
-        """
-        return self._native_entry() if self.is_wrapped else None
+    def finished(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        """A native entry, and what is left to do in Python: unusual containers."""
+        if self.is_wrapped:
+            return native
+
+        structure = self.structure
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = native(*args, **kwargs)
+            return found if found is MISS else tree.unflatten(structure, found)
+
+        return call
 
     def updated(self, pairs: set[tuple[int, int]]) -> dict[int, int]:
         """The variables whose next value may be written over the present one.
@@ -354,7 +357,12 @@ class TracedPath:
             found = self._checking.setdefault(graph, CheckedExecutable(graph))
         return found
 
-    def _native_entry(self) -> Callable[..., Any] | None:
+    @property
+    def native(self) -> Callable[..., Any] | None:
+        """A built-in function of the inputs that does what `run` does, or misses.
+
+        Unless all `is_wrapped`, it gives a list of Tensors.
+        """
         if NUMERICS and config.check_numerics:
             return None
         if self._entry is MISS:

@@ -451,6 +451,8 @@ class FastKey:
                 self.taken.append(Tensor(np.float64(x)))
             elif kind in PLAIN or (kind is float and x == x and x):
                 key += (kind, x)
+            elif kind is float:
+                key += (kind, repr(x))  # as `_part` has it
             else:
                 return False
             leaves.append(x)

@@ -191,9 +191,22 @@ def test_what_has_no_short_way() -> None:
     endless.append(endless)
     big = np.ones(2).astype(">f8")
     binder = Binder(lambda x: None, frozenset(), frozenset())
-    for x in (deep, endless, big, {1: 2.0}, 1j, 0.0, float("nan"), object()):
+    for x in (deep, endless, big, {1: 2.0}, 1j, np.float64(0.5), object()):
         assert short_call(binder, (x,), {}, "float32", set()) is None, x
     assert short_call(binder, (deep[0],), {}, "float32", set()) is not None
+
+
+def test_zeros_have_signs_and_nan_is_nan() -> None:
+    binder = Binder(lambda x: None, frozenset(), frozenset())
+    values = (0.0, -0.0, float("nan"), float("inf"), 0, False, "0.0", "nan")
+    shorts = [short_call(binder, (x,), {}, "float32", set()) for x in values]
+    assert len({short.key for short in shorts if short is not None}) == len(values)
+    f = tj.function(lambda x, by: x * by)
+    x = tj.ones(2)
+    for _ in range(4):
+        for by in (0.0, -0.0, float("-0.0")):
+            assert np.signbit(f(x, by).numpy()).all() == np.signbit(by)
+            assert np.signbit(f(x, by=by).numpy()).all() == np.signbit(by)
 
 
 def test_keywords_that_become_positions() -> None:

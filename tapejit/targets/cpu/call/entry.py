@@ -169,6 +169,8 @@ class _Emitter(Variables):
             given = self.word(self.arguments, self.word(row, Fixed.place), POINTER)
             wanted = self.word(row, Fixed.expected, POINTER)
             with b.if_then(self.differ(given, wanted)):
+                is_exact = self.word(row, Fixed.is_exact)
+                self.go_if(b.icmp_signed("!=", is_exact, number(0)), self.refused)
                 kinds = [
                     self.load(x, self.service(Services.object_class))
                     for x in (given, wanted)

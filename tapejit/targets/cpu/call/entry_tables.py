@@ -161,10 +161,14 @@ class Global(Words):
 
 
 class Fixed(Words):
-    """The number of an argument, and the number, text or None that it must equal."""
+    """The number of an argument, and the number, text or None that it must equal.
+
+    `is_exact` if it must be this very object: a NaN, or a zero, which has a sign.
+    """
 
     place = auto()
     expected = auto()
+    is_exact = auto()
 
 
 class Argument(Words):
