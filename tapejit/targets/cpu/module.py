@@ -11,6 +11,7 @@ Start reading at `build`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -305,7 +306,12 @@ class Parts:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
         texts = {x.name: x.definition() for x in emitted.own}
-        text = "".join(texts.values()).replace(function.name, "")
+        # Products inside of tiles are named by the numbers of their Steps.
+        text, own = "".join(texts.values()), f"{function.name}_p"
+        products = [name for name in texts if name.startswith(own)]
+        for at, name in enumerate(products):
+            text = re.sub(rf"{re.escape(name)}\b", f"<{at}>", text)
+        text = text.replace(function.name, "")
         known = self.by_text.setdefault(text, function)
         if known is function:
             self.texts |= texts
