@@ -17,6 +17,7 @@ from tapejit.loops.lower.lower import lower
 from tapejit.loops.schedule.schedule import Loop, loops_in, schedule
 from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.rewrite.pipeline import optimise
+from tapejit.runtime import executable
 from tapejit.runtime.native_entry import Frames
 from tapejit.targets.cpu import module
 from tapejit.targets.cpu.module import build
@@ -282,6 +283,7 @@ def test_tasks_share_parts_of_memory_with_those_that_are_over(
     ]
     set_limits(monkeypatch, row_tile_recomputed_bytes=1)
     monkeypatch.setattr(module, "cores", lambda: cores)
+    monkeypatch.setattr(executable, "EXECUTABLES", {})  # what it had may be another's
     with tj.config.override(native=True, cache=False):
         function = tj.function(gradients(plain))
         got = function(*tensors)
@@ -289,6 +291,7 @@ def test_tasks_share_parts_of_memory_with_those_that_are_over(
         with tj.set_num_threads(4):
             again = [function(*tensors) for _ in range(20)]
         monkeypatch.setattr(module, "cores", lambda: 65)
+        monkeypatch.setattr(executable, "EXECUTABLES", {})
         other = tj.function(lambda *xs: gradients(plain)(*xs))
         expected = other(*tensors)
         sizes.add(other.explain(*tensors).arena_bytes)

@@ -180,16 +180,36 @@ def only(items: Sequence[Step | Loop], used: set[Step]) -> list[Step | Loop]:
 
 
 class Scheduler:
-    """Arranges Steps; a value that is cheap to compute again is copied where needed."""
+    """Arranges Steps; a value that is cheap to compute again is copied where needed.
+
+    A Step is met in every level of the tree, so what does not change is kept.
+    """
+
+    def __init__(self) -> None:
+        self._axes: dict[Step, frozenset[Axis]] = {}
+        self._waits: dict[Step, Waits] = {}
+
+    def axes(self, step: Step) -> frozenset[Axis]:
+        """The axes that a Step runs over."""
+        found = self._axes.get(step)
+        if found is None:
+            found = self._axes[step] = step.labels | step.closed
+        return found
+
+    def before(self, step: Step) -> Waits:
+        """What a Step waits for, until it is given other inputs."""
+        found = self._waits.get(step)
+        if found is None:
+            found = self._waits[step] = list(waits(step))
+        return found
 
     def arrange(self, steps: list[Step], bound: frozenset[Axis]) -> list[Step | Loop]:
         """The items of the body of a loop nest over the `bound` axes."""
-        open_axes = {step: (step.labels | step.closed) - bound for step in steps}
+        open_axes = {step: self.axes(step) - bound for step in steps}
         if not any(open_axes.values()):
             return list(steps)
-        before: dict[Step, Waits] = {step: list(waits(step)) for step in steps}
-        axis = choose_axis(steps, open_axes, before, bool(bound))
-        levels = phases(steps, open_axes, before, axis)
+        before = {step: self.before(step) for step in steps}
+        axis, levels = choose_axis(steps, open_axes, before, bool(bound))
         put_off(steps, levels, before, bound)
         steps, levels = self.recomputed(steps, levels, axis, bound)
         body: list[Step | Loop] = []
@@ -269,6 +289,7 @@ class Scheduler:
                     continue
                 if price(x, level, limit(x)) <= limit(x):
                     step.inputs[at] = copied(x, level)
+                    self._waits.pop(step, None)
             order.append(step)
         return order, levels
 
@@ -334,8 +355,8 @@ def choose_axis(
     open_axes: dict[Step, frozenset[Axis]],
     before: dict[Step, Waits],
     is_inside: bool,
-) -> Axis:
-    """The axis whose loop should be the outermost.
+) -> tuple[Axis, dict[Step, int]]:
+    """The axis whose loop should be the outermost, and the `phases` of the Steps then.
 
     At the top, the fewest passes over memory count. Inside of a loop everything is
     near, and what counts is that sums are registers: no axis is to be summed along
@@ -373,27 +394,43 @@ def choose_axis(
                 return True
         return False
 
+    def phases_of(axis: Axis) -> dict[Step, int]:
+        return phases(steps, open_axes, before, axis)
+
+    if len(candidates) == 1:
+        return candidates[0], phases_of(candidates[0])
+
+    def first_rank(axis: Axis) -> tuple[float, ...]:
+        inner = arrays.get(axis, 0.0) if is_inside else 0.0
+        return inner, is_dominated(axis)
+
+    # Phases take longest: only for those that are not behind already.
+    ranks = [first_rank(axis) for axis in candidates]
+    best = min(ranks)
+    candidates = [x for x, y in zip(candidates, ranks, strict=True) if y == best]
+    levels = {axis: phases_of(axis) for axis in candidates}
+    if len(candidates) == 1:
+        return candidates[0], levels[candidates[0]]
+    places = places_among(steps)
+
     def rank(axis: Axis) -> tuple[float, ...]:
-        passes = max(phases(steps, open_axes, before, axis).values()) // 2
+        passes = max(levels[axis].values()) // 2
         is_less = work[axis] < numerics.LOOPS.equal_work_share * most
-        place = place_among(steps, axis)
-        rest = (passes, near.get(axis, 0.0), is_less, place, -work[axis], axis.number)
-        if is_inside:
-            return (arrays.get(axis, 0.0), is_dominated(axis), *rest)
-        return (is_dominated(axis), *rest)
+        place = places.get(axis, 0.0)
+        return passes, near.get(axis, 0.0), is_less, place, -work[axis], axis.number
 
-    return candidates[0] if len(candidates) == 1 else min(candidates, key=rank)
+    found = min(candidates, key=rank)
+    return found, levels[found]
 
 
-def place_among(steps: Sequence[Step], axis: Axis) -> float:
-    """How many axes of arrays come before an axis, on average."""
-    places = [
-        at
-        for step in steps
-        for at, dim in enumerate(step.dims or ())
-        if dim is not None and dim.root is axis
-    ]
-    return sum(places) / len(places) if places else 0.0
+def places_among(steps: Sequence[Step]) -> dict[Axis, float]:
+    """How many axes of arrays come before each axis, on average."""
+    places: dict[Axis, list[int]] = {}
+    for step in steps:
+        for at, dim in enumerate(step.dims or ()):
+            if dim is not None:
+                places.setdefault(dim.root, []).append(at)
+    return {axis: sum(found) / len(found) for axis, found in places.items()}
 
 
 def last_axis(step: Step) -> Axis | None:
