@@ -42,7 +42,7 @@ class Loops:
             self._add(op, attrs, width)
 
     @cached_property
-    def array_op(self) -> Library:
+    def library(self) -> Library:
         """The machine code, made when it is first run."""
         return Library(self.module)
 

@@ -324,8 +324,8 @@ each(
 each(
     "special.digamma special.psi special.entr special.erf special.erfc special.erfcx "
     "special.erfinv special.expit special.gammaln special.i0 special.i0e special.i1 "
-    "special.i1e special.log_ndtr special.log_softmax special.logit special.logsumexp "
-    "special.ndtr special.ndtri special.softmax",
+    "special.i1e special.log1mexp special.log_ndtr special.log_softmax special.logit "
+    "special.logsumexp special.ndtr special.ndtri special.softmax",
     call(M),
 )
 each(
