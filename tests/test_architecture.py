@@ -26,6 +26,7 @@ from tapejit import ops
 from tapejit.base import numpy_adapter
 from tapejit.base.errors import ArgumentError
 from tapejit.ir import OPS, Op, register
+from tapejit.loops.index import Axis
 
 PACKAGE = ROOT / "tapejit"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -393,6 +394,53 @@ def test_numbers_that_choose_code_are_fields() -> None:
 )
 def test_a_number_that_is_no_field_is_found(source: str, path: str, count: int) -> None:
     assert len(loose_numbers(source, path)) == count
+
+
+# Axes
+
+
+def sizes_of_axes(source: str) -> list[int]:
+    """The lines that ask the axis of a loop or of a value for its size."""
+    names = {"axis", "dim", "label", "row", "column", "vector", "root", "own"}
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr == "size":
+            owner = node.value
+            while isinstance(owner, ast.Subscript):
+                owner = owner.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else ""
+            name = owner.id if isinstance(owner, ast.Name) else name
+            if name in names or name in ("axes", "dims"):
+                found.append(node.lineno)
+    return found
+
+
+def test_an_axis_has_an_extent_and_a_hint_but_no_size() -> None:
+    """What is chosen by size asks for the hint, code for the extent."""
+    assert not hasattr(Axis(3), "size")
+    matmuls = "targets/cpu/matmul/"  # whose axes of a batch have one size
+    offenders = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in SOURCES
+        if path.relative_to(PACKAGE).as_posix().startswith(("loops/", "targets/"))
+        and matmuls not in path.as_posix()
+        for line in sizes_of_axes(path.read_text())
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("loop.axis.size", 1),
+        ("[dim.size for dim in dims]", 1),
+        ("axes[-1].size", 1),
+        ("axis.extent + loop.axis.hint", 0),
+        ("memory.size", 0),
+    ],
+)
+def test_a_size_of_an_axis_is_found(source: str, count: int) -> None:
+    assert len(sizes_of_axes(source)) == count
 
 
 # Public names

@@ -170,7 +170,7 @@ class Accesses:
             dims, sizes = range(len(source.shape)), list(source.shape)
         else:
             dims = [None if dim is None else dim.root for dim in source.dims or ()]
-            sizes = [1 if dim is None else dim.size for dim in dims]
+            sizes = [1 if dim is None else dim.extent for dim in dims]
         each = zip(dims, load.index, sizes, strict=True)
         where = tuple((dim, place_of(x, n)) for dim, x, n in each if dim is not None)
         order = next(self.order)
@@ -211,7 +211,7 @@ def size_of(x: Step | Buffer) -> int:
     """How many elements an array has."""
     if isinstance(x, Buffer):
         return math.prod(map(int, x.shape))
-    return math.prod(dim.size for dim in x.dims or () if dim is not None)
+    return math.prod(dim.extent for dim in x.dims or () if dim is not None)
 
 
 def written_in_tiles(step: Step) -> bool:

@@ -115,7 +115,7 @@ class Checker:
         tiles = {loop.axis: loop.tile for loop in write.path if loop.tile}
         room = memory.size
         for axis, stride in sorted(memory.strides.items(), key=lambda x: -x[1]):
-            needed = tiles.get(axis, 0) if axis in memory.tiled else axis.size
+            needed = tiles.get(axis, 0) if axis in memory.tiled else axis.extent
             if not needed or needed * stride > room:
                 yield Fault(2, kernel, step, f"has no room for all of {axis}")
             room = stride
@@ -163,9 +163,9 @@ class Checker:
                 return f"of which one iteration of {axis} is kept"
         for is_last in (False, True):
             inside = limits_of(write.path, shared, is_last)
-            covered = {x: inside.get(x, (0, x.size)) for x in memory.strides}
+            covered = {x: inside.get(x, (0, x.extent)) for x in memory.strides}
             if FLAT in wanted:
-                is_whole = all(ends == (0, x.size) for x, ends in covered.items())
+                is_whole = all(ends == (0, x.extent) for x, ends in covered.items())
                 places = [(wanted[FLAT], 0, memory.size if is_whole else 0)]
             else:
                 places = [(wanted[x], *ends) for x, ends in covered.items()]
@@ -204,7 +204,7 @@ class Checker:
                 kernel = self.plan.kernels[-1]
                 step = list(kernel.steps())[-1]
                 yield Fault(1, kernel, step, f"is over, {name_of(buffer)} not written")
-            elif math.prod(axis.size for axis in memory.strides) != size_of(buffer):
+            elif math.prod(axis.extent for axis in memory.strides) != size_of(buffer):
                 text = f"does not write all of {name_of(buffer)}"
                 yield Fault(1, write.kernel, write.step, text)
 
@@ -316,7 +316,7 @@ def limits_of(
     """
     found: dict[Axis, tuple[int, int]] = {}
     for loop in path:
-        low, high = found.get(loop.axis, (0, loop.axis.size))
+        low, high = found.get(loop.axis, (0, loop.axis.extent))
         if loop in fixed:
             unit = loop.tile or 1
             low += (high - 1 - low) // unit * unit if is_last else 0
@@ -348,7 +348,7 @@ def escapes(
     terms = [x.terms for x, _, _ in (*suspects, *conditions)]
     axes = list(dict.fromkeys(axis for term in terms for axis, _ in term))
     most = int(MOST_SAMPLES ** (1 / max(len(axes), 1)))
-    samples = [sampled(*limits.get(axis, (0, axis.size)), most) for axis in axes]
+    samples = [sampled(*limits.get(axis, (0, axis.extent)), most) for axis in axes]
     grid = dict(zip(axes, np.meshgrid(*samples, indexing="ij"), strict=True))
 
     def is_inside(position: Affine, low: int, high: int) -> Any:
@@ -365,7 +365,7 @@ def span(position: Affine, limits: Limits) -> tuple[int, int]:
     """The smallest and the largest value of a position; none if loops do nothing."""
     first = last = position.constant
     for axis, factor in position.terms:
-        low, high = limits.get(axis, (0, axis.size))
+        low, high = limits.get(axis, (0, axis.extent))
         if low >= high:
             return 0, -1
         ends = sorted((low * factor, (high - 1) * factor))

@@ -22,18 +22,23 @@ _numbers = count()
 
 
 class Axis:
-    """Something a loop runs over: `size` values, at least two."""
+    """Something a loop runs over: at least two values.
 
-    __slots__ = ("_parent", "number", "size", "steps")
+    Code has as many iterations as its `extent` says. What is chosen by size, such as
+    vectors, tiles and tasks, is chosen by its `hint`, which is the extent if that is
+    known.
+    """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    __slots__ = ("_parent", "extent", "hint", "number", "steps")
+
+    def __init__(self, extent: int) -> None:
+        self.extent = self.hint = extent
         self.number = next(_numbers)
         self.steps: set[int] = set()  # the Steps that run over it, by number
         self._parent: Axis | None = None
 
     def __repr__(self) -> str:
-        return f"<axis {self.number} of {self.size}>"
+        return f"<axis {self.number} of {self.extent}>"
 
     @property
     def root(self) -> Axis:
@@ -50,7 +55,7 @@ class Axis:
         a, b = self.root, other.root
         if a is b:
             return True
-        if a.size != b.size or not a.steps.isdisjoint(b.steps):
+        if a.extent != b.extent or not a.steps.isdisjoint(b.steps):
             return False
         if len(a.steps) < len(b.steps):
             a, b = b, a
@@ -111,7 +116,7 @@ class Affine:
 
     def span(self) -> tuple[int, int]:
         """The smallest and the largest value."""
-        ends = [sorted((0, factor * (axis.size - 1))) for axis, factor in self.terms]
+        ends = [sorted((0, factor * (axis.extent - 1))) for axis, factor in self.terms]
         low = self.constant + sum(end[0] for end in ends)
         return low, self.constant + sum(end[1] for end in ends)
 

@@ -115,7 +115,7 @@ class Kernel:
 def work_of(step: Step) -> float:
     """About how many instructions a Step takes in all its iterations."""
     if not isinstance(step.what, ArrayOp):
-        return cost(step) * math.prod(a.size for a in step.labels | step.closed)
+        return cost(step) * math.prod(a.hint for a in step.labels | step.closed)
     node = step.node
     assert node is not None
     sizes = [math.prod(map(int, x.shape)) for x in (node, *node.inputs)]

@@ -103,7 +103,7 @@ class Printer:
 
     def loop(self, loop: Loop) -> str:
         """The axis of a loop, its extent, and how many iterations go together."""
-        text = f"{self.axis(loop.axis)}:{loop.axis.size}"
+        text = f"{self.axis(loop.axis)}:{loop.axis.extent}"
         if loop.tile:
             return f"{text} by tiles of {loop.tile}"
         vector, width = self.lanes

@@ -212,10 +212,10 @@ def plain_axes(
         if len(position.terms) != 1 or position.constant or position.terms[0][1] != 1:
             return None
         axes.append(position.terms[0][0].root)
-    sizes = [dim.size for dim in product.dims if dim is not None]
-    if may_end and axes and axes[-1].size < sizes[-1]:
-        sizes[-1] = axes[-1].size
-    is_whole = [axis.size for axis in axes] == sizes
+    sizes = [dim.extent for dim in product.dims if dim is not None]
+    if may_end and axes and axes[-1].extent < sizes[-1]:
+        sizes[-1] = axes[-1].extent
+    is_whole = [axis.extent for axis in axes] == sizes
     return tuple(axes) if axes and is_whole and len(set(axes)) == len(axes) else None
 
 

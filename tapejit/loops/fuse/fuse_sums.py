@@ -103,9 +103,9 @@ class Parts:
         *self.rows, self.column = axes
         self.closed = {step: step.closed for step in sums}  # as it was before
         self.cut = cut
-        count = math.prod(axis.size for axis in self.rows)
+        count = math.prod(axis.extent for axis in self.rows)
         self.units = axes_of(count, cut.unit)
-        self.groups = axes_of(self.column.size, cut.group)
+        self.groups = axes_of(self.column.extent, cut.group)
         self.steps = [self.part_of(step) for step in sums]
 
     def part_of(self, step: Step) -> Step:

@@ -221,7 +221,7 @@ def ancestors(step: Step, inside: set[Step]) -> set[Step]:
 def own_strides(step: Step) -> dict[Axis, int]:
     """Where a result's elements go in its memory, by axis."""
     dims = step.dims or ()
-    sizes = [1 if dim is None else dim.size for dim in dims]
+    sizes = [1 if dim is None else dim.extent for dim in dims]
     return {
         dim.root: stride
         for dim, stride in zip(dims, strides_of(sizes), strict=True)

@@ -285,7 +285,7 @@ class Lowering(ValueAtIndex):
         """
         (x,) = step.inputs
         equal = [axis for axis in step.reduced if axis.root not in x.labels]
-        count = math.prod(axis.size for axis in equal)
+        count = math.prod(axis.extent for axis in equal)
         if not equal or count >= MOST_EXACT:
             return step
         step.reduced = tuple(axis for axis in step.reduced if axis not in equal)

@@ -240,7 +240,7 @@ class Scheduler:
         def limit(step: Step) -> float:
             if step not in limits:
                 free = step.labels - bound
-                size = math.prod(label.size for label in free)
+                size = math.prod(label.hint for label in free)
                 is_far = size > numerics.LOOPS.near_elements
                 limits[step] = far if is_far else near
             return limits[step]
@@ -368,7 +368,7 @@ def choose_axis(
     near: dict[Axis, float] = {}
     for step in steps:
         axes = open_axes[step]
-        size = math.prod(axis.size for axis in axes)
+        size = math.prod(axis.hint for axis in axes)
         here = cost(step) * size
         for leaf in (step, *step.inputs):
             last = last_axis(leaf)

@@ -138,7 +138,7 @@ class Description:
     def axis(self, axis: Axis) -> None:
         root = axis.root
         if self.is_new(root):
-            self.found.append(root.size)
+            self.found.append(root.extent)
 
     def axes(self, axes: Iterable[Axis | None]) -> None:
         for axis in axes:

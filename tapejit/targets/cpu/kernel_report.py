@@ -157,7 +157,7 @@ def loop_texts(
             by = f" in tiles of {item.tile}"
         if is_outermost and kernel.tasks > 1:
             by += f" in {kernel.tasks} tasks"
-        text = f"{writer.index(item.axis)}<{item.axis.size}{by}>"
+        text = f"{writer.index(item.axis)}<{item.axis.extent}{by}>"
         inner = loop_texts(writer, item.body, (vector, width))
         texts.append(f"{text} {{ {' '.join(inner)} }}" if inner else text)
     return texts
@@ -165,7 +165,7 @@ def loop_texts(
 
 def count_of(step: Step) -> int:
     """How many iterations a Step runs in."""
-    return math.prod(axis.size for axis in step.labels | step.closed)
+    return math.prod(axis.hint for axis in step.labels | step.closed)
 
 
 def flops_of(step: Step) -> int:
@@ -243,7 +243,7 @@ def elements_of(step: Step) -> int:
     affine = all(isinstance(x, Affine) for x in step.index)
     if affine:
         axes = {axis.root for x in step.index for axis, _ in x.terms}
-        return math.prod(axis.size for axis in axes)
+        return math.prod(axis.hint for axis in axes)
     return count_of(step)
 
 

@@ -160,7 +160,7 @@ class KernelWriter:
             if memory is not None and memory.kernel is not None:
                 ordered = sorted(memory.strides, key=lambda x: -memory.strides[x])
                 shape = tuple(
-                    tiles[axis] if axis in memory.tiled else axis.size
+                    tiles[axis] if axis in memory.tiled else axis.extent
                     for axis in ordered
                 )
                 name = self.names(f"kept_{wish_of(step)}")
@@ -235,12 +235,12 @@ class KernelWriter:
         behind = f"  # {', '.join(notes)}" if notes else ""
         if loop.tile:
             first = self.first_of(axis)
-            head = f"for {first} in range(0, {axis.size}, {loop.tile}):"
+            head = f"for {first} in range(0, {axis.extent}, {loop.tile}):"
             self.write(head + behind)
             end = f"{first} + {loop.tile}"
-            if axis.size % loop.tile:
-                end = f"min({end}, {axis.size})"
-            if axis.size % loop.tile and has_array_op(loop):
+            if axis.extent % loop.tile:
+                end = f"min({end}, {axis.extent})"
+            if axis.extent % loop.tile and has_array_op(loop):
                 self.ends[axis] = self.names(f"end_{self.index(axis)}")
                 self.write(f"{INDENT}{self.ends[axis]} = {end}")
                 end = self.ends[axis]
@@ -272,7 +272,7 @@ class KernelWriter:
 
     def range_of(self, axis: Axis) -> str:
         """The iterations of a loop, all of them or those of the current tile."""
-        return self.ranges.get(axis, f"range({axis.size})")
+        return self.ranges.get(axis, f"range({axis.extent})")
 
     def run(self, step: Step) -> None:
         """A Step of a body, and the writing of its value."""
@@ -367,7 +367,7 @@ class KernelWriter:
         self.totals[step] = made
         neutral = identity(made.op, made.dtype)
         if made.axes:
-            shape = tuple(axis.size for axis in made.axes)
+            shape = tuple(axis.extent for axis in made.axes)
             number, kind = number_text(neutral, made.dtype), dtype_text(made.dtype)
             self.write(f"{made.name} = np.full({shape}, {number}, {kind})")
         else:
@@ -393,7 +393,7 @@ class KernelWriter:
         *rows, column = (loop.axis for loop in self.plan.paths[step])
         part = partial_of(step)
         if part.unit:
-            names, sizes = map(self.index, rows), [axis.size for axis in rows]
+            names, sizes = map(self.index, rows), [axis.extent for axis in rows]
             row = sum_text(list(zip(names, strides_of(sizes), strict=True)), 0)
             text = f"{in_parentheses(row)} // {part.unit}"
         else:
@@ -593,5 +593,5 @@ def whole_array(step: Step, name: str) -> Array:
         None if dim is None or not (is_full or dim.root in step.labels) else dim.root
         for dim in step.dims or ()
     )
-    shape = tuple(1 if axis is None else axis.size for axis in axes)
+    shape = tuple(1 if axis is None else axis.extent for axis in axes)
     return Array(name, step.dtype, shape, axes)

@@ -279,10 +279,10 @@ class Epilogue(StepValues):
         """The index of each axis at a Spot, and the axis of its lanes."""
         dims = self.of.product.dims
         assert dims is not None
-        sizes = [dim.size for dim in dims[:-2] if dim is not None]
+        sizes = [dim.extent for dim in dims[:-2] if dim is not None]
         batch, row = list(spot.batch), spot.row
         if len(batch) < len(sizes):  # rows go on in the next matrix of the stack
-            inner = 1 if dims[-2] is None else dims[-2].size
+            inner = 1 if dims[-2] is None else dims[-2].extent
             rows = [*sizes[len(batch) :], inner]
             *more, row = self.split(row, rows)
             batch += more

@@ -120,15 +120,15 @@ class TiledMatmul:
         if not is_there or self.is_sum or tiling.is_flipped or tiling.is_dots:
             return False
         # Tiles that have the right operand in common.
-        shared: int = self.row.size // self.tiles[self.row]
+        shared: int = self.row.extent // self.tiles[self.row]
         if not any(self.b.of_stack):
-            shared *= math.prod(axis.size for axis in self.along.axes[:-1])
+            shared *= math.prod(axis.extent for axis in self.along.axes[:-1])
         return shared >= (2 if tiling.packs_b else CPU.tuning.shared_b_tiles)
 
     def size_of(self, axis: Axis) -> int:
         """How many iterations of an axis a tile has."""
         tile = self.tiles[axis]
-        return axis.size % tile if axis in self.last else tile
+        return axis.extent % tile if axis in self.last else tile
 
     @property
     def ends(self) -> list[Axis]:
@@ -141,7 +141,7 @@ class TiledMatmul:
         return [
             axis
             for axis in self.cuts.values()
-            if axis.size % self.tiles[axis]
+            if axis.extent % self.tiles[axis]
             and not (is_repeated and axis is self.along.column)
         ]
 
@@ -239,10 +239,10 @@ class TiledMatmul:
         apart = tile_size = last = 0  # bytes from one column to the next, columns
         for axis, step in self.b.steps:
             tile_size, apart = self.tiles[axis], step * self.b.memory.dtype.itemsize
-            last = axis.size - tile_size
-            count = axis.size // tile_size
+            last = axis.extent - tile_size
+            count = axis.extent // tile_size
             if axis not in self.ends:
-                count = math.ceil(axis.size / tile_size)
+                count = math.ceil(axis.extent / tile_size)
         room = at.rooms.get(self.step)
         if room is None:
             room = at.rooms[self.step] = at.part_of_arena(packed * count)
@@ -304,7 +304,7 @@ class TiledMatmul:
         """Whether the current tile is the last one of an axis, which has fewer."""
         tile = self.tiles[axis]
         is_column = axis is self.along.column
-        first = axis.size - (tile if is_column else axis.size % tile)
+        first = axis.extent - (tile if is_column else axis.extent % tile)
         return self.at.builder.icmp_signed("==", self.at.origins[axis], number(first))
 
     def emit_here(self) -> Any:

@@ -387,7 +387,7 @@ class Addressing:
         if memory.buffer is None or not is_large or not vector:
             return False
         others = [x for axis, x in memory.strides.items() if axis is not vector]
-        places = [*others, width, vector.size - width]
+        places = [*others, width, vector.extent - width]
         return all(x * itemsize % CPU.tuning.streamed_store_bytes == 0 for x in places)
 
     def stream(self, store: Any) -> None:

@@ -237,11 +237,11 @@ class KernelEmitter(Reductions):
             self.body(loop, path)
             return
         base, skip = at, None
-        last = axis.size - stride
+        last = axis.extent - stride
         if stride > 1 and isinstance(at, int):
             base = min(at, last)
             skip = number(at - base) if at != base else None
-        elif stride > 1 and axis.size % stride and not is_full:
+        elif stride > 1 and axis.extent % stride and not is_full:
             base = self.smaller(at, number(last))
             skip = self.builder.sub(at, base)
         base = number(base) if isinstance(base, int) else base
@@ -258,7 +258,7 @@ class KernelEmitter(Reductions):
 
     def rows_at(self, loop: Loop, at: Any, is_full: bool) -> Any:
         """How many rows a tile for products has: the last one may have fewer."""
-        size, rest = loop.axis.size, loop.axis.size % loop.tile
+        size, rest = loop.axis.extent, loop.axis.extent % loop.tile
         if isinstance(at, int):
             return number(min(loop.tile, size - at))
         if is_full or not rest:
@@ -325,7 +325,7 @@ class KernelEmitter(Reductions):
         kernel, axis = self.kernel, loop.axis
         is_vector = axis is self.vector
         stride = loop.tile or (self.width if is_vector else loop.copies)
-        low, high = number(0), number(axis.size)
+        low, high = number(0), number(axis.extent)
         is_cut = not path and kernel.tasks > 1
         if kernel.inner_tasks > 1 and len(path) < 2:
             is_cut = True
@@ -333,7 +333,7 @@ class KernelEmitter(Reductions):
         elif is_cut:
             low = self.first_of(self.task)
             end = self.first_of(self.builder.add(self.task, number(1)))
-            high = self.smaller(end, number(axis.size))
+            high = self.smaller(end, number(axis.extent))
 
         def body(at: Any, is_full: bool = False) -> None:
             if loop.copies > 1:
@@ -341,12 +341,12 @@ class KernelEmitter(Reductions):
             else:
                 self.iteration(loop, path, at, stride, is_full)
 
-        trips, weight = math.ceil(axis.size / stride), self.weight(loop.body)
+        trips, weight = math.ceil(axis.extent / stride), self.weight(loop.body)
         work = self.iteration_work(loop, path)
-        rest = axis.size % stride
+        rest = axis.extent % stride
         is_short = weight <= CPU.tuning.peeled_steps
         is_peeled = not is_cut and rest and is_short and trips > 1
-        end = number(axis.size - rest) if is_peeled else high
+        end = number(axis.extent - rest) if is_peeled else high
 
         def part(at: Any) -> None:
             body(at, is_full=bool(is_peeled))
@@ -358,9 +358,9 @@ class KernelEmitter(Reductions):
                 body(trip * stride)
             return
         else:
-            self.long_range(low, end, stride, part, work, axis.size)
+            self.long_range(low, end, stride, part, work, axis.extent)
         if is_peeled:
-            body(axis.size - rest)
+            body(axis.extent - rest)
 
     def share(self, loop: Loop, is_inner: bool) -> tuple[Any, Any]:
         """What a task has of two loops: one iteration, and a part of the other one.
@@ -373,18 +373,18 @@ class KernelEmitter(Reductions):
             low = b.udiv(self.task, parts)
             return low, b.add(low, number(1))
         part, unit = b.urem(self.task, parts), loop.tile or loop.copies
-        trips = number(math.ceil(loop.axis.size / unit))
+        trips = number(math.ceil(loop.axis.extent / unit))
         low, high = (
             b.mul(b.udiv(b.mul(x, trips), parts), number(unit))
             for x in (part, b.add(part, number(1)))
         )
-        return low, self.smaller(high, number(loop.axis.size))
+        return low, self.smaller(high, number(loop.axis.extent))
 
     def first_of(self, task: Any) -> Any:
         """Where a task begins: all are of the same size, or one grain larger."""
         loop, grain = self.kernel.loop, grain_of(self.kernel)
         assert loop is not None
-        each, more = divmod(math.ceil(loop.axis.size / grain), self.kernel.tasks)
+        each, more = divmod(math.ceil(loop.axis.extent / grain), self.kernel.tasks)
         larger = self.smaller(task, number(more))
         grains = self.builder.add(self.builder.mul(task, number(each)), larger)
         return self.builder.mul(grains, number(grain))
@@ -396,13 +396,13 @@ class KernelEmitter(Reductions):
             inner = self.plan.paths[step][len(path) + 1 :]
             # Inside of tiles there are loops along the same axis.
             axes = {x.axis for x in inner if x.axis is not loop.axis}
-            total += cost(step) * math.prod(axis.size for axis in axes)
+            total += cost(step) * math.prod(axis.hint for axis in axes)
         return total
 
     def is_unrolled(self, loop: Loop) -> bool:
         """Whether a loop is short enough to be written out."""
         stride = self.width if loop.axis is self.vector else 1
-        trips = math.ceil(loop.axis.size / stride)
+        trips = math.ceil(loop.axis.hint / stride)
         if loop.tile or trips > CPU.tuning.unrolled_iterations:
             return False
         return trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
@@ -415,7 +415,7 @@ class KernelEmitter(Reductions):
                 total += self.step_weight(item)
             elif self.is_unrolled(item):
                 stride = self.width if item.axis is self.vector else 1
-                trips = math.ceil(item.axis.size / stride)
+                trips = math.ceil(item.axis.hint / stride)
                 total += trips * self.weight(item.body)
             else:
                 total += self.weight(item.body)
@@ -491,7 +491,7 @@ class KernelEmitter(Reductions):
                 self.flush_after(loop, 1)
 
         if first == 1 and not later:
-            self.long_range(low, high, stride, iteration, work, loop.axis.size)
+            self.long_range(low, high, stride, iteration, work, loop.axis.extent)
             return
         block = later.pop(0) if first == 1 else first
 
@@ -506,7 +506,7 @@ class KernelEmitter(Reductions):
                 with self.builder.if_then(is_full):
                     self.flush_after(loop, every)
 
-        self.long_range(low, high, block * stride, part, work, loop.axis.size)
+        self.long_range(low, high, block * stride, part, work, loop.axis.extent)
 
     def tile_loop(self, loop: Loop, path: LoopNest) -> None:
         """The iterations of one tile: all at once, or one by one."""

@@ -111,7 +111,7 @@ class Accumulator:
         self.register: Any = None  # of one element of an array, while it is in use
         self.vector: Axis | None = None
         self.full = 1  # lanes of a vector along it
-        sizes = [tiles.get(axis, axis.size) for axis in axes]
+        sizes = [tiles.get(axis, axis.extent) for axis in axes]
         self.strides = dict(zip(axes, strides_of(sizes), strict=True))
         self.size = math.prod(sizes)
         self.tiles = tiles
@@ -124,7 +124,7 @@ class Accumulator:
 
 def trips_of(loop: Loop, path: LoopNest, made: Accumulator) -> tuple[int, int]:
     """How many iterations a loop has, and how many terms each adds to a chain."""
-    size = tile_around(loop, path) or loop.axis.size
+    size = tile_around(loop, path) or loop.axis.extent
     lanes = made.full if loop.axis is made.vector else 1
     together = loop.tile or lanes * loop.copies
     return -(-size // together), loop.copies
@@ -298,7 +298,7 @@ class Reductions(StepValues):
                 distance = number(made.strides[axis] * made.width)
                 start = self.builder.add(start, self.builder.mul(index, distance))
             else:
-                size *= made.tiles.get(axis, axis.size)
+                size *= made.tiles.get(axis, axis.extent)
 
         def body(at: Any, fill: Any, width: int) -> None:
             part = self.load_at(source, at, made.dtype, width)
@@ -481,7 +481,7 @@ class Reductions(StepValues):
                 return
             axis, *rest = axes
             stride = made.full if axis is vector else 1
-            size = made.tiles.get(axis, axis.size)
+            size = made.tiles.get(axis, axis.extent)
             # What the last tile has in common with the one before is not added up
             # again: the totals are those of then.
             skip = self.skips.get(axis) if axis in made.tiles else None

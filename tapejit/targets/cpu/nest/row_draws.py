@@ -45,7 +45,7 @@ def draw_rows(at: KernelEmitter, step: Step) -> None:
     before = at.builder.add(before, origin)
     own = at.plan.storage[step]
     (axis,) = [x for x in own.strides if x is not row]
-    words = axis.size  # a row may have some more, up to the end of a block
+    words = axis.extent  # a row may have some more, up to the end of a block
     if column is not None:
         words = tiles[column]
         first = at.builder.udiv(at.origins[column], number(BLOCK_WORDS))

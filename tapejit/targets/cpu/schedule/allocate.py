@@ -92,7 +92,7 @@ def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> Non
     if vector in free:  # its elements are next to each other
         free.remove(vector)
         free.append(vector)
-    sizes = [tiles.get(axis, axis.size) for axis in free]
+    sizes = [tiles.get(axis, axis.extent) for axis in free]
     if tiles and len(sizes) > 1:
         sizes[-1] = spaced(sizes[-1], step.dtype)
     strides = dict(zip(free, strides_of(sizes), strict=True))
@@ -109,7 +109,7 @@ def tile_storage(step: Step, kernel: Kernel, home: LoopNest) -> Storage:
     assert step.dims is not None
     row, column = (axis.root for axis in step.dims[-2:] if axis is not None)
     tiles = {loop.axis: loop.tile for loop in home if loop.tile}
-    apart = spaced(tiles.get(column, column.size), step.dtype)
+    apart = spaced(tiles.get(column, column.extent), step.dtype)
     strides = {row: apart, column: 1}
     made = Storage(step.dtype, strides, tiles[row] * apart, kernel.number)
     made.tiled = tuple(axis for axis in strides if axis in tiles)
@@ -126,10 +126,10 @@ def whole_storage(step: Step) -> Storage:
     """Memory for the array that a Step's Node is, row by row."""
     assert step.dims is not None
     dims = step.dims
-    shape = [1 if dim is None else dim.size for dim in dims]
+    shape = [1 if dim is None else dim.extent for dim in dims]
     if not step.whole and step.output is None:
         shape = [
-            1 if dim is None or dim.root not in step.labels else dim.size
+            1 if dim is None or dim.root not in step.labels else dim.extent
             for dim in dims
         ]
     strides = {

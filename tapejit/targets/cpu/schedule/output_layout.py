@@ -120,7 +120,7 @@ def adds_up(product: Step, tree: Sequence[Step | Loop]) -> bool:
         return False
     row = along.axes[-1]
     tiles = [x.tile for x in loops_in(tree) if x.tile and product in x.body]
-    return any(tile < row.size for tile in tiles)
+    return any(tile < row.extent for tile in tiles)
 
 
 def order_of(copy: Step, product: Step) -> list[int] | None:

@@ -44,13 +44,13 @@ def tile_columns(row: Axis, items: Sequence[Item]) -> list[Item]:
     limits = CPU.numerics
     least_rows = limits.column_tile_least_rows
     least_columns = limits.column_tile_least_columns
-    rows = part_of(row.size, limits.column_tile_most_rows, least_rows, 1)
+    rows = part_of(row.hint, limits.column_tile_most_rows, least_rows, 1)
     most, lanes = limits.column_tile_most_columns, limits.column_tile_lanes
-    columns = part_of(column.size, most, least_columns, lanes)
-    if rows < least_rows or columns < least_columns or column.size < 2 * columns:
+    columns = part_of(column.hint, most, least_columns, lanes)
+    if rows < least_rows or columns < least_columns or column.hint < 2 * columns:
         return []
     steps = set(steps_in(items))
-    if any(map(is_draw, steps)) and column.size % BLOCK_WORDS:
+    if any(map(is_draw, steps)) and column.extent % BLOCK_WORDS:
         return []  # the last tile would begin in the middle of a block of words
     numbers = {x for x in steps if is_number_of_row(x, column)}
     for step in steps - numbers:

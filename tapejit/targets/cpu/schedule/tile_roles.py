@@ -55,7 +55,7 @@ def role(product: Step, at: int, base: Step, axes: tuple[Axis, ...]) -> str | No
     own = [axis.root for axis in base.dims if axis is not None]
     if len(own) != len(axes) + 1 or tuple(own[:-1]) != axes:
         return None
-    shape = tuple(1 if axis is None else axis.size for axis in base.dims)
+    shape = tuple(1 if axis is None else axis.extent for axis in base.dims)
     plain = strides_of(shape)
     _, offset, strides = product.views[at]
     operand = tuple(map(int, product.node.inputs[at].shape))
@@ -167,7 +167,7 @@ def has_matrices(step: Step) -> bool:
 
 def nbytes(step: Step) -> int:
     """How large the whole value of a Step is."""
-    sizes = [axis.size for axis in step.dims or () if axis is not None]
+    sizes = [axis.extent for axis in step.dims or () if axis is not None]
     return math.prod(sizes) * step.dtype.itemsize
 
 

@@ -99,12 +99,12 @@ class Arranger:
         before = self.products_before(nest)
         if before:
             axes = next(iter(before.values()))[:-1]
-            width = max(x[-1].size for x in before.values())
+            width = max(x[-1].hint for x in before.values())
             is_one = all(x[:-1] == axes for x in before.values())
         else:
             axes, width = self.rows_for_products(nest)
             is_one = bool(axes)
-        elements = math.prod(axis.size for axis in axes) * width
+        elements = math.prod(axis.hint for axis in axes) * width
         is_large = elements >= CPU.numerics.row_tile_least_elements
         if not is_large or not is_one:
             return False
@@ -204,7 +204,7 @@ class Arranger:
                 and len(list(operands_in(x, inside))) == 1
                 for x in users[base]
             ):
-                return axes, own[-1].size
+                return axes, own[-1].hint
         return (), 0
 
     def lone_products(self) -> list[Step]:
@@ -471,7 +471,7 @@ class Copies:
 
 def rows_of(axes: tuple[Axis, ...], width: int) -> int:
     """How many rows make a tile: as many as there is room for, best without a rest."""
-    size, limits = axes[-1].size, CPU.numerics
+    size, limits = axes[-1].hint, CPU.numerics
     least = min(limits.row_tile_least_rows, size)
     room = max(limits.row_tile_least_rows, limits.row_tile_bytes // (4 * width))
     most = min(limits.row_tile_most_rows, room, size)

@@ -67,26 +67,26 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
             if not isinstance(x.what, POSITIONS)
         ]
         widest = max([4, *sizes])  # of positions alone, where they are only checked
-        return min(lanes // widest, 1 << (axis.size.bit_length() - 1))
+        return min(lanes // widest, 1 << (axis.hint.bit_length() - 1))
 
     def price(axis: Axis) -> float:
         width = width_along(axis)
-        full = axis.size / math.ceil(axis.size / width)
+        full = axis.hint / math.ceil(axis.hint / width)
         total = 0.0
         for step in (*steps, *leaves):
             around = step.labels | step.closed
-            count = math.prod(x.size for x in around)
+            count = math.prod(x.hint for x in around)
             here = cost(step)
             if isinstance(step.what, Load) or step.output is not None:
                 here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
             if axis in around:
                 total += here * count / full
                 if axis in step.closed:
-                    total += 6.0 * count / axis.size
+                    total += 6.0 * count / axis.hint
             else:
                 total += here * count
         for step in left:
-            count = math.prod(x.size for x in step.labels)
+            count = math.prod(x.hint for x in step.labels)
             is_near = axis in step.labels and distance(step, axis) == 1
             total += count / full if is_near else 1.5 * count
         return total
@@ -105,7 +105,7 @@ def distance(step: Step, axis: Axis) -> int | None:
             shape = source.shape
         else:
             dims = source.dims or ()
-            shape = tuple(1 if dim is None else dim.size for dim in dims)
+            shape = tuple(1 if dim is None else dim.extent for dim in dims)
         strides = (1,) if step.is_flat else strides_of(shape)
         total = 0
         for position, stride in zip(step.index, strides, strict=True):
@@ -119,7 +119,7 @@ def distance(step: Step, axis: Axis) -> int | None:
     if step.output is not None:
         shape = step.output.shape
     else:
-        shape = tuple(1 if dim is None else dim.size for dim in step.dims)
+        shape = tuple(1 if dim is None else dim.extent for dim in step.dims)
     for dim, stride in zip(step.dims, strides_of(shape), strict=False):
         if dim is not None and dim.root is axis:
             return stride
@@ -141,11 +141,11 @@ def tile(kernel: Kernel, lanes: int) -> None:
     if not single or len(single) == len(loop.body):
         return
     alone = sum(cost(step) for step in single)
-    rows = kernel.work / loop.axis.size - alone
+    rows = kernel.work / loop.axis.hint - alone
     width = lanes // max(x.dtype.itemsize for x in single)
     is_worth = alone > CPU.numerics.single_work_share * rows / kernel.width
     is_wide = width >= CPU.numerics.loop_tile_least_rows
-    if not is_worth or not is_wide or loop.axis.size < 2 * width:
+    if not is_worth or not is_wide or loop.axis.hint < 2 * width:
         return
     body: list[Step | Loop] = []
     for item in loop.body:
@@ -191,10 +191,10 @@ def block(plan: LoopPlan, kernel: Kernel) -> None:
     taken = 0
     for step in loop.steps():
         if loop.axis in step.closed:
-            inner = math.prod(axis.size for axis in inner_axes(plan, step))
+            inner = math.prod(axis.hint for axis in inner_axes(plan, step))
             taken += inner * step.dtype.itemsize * kernel.width
-    size = vectors_in(loop.axis.size, kernel.width) * kernel.width
-    if taken <= CPU.numerics.l1_accumulator_bytes or loop.axis.size < 2 * size:
+    size = vectors_in(loop.axis.hint, kernel.width) * kernel.width
+    if taken <= CPU.numerics.l1_accumulator_bytes or loop.axis.hint < 2 * size:
         return
     keep_apart(loop)
     lanes = (loop.axis, kernel.width)
@@ -321,8 +321,8 @@ def copies(plan: LoopPlan, loop: Loop, products: Sequence[Step], most: int) -> i
         is_shared = memory is not None and loop.axis not in memory.strides
         if is_shared and loop.axis in step.labels:
             return 1
-    sizes = range(min(most, loop.axis.size), 0, -1)
-    return next((size for size in sizes if loop.axis.size % size == 0), 1)
+    sizes = range(min(most, loop.axis.extent), 0, -1)
+    return next((size for size in sizes if loop.axis.extent % size == 0), 1)
 
 
 POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
@@ -338,10 +338,10 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     if loop is None:
         return
     grain, limits = grain_of(kernel), CPU.numerics
-    possible = loop.axis.size // grain
+    possible = loop.axis.hint // grain
     work = kernel.work / max(kernel.width, 1)
     sums = sum(
-        math.prod(axis.size for axis in inner_axes(plan, step))
+        math.prod(axis.hint for axis in inner_axes(plan, step))
         for step in loop.steps()
         if loop.axis in step.closed
     )
@@ -358,7 +358,7 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     if inner is not None:
         more = wanted // kernel.tasks
         more = min(more, CPU.tuning.matrix_tile_most_tasks) if inner.tile else more
-        trips = math.ceil(inner.axis.size / (inner.tile or 1))
+        trips = math.ceil(inner.axis.hint / (inner.tile or 1))
         kernel.inner_tasks = max(1, min(more, trips))
         kernel.tasks *= kernel.inner_tasks
 
