@@ -110,16 +110,16 @@ def test_curve_fit(decorate: Decorator) -> None:
 @both_modes
 @pytest.mark.parametrize("method", ["SLSQP", "trust-constr"])
 def test_constraints(method: str, decorate: Decorator) -> None:
-    together = decorate(tj.value_and_grad(lambda x: tj.sum(x * x)))
+    together = decorate(tj.value_and_grad(lambda x: tj.sum((x - 2.0) ** 2)))
 
-    def product(x: Any) -> Any:
-        return tj.stack([x[0] * x[1]])
+    def radius(x: Any) -> Any:  # of a disc: (1, 1) is its nearest point to (2, 2)
+        return tj.stack([x[0] ** 2 + x[1] ** 2])
 
     constraint = optimize.NonlinearConstraint(
-        decorate(product), 1.0, np.inf, jac=decorate(tj.jacobian(product))
+        decorate(radius), -np.inf, 2.0, jac=decorate(tj.jacobian(radius))
     )
     found = optimize.minimize(
-        together, [1.5, 1.2], jac=True, method=method, constraints=[constraint]
+        together, [0.5, 1.2], jac=True, method=method, constraints=[constraint]
     )
     assert_solved(found.x)
 
