@@ -6,7 +6,7 @@ Start reading at `is_native`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -29,13 +29,14 @@ FUSED: Final[dict[Op, Callable[[Node], bool]]] = {
     ops.place: lambda node: all(step == 1 for step in node.attrs["steps"]),
 }
 
-IsLaned = Callable[[Any, Sequence[DType], DType, Any], bool]
+Supports = Callable[[Op, Sequence[DType], DType, Mapping[str, Any]], bool]
 
 
-def is_native(node: Node, is_laned: IsLaned) -> bool:
+def is_native(node: Node, supports: Supports) -> bool:
     """Whether loops can compute this Node.
 
-    `is_laned` says for an elementwise operation whether vectors of its dtypes can.
+    `supports` is a Target's: whether it can compute an elementwise operation on these
+    dtypes, or sums of products that are rounded once.
     """
     given = [node.type, *[x.type for x in node.inputs]]
     types = [x for x in given if isinstance(x, TensorType) and x.is_static]
@@ -51,18 +52,18 @@ def is_native(node: Node, is_laned: IsLaned) -> bool:
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
     if op is ops.gather_add and one_hot(node) is not None:
         return is_inside(node.inputs[0], node.inputs[2:], attrs["axes"])
+    dtypes = [x.dtype for x in node.inputs]
+    if is_fused_product(node):
+        return supports(op, dtypes, node.dtype, attrs)
     if op.terms is not None:
-        is_product = op is ops.matmul or is_windowed_product(node)
-        return is_product or is_written_out(node)
+        return op is ops.matmul or is_written_out(node)
     if op.moves not in (None, Movement.OTHER) or op.reduces is not None:
         return True
     if op is ops.iota or (op.can_fail and op is ops.checked_categories):
         return True
     if op.expands is not None or is_whole(node):
         return True
-    if op.scalar is None:
-        return False
-    return is_laned(op, [x.dtype for x in node.inputs], node.dtype, attrs)
+    return op.scalar is not None and supports(op, dtypes, node.dtype, attrs)
 
 
 def is_fused_product(node: Node) -> bool:

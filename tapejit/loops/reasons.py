@@ -1,7 +1,6 @@
 """Why a Node is not part of native code, in words.
 
-The questions are those of `native_ops.is_native`, asked one by one, and after them what
-the processor lacks.
+The questions are those of `native_ops.is_native`, asked one by one.
 
 Start reading at `why_not_native`.
 """

@@ -269,14 +269,10 @@ def address_of(name: str) -> int:
 
 def is_candidate(node: Node) -> bool:
     """Whether a Node can be part of native code in this process."""
-    from tapejit.loops.native_ops import is_fused_product, is_native
-    from tapejit.targets.cpu.machine import processor
-    from tapejit.targets.cpu.simd import lanes
+    from tapejit.loops.native_ops import is_native
+    from tapejit.targets.cpu.target import CPU
 
-    if not is_native(node, lanes.is_supported):
-        return False
-    # Calls of a function in place of the instruction take 50 times as long and more.
-    return not is_fused_product(node) or processor.has_fused_multiply_add()
+    return is_native(node, CPU.supports)
 
 
 def whole_graph(graph: Graph) -> Graph | None:

@@ -104,9 +104,10 @@ class Part:
 
     def source(self, name: str) -> str:
         """The kernels as Python, and the function of this name that calls them."""
-        from tapejit.targets.python.kernel_source import module_source
+        from tapejit.targets.cpu.target import CPU
+        from tapejit.targets.python.target import PythonTarget
 
-        return module_source(self.graph, self.plan, self.first, name)
+        return PythonTarget(CPU, self.first).emit(self.graph, self.plan, name)
 
     def llvm(self) -> str:
         """The module as it is turned into machine code."""

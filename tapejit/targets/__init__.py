@@ -4,8 +4,8 @@
 writes the same loops as readable Python. Both interpret the records' lane expressions,
 which are written in the `lane_algebra`.
 
-`target` says what a target is: today its name, its tuning and its numerics. Only `cpu`
-has these; `python` writes what `cpu` has scheduled.
+`target` says what a target is: its tuning and its numerics, what it supports, how it
+schedules, and what it emits. `python` writes what `cpu` has scheduled.
 
 Start reading at `target.py` and `lane_algebra.py`, then `tapejit.targets.cpu`.
 """

@@ -1,4 +1,4 @@
-"""What a target is: its name, and the numbers by which code for it is made.
+"""What a target is: its numbers, what it supports, how it schedules loops and emits.
 
 `tuning` is what makes code fast on it: caches, costs, sizes of tasks. It may change any
 day. `numerics` is what fixes bits: into how many chains a sum is cut, and how long each
@@ -9,22 +9,64 @@ them through their Target (`CPU.tuning.cache_line_bytes`) when they need a numbe
 keep none. So a test has other numbers by putting a `dataclasses.replace` of the one or
 the other into the Target.
 
+The passes that know no target may ask the one they are given: `supports` says what its
+loops can compute, `schedule` makes the Kernels of a LoopPlan, which `emit` turns into
+code and may not change.
+
 Start reading at `Target`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tapejit.base.types import DType
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import Op
+
+if TYPE_CHECKING:  # who only asks what is supported needs no loops
+    from tapejit.loops.kernels import LoopPlan
+    from tapejit.loops.lower.lower import Lowered
+    from tapejit.loops.schedule.schedule import Loop
+    from tapejit.loops.steps import Step
 
 Tuning = TypeVar("Tuning")
 Numerics = TypeVar("Numerics")
+Code = TypeVar("Code", covariant=True)
+Observe = Callable[[str, str], None]  # the name of a pass, and what it left, as text
 
 
 @dataclass
-class Target(Generic[Tuning, Numerics]):
-    """What a LoopPlan is emitted for."""
+class Target(ABC, Generic[Tuning, Numerics, Code]):
+    """What loops are scheduled and emitted for."""
 
     name: str
     tuning: Tuning
     numerics: Numerics
+
+    @abstractmethod
+    def supports(
+        self, op: Op, dtypes: Sequence[DType], dtype: DType, attrs: Mapping[str, Any]
+    ) -> bool:
+        """Whether loops can compute an operation on these dtypes, to this one."""
+
+    @abstractmethod
+    def schedule(
+        self,
+        lowered: Lowered,
+        tree: Sequence[Step | Loop],
+        checks: bool = False,
+        observe: Observe | None = None,
+    ) -> LoopPlan:
+        """The Kernels of a tree of loops.
+
+        With `checks`, a value that is not finite is a failure. `observe` hears the name
+        of each pass, with what it left.
+        """
+
+    @abstractmethod
+    def emit(self, graph: Graph, plan: LoopPlan, name: str) -> Code:
+        """The code of a plan, which stays as it is; `name` is its function's."""

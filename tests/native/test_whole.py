@@ -25,7 +25,7 @@ from tapejit.loops.lower.expand import expansion
 from tapejit.loops.native_ops import is_native
 from tapejit.ops.placing import nothing
 from tapejit.targets.cpu.arrays.table import EMITTERS
-from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.target import CPU
 
 from .compiled import assert_composed, compile_native, run, run_native, run_numpy
 
@@ -94,7 +94,7 @@ def graph_of(
         nodes.append(move(node))
         given.append(value)
     out = OPS[name](*nodes, **attrs)
-    assert is_native(out, lanes.is_supported), f"{name} is not native"
+    assert is_native(out, CPU.supports), f"{name} is not native"
     return Graph(name, inputs, [out]), given
 
 

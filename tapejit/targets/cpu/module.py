@@ -102,6 +102,18 @@ def build(
         from tapejit.loops.check import check_plan
 
         check_plan(made, graph.name)
+    return emit_plan(graph, made, name, look, marks_memory, tell)
+
+
+def emit_plan(
+    graph: Graph,
+    made: LoopPlan,
+    name: str,
+    look: Callable[[Any, Mapping[str, str]], None] | None = None,
+    marks_memory: bool = False,
+    tell: Callable[[str, int, int], None] | None = None,
+) -> Built:
+    """The module of a plan, with the arguments of `build`."""
     made.at_once = cores() if cores() <= MOST_PARTS else 0
     made.marks_memory = marks_memory
     module = ir.Module(name, marks_memory)

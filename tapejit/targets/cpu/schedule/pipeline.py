@@ -32,9 +32,9 @@ from tapejit.targets.cpu.schedule.stages import assign_stages
 from tapejit.targets.cpu.schedule.tile_rows import tile_rows
 from tapejit.targets.cpu.schedule.vectorize import arrange, join
 from tapejit.targets.cpu.target import CPU
+from tapejit.targets.target import Observe
 
 Tree = list[Step | Loop]
-Observe = Callable[[str, str], None]  # the name of a pass, and what it left, as text
 
 
 class TreePass(NamedTuple):
