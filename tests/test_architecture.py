@@ -608,7 +608,6 @@ def test_what_a_reduction_starts_from_changes_nothing() -> None:
 OTHERS_NAMES = {
     "array/at.py UPDATES": "methods of `x.at[i]`",
     "array/einops_backend.py REDUCTIONS": "what einops calls its reductions",
-    "array/numpy/names.py ALIASES": "NumPy's names for public functions",
     "array/numpy/protocol.py SCIPY_UFUNCS": "ufuncs of `scipy.special`",
     "array/operators.py HINTED": "methods of tensors",
     "array/scattering.py METHODS": "methods of `x.at[i]`",

@@ -9,7 +9,7 @@ Start reading at `add`, then `clip`.
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
 from tapejit.array.decimals import to_decimals
@@ -18,6 +18,7 @@ from tapejit.base.types import as_dtype, is_complex, is_differentiable
 from tapejit.tensor.dispatch import (
     alias,
     apply,
+    as_bool,
     as_operand,
     binary,
     binary_float,
@@ -421,11 +422,6 @@ def where(condition: Any, x: Any, y: Any, /) -> Tensor:
     return apply(ops.where, condition, *operands((x, y), "where"))
 
 
-def as_bool(x: Tensor) -> Tensor:
-    """Nonzero elements as True."""
-    return x if x.dtype.kind == "b" else binary(ops.not_equal, x, 0)
-
-
 def logical_and(x: Any, y: Any, /) -> Tensor:
     """Whether both are true.
 
@@ -640,8 +636,9 @@ def stop_gradient(x: Any, /) -> Tensor:
     return apply(ops.stop_gradient, as_operand(x, "stop_gradient"))
 
 
-__all__ = [
-    name
-    for name, value in builtins.list(globals().items())
-    if not name.startswith("_") and getattr(value, "__module__", None) == __name__
-]
+if not TYPE_CHECKING:
+    __all__ = [
+        name
+        for name, value in builtins.list(globals().items())
+        if not name.startswith("_") and getattr(value, "__module__", None) == __name__
+    ]

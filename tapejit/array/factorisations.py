@@ -19,11 +19,9 @@ from tapejit.array.matmul import matmul
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import (
     complex_dtype,
-    default_float,
     is_complex,
-    is_differentiable,
 )
-from tapejit.tensor.dispatch import apply, apply_many, cast, operands
+from tapejit.tensor.dispatch import apply, apply_many, as_float, cast, operands
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
@@ -79,8 +77,7 @@ class SVDResult(NamedTuple):
 
 def as_inexact(x: Any, name: str) -> Tensor:
     """One operand as a tensor of floating point numbers."""
-    (found,) = operands((x,), name)
-    return found if is_differentiable(found.dtype) else cast(found, default_float())
+    return as_float(*operands((x,), name))
 
 
 def as_matrix(x: Any, name: str) -> Tensor:

@@ -28,17 +28,11 @@ from tapejit.base.types import (
     complex_dtype,
     default_float,
     is_complex,
-    is_differentiable,
 )
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.ops.transforms import NORMS, OPPOSITE
-from tapejit.tensor.dispatch import apply, as_operand, binary, cast
+from tapejit.tensor.dispatch import apply, as_float, as_operand, binary, cast
 from tapejit.tensor.tensor import Made, Tensor
-
-
-def _operand(x: Any, name: str) -> Tensor:
-    x = as_operand(x, name)
-    return x if is_differentiable(x.dtype) else cast(x, default_float())
 
 
 def _resized(x: Tensor, n: int | None, axis: int, name: str) -> Tensor:
@@ -72,7 +66,7 @@ def _scale(x: Tensor, norm: str, count: int, *, inverse: bool) -> Tensor:
 def _transform(
     x: Any, n: int | None, axis: int, norm: str, *, inverse: bool, name: str
 ) -> Tensor:
-    x = _operand(x, name)
+    x = as_float(as_operand(x, name))
     at = normalize_axis(axis, x.ndim)
     x = _resized(cast(x, complex_dtype(x.dtype)), n, at, name)
     out = apply(ops.fourier, x, axis=at, inverse=inverse)
@@ -123,7 +117,7 @@ def rfft(
 def _half(x: Any, s: Any, axes: Any, norm: str, name: str) -> Tensor:
     """The frequencies of a real tensor that matter; halves are computed in single."""
     _check_norm(norm)
-    x = _operand(x, name)
+    x = as_float(as_operand(x, name))
     _check_real(x, name)
     pairs = _axes(x, s, axes, name)
     for n, at in pairs:
@@ -149,7 +143,7 @@ def _whole(
 ) -> Tensor:
     """The real tensor of which these are the frequencies; with `mirror`, backwards."""
     _check_norm(norm)
-    x = _operand(x, name)
+    x = as_float(as_operand(x, name))
     x = cast(x, complex_dtype(x.dtype))
     *before, (n, last) = _axes(x, s, axes, name)
     size = 2 * (x.shape[last] - 1) if n is None else operator.index(n)
@@ -223,7 +217,7 @@ def fftn(
     >>> tj.fft.fftn(tj.ones((2, 3))).shape
     (2, 3)
     """
-    x = _operand(x, "fftn")
+    x = as_float(as_operand(x, "fftn"))
     for n, axis in reversed(_axes(x, s, axes, "fftn")):
         x = fft(x, n=n, axis=axis, norm=norm)
     return cast(x, complex_dtype(x.dtype))
@@ -242,7 +236,7 @@ def ifftn(
     >>> tj.fft.ifftn(tj.ones((2, 3))).shape
     (2, 3)
     """
-    x = _operand(x, "ifftn")
+    x = as_float(as_operand(x, "ifftn"))
     for n, axis in reversed(_axes(x, s, axes, "ifftn")):
         x = ifft(x, n=n, axis=axis, norm=norm)
     return cast(x, complex_dtype(x.dtype))
@@ -261,7 +255,7 @@ def rfftn(
     >>> tj.fft.rfftn(tj.ones((2, 4))).shape
     (2, 3)
     """
-    x = _operand(x, "rfftn")
+    x = as_float(as_operand(x, "rfftn"))
     pairs = _axes(x, s, axes, "rfftn")
     if _are_distinct(pairs):
         return _half(x, s, axes, norm, "rfftn")
@@ -290,7 +284,7 @@ def irfftn(
     >>> tj.fft.irfftn(tj.ones((2, 3))).shape
     (2, 4)
     """
-    x = _operand(x, "irfftn")
+    x = as_float(as_operand(x, "irfftn"))
     pairs = _axes(x, s, axes, "irfftn")
     if _are_distinct(pairs):
         return _whole(x, s, axes, norm, "irfftn")

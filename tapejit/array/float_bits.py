@@ -17,7 +17,6 @@ from tapejit.array import elementwise
 from tapejit.base.errors import DTypeError
 from tapejit.base.types import (
     DType,
-    default_float,
     is_complex,
     is_differentiable,
     is_integer,
@@ -25,6 +24,7 @@ from tapejit.base.types import (
 from tapejit.tensor.dispatch import (
     alias,
     apply,
+    as_float,
     as_operand,
     binary,
     binary_float,
@@ -208,4 +208,4 @@ def _as_float(x: Any, name: str) -> Tensor:
             op=name,
             help="treat tj.real(x) and tj.imag(x) each on its own",
         )
-    return x if is_differentiable(x.dtype) else cast(x, default_float())
+    return as_float(x)

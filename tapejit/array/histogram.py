@@ -21,8 +21,15 @@ from tapejit.array.manipulation import flip, reshape
 from tapejit.array.sorting import searchsorted, value_of
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.numpy_adapter import restore, silence
-from tapejit.base.types import default_float, is_complex, is_differentiable
-from tapejit.tensor.dispatch import apply, as_operand, cast, operands, weak_scalar
+from tapejit.base.types import is_complex
+from tapejit.tensor.dispatch import (
+    apply,
+    as_float,
+    as_operand,
+    cast,
+    operands,
+    weak_scalar,
+)
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor, TracedTensor
 
@@ -89,8 +96,7 @@ def _totals(places: Tensor, weights: Tensor | None, length: int) -> Tensor:
             return scatter_add(zeros(length, dtype=INT64), places, 1)
         counts = np.bincount(places._value, minlength=length)
         return Tensor(counts.astype(np.int64, copy=False))
-    if not is_differentiable(weights.dtype):
-        weights = cast(weights, default_float())
+    weights = as_float(weights)
     return scatter_add(zeros(length, dtype=weights.dtype), places, weights)
 
 

@@ -23,9 +23,8 @@ from tapejit.base.errors import (
     ShapeError,
     UnsupportedError,
 )
-from tapejit.base.types import default_float, is_differentiable
 from tapejit.ops.resampling import METHODS
-from tapejit.tensor.dispatch import apply, as_operand, cast
+from tapejit.tensor.dispatch import apply, as_float, as_operand, cast
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
@@ -76,8 +75,8 @@ def resize(
     if any(n == 0 for n in before):
         raise ShapeError(f"there are no pixels in {x._type}")
     after = _new_size(size, before, preserve_aspect_ratio)
-    if method != "nearest" and not is_differentiable(x.dtype):
-        x = cast(x, default_float())
+    if method != "nearest":
+        x = as_float(x)
     dtype = x.dtype
     if method != "nearest" and dtype.itemsize == 2:
         x = cast(x, np.dtype(np.float32))  # rounded once, at the end

@@ -44,9 +44,9 @@ from tapejit.array.manipulation import stack as stack_tensors
 from tapejit.array.matmul import matmul
 from tapejit.array.norms import matrix_norm, norm, norm_of_matrices, vector_norm
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
-from tapejit.base.types import DType, default_float, is_differentiable, real_dtype
+from tapejit.base.types import DType, real_dtype
 from tapejit.ops.lu_factors import ROWS_TO_SHARE
-from tapejit.tensor.dispatch import apply, apply_many, cast, operands
+from tapejit.tensor.dispatch import apply, apply_many, as_float, operands
 from tapejit.tensor.naming import named
 from tapejit.tensor.symbolic_size import largest
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -80,9 +80,7 @@ class LstsqResult(NamedTuple):
 
 def _pair(a: Any, b: Any, name: str) -> tuple[Tensor, Tensor]:
     """Two operands of one floating point dtype, the first of them matrices."""
-    a, b = operands((a, b), name)
-    if not is_differentiable(a.dtype):
-        a, b = cast(a, default_float()), cast(b, default_float())
+    a, b = map(as_float, operands((a, b), name))
     return as_matrix(a, name), b
 
 

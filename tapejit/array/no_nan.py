@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from tapejit import ops
-from tapejit.base.types import default_float, is_complex, is_differentiable
-from tapejit.tensor.dispatch import apply, cast, operands, weak_scalar
+from tapejit.base.types import is_complex, is_differentiable
+from tapejit.tensor.dispatch import apply, as_float, operands, weak_scalar
 from tapejit.tensor.tensor import Tensor
 
 __all__ = ["divide_no_nan", "multiply_no_nan"]
@@ -29,9 +29,7 @@ def divide_no_nan(x: Any, y: Any, /) -> Tensor:
     >>> print(tj.divide_no_nan(tj.asarray([3.0, 3.0, tj.inf]), [2.0, 0.0, 0.0]))
     [1.5 0.  0. ]
     """
-    x, y = operands((x, y), "divide_no_nan")
-    if not is_differentiable(x.dtype):
-        x, y = cast(x, default_float()), cast(y, default_float())
+    x, y = map(as_float, operands((x, y), "divide_no_nan"))
     nothing, one = weak_scalar(0, y.dtype), weak_scalar(1, y.dtype)
     is_zero = apply(ops.equal, y, nothing)
     quotient = apply(ops.div, x, apply(ops.where, is_zero, one, y))

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapejit import ops
-from tapejit.array.elementwise import as_bool
 from tapejit.base.errors import TapejitError
-from tapejit.base.types import as_dtype, default_float, is_differentiable
+from tapejit.base.types import as_dtype
 from tapejit.ir.node import Op
 from tapejit.ops.shapes import normalize_axes, normalize_axis
-from tapejit.tensor.dispatch import apply, as_operand, binary, cast
+from tapejit.tensor.dispatch import apply, as_bool, as_float, as_operand, binary, cast
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.tensor import Tensor
 
@@ -83,8 +82,7 @@ def mean(
     x = as_operand(x, "mean")
     if dtype is not None:
         x = cast(x, as_dtype(dtype))
-    if not is_differentiable(x.dtype):
-        x = cast(x, default_float())
+    x = as_float(x)
     total = _reduce(ops.sum, x, axis, keepdims)
     count = 1
     for at in normalize_axes(axis, x.ndim):
@@ -180,9 +178,7 @@ def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor
     >>> print(tj.logsumexp(tj.asarray([1000.0, 0.0])))
     1000.0
     """
-    x = as_operand(x, "logsumexp")
-    if not is_differentiable(x.dtype):
-        x = cast(x, default_float())
+    x = as_float(as_operand(x, "logsumexp"))
     return _reduce(ops.logsumexp, x, axis, keepdims)
 
 

@@ -16,10 +16,10 @@ from tapejit import ops
 from tapejit.array.creation import full
 from tapejit.array.manipulation import concat, reshape
 from tapejit.base.errors import AxisError
-from tapejit.base.types import as_dtype, default_float, is_differentiable
+from tapejit.base.types import as_dtype
 from tapejit.ir.node import Op
 from tapejit.ops.shapes import normalize_axis
-from tapejit.tensor.dispatch import apply, as_operand, cast
+from tapejit.tensor.dispatch import apply, as_float, as_operand, cast
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
@@ -103,9 +103,7 @@ def logcumsumexp(x: Any, /, axis: int | None = None) -> Tensor:
     >>> print(tj.logcumsumexp(tj.asarray([1000.0, 1000.0, 0.0])))
     [1000.     1000.6932 1000.6932]
     """
-    x = as_operand(x, "logcumsumexp")
-    if not is_differentiable(x.dtype):
-        x = cast(x, default_float())
+    x = as_float(as_operand(x, "logcumsumexp"))
     return apply(ops.logcumsumexp, x, axis=scan_axis(x, axis))
 
 

@@ -38,8 +38,16 @@ from tapejit.array.indexing import take
 from tapejit.array.manipulation import broadcast_to, concat, flip, reshape
 from tapejit.array.reductions import sum as sum_
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
-from tapejit.base.types import default_float, is_complex, is_differentiable
-from tapejit.tensor.dispatch import alias, apply, as_operand, binary, cast, operands
+from tapejit.base.types import is_complex
+from tapejit.tensor.dispatch import (
+    alias,
+    apply,
+    as_float,
+    as_operand,
+    binary,
+    cast,
+    operands,
+)
 from tapejit.tensor.tensor import Tensor
 
 # Differences and integrals
@@ -119,7 +127,7 @@ def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor
     >>> print(tj.trapezoid(tj.asarray([1.0, 2.0, 3.0])))
     4.0
     """
-    y = _as_float(as_operand(y, "trapezoid"))
+    y = as_float(as_operand(y, "trapezoid"))
     at = as_axis(axis, y.ndim, "trapezoid")
     step: Any = dx
     if x is not None:
@@ -143,7 +151,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     >>> print(gradient(tj.asarray([1.0, 2.0, 4.0, 7.0])))
     [1.  1.5 2.5 3. ]
     """
-    f = _as_float(as_operand(f, "gradient"))
+    f = as_float(as_operand(f, "gradient"))
     given = range(f.ndim) if axis is None else np.atleast_1d(axis).tolist()
     axes = [as_axis(at, f.ndim, "gradient") for at in given]
     spacings: Sequence[Any] = varargs or (1.0,)
@@ -261,8 +269,8 @@ def interp(
     >>> print(tj.interp(x, [1.0, 2.0, 3.0], [10.0, 20.0, 0.0]))
     [10. 15. 10.  0.]
     """
-    x, xp = (_as_float(value) for value in operands((x, xp), "interp"))
-    fp = _as_float(as_operand(fp, "interp"))
+    x, xp = (as_float(value) for value in operands((x, xp), "interp"))
+    fp = as_float(as_operand(fp, "interp"))
     if is_complex(x.dtype):
         raise DTypeError("takes real places", op="interp")
     if xp.ndim != 1 or xp.shape != fp.shape:
@@ -323,10 +331,6 @@ def _unrolled(
     xp, fp = take(xp, order, axis=0), take(fp, order, axis=0)
     places = concat([xp[-1:] - length, xp, xp[:1] + length])
     return x, places, concat([fp[-1:], fp, fp[:1]])
-
-
-def _as_float(x: Tensor) -> Tensor:
-    return x if is_differentiable(x.dtype) else cast(x, default_float())
 
 
 # Products of sequences

@@ -22,12 +22,12 @@ from tapejit.array.elementwise import erf, sigmoid
 from tapejit.array.exponentials import xlogy
 from tapejit.array.reductions import logsumexp
 from tapejit.base.errors import ArgumentError, DTypeError
-from tapejit.base.types import default_float, is_differentiable, is_integer
+from tapejit.base.types import is_integer
 from tapejit.tensor.dispatch import (
     apply,
+    as_float,
     as_operand,
     binary_float,
-    cast,
     operands,
     unary,
 )
@@ -190,7 +190,7 @@ def polygamma(n: Any, x: Any, /) -> Tensor:
             op="polygamma",
             help="there are no derivatives of fractional order; write n.astype(int)",
         )
-    return apply(ops.polygamma, order, _as_float(as_operand(x, "polygamma")))
+    return apply(ops.polygamma, order, as_float(as_operand(x, "polygamma")))
 
 
 def zeta(x: Any, q: Any = 1, /) -> Tensor:
@@ -249,7 +249,7 @@ def betainc(a: Any, b: Any, x: Any, /) -> Tensor:
     >>> print(tj.special.betainc(2.0, tj.asarray([1.0, 3.0]), 0.5))
     [0.25   0.6875]
     """
-    values = map(_as_float, operands((a, b, x), "betainc"))
+    values = map(as_float, operands((a, b, x), "betainc"))
     return apply(ops.betainc, *values)
 
 
@@ -385,10 +385,5 @@ def log_softmax(x: Any, /, axis: Any = None) -> Tensor:
 
 
 def _bessel(x: Any, name: str, *, order: int, scaled: bool) -> Tensor:
-    value = _as_float(as_operand(x, name))
+    value = as_float(as_operand(x, name))
     return apply(ops.bessel_i, value, order=order, scaled=scaled)
-
-
-def _as_float(x: Tensor) -> Tensor:
-    """Integers and bools as the default float."""
-    return x if is_differentiable(x.dtype) else cast(x, default_float())

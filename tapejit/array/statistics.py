@@ -26,22 +26,19 @@ from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tapejit.base.types import (
     DType,
-    default_float,
     is_complex,
     is_differentiable,
     is_float,
 )
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
-from tapejit.tensor.dispatch import apply, as_operand, cast, operands
+from tapejit.tensor.dispatch import apply, as_bool, as_float, as_operand, cast, operands
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor, TracedTensor
 
 
 def _widened(x: Any, name: str) -> tuple[Tensor, DType]:
     """`x` as floats to compute with, and the dtype of the result."""
-    x = as_operand(x, name)
-    if not is_differentiable(x.dtype):
-        x = cast(x, default_float())
+    x = as_float(as_operand(x, name))
     dtype = x.dtype
     is_half = is_float(dtype) and dtype.itemsize == 2
     return (cast(x, np.dtype("float32")) if is_half else x), dtype
@@ -194,7 +191,7 @@ def count_nonzero(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Te
     >>> print(tj.count_nonzero(tj.asarray([[1.0, 0.0], [2.0, 3.0]]), axis=1))
     [1 2]
     """
-    counted = elementwise.as_bool(as_operand(x, "count_nonzero"))
+    counted = as_bool(as_operand(x, "count_nonzero"))
     return reductions.sum(counted, axis=axis, dtype="int64", keepdims=keepdims)
 
 

@@ -28,6 +28,8 @@ from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import as_operand, cast
 from tapejit.tensor.tensor import Tensor
 
+__all__ = ["Activation", "Dense", "Dropout", "Embedding", "Flatten"]
+
 Function = Callable[..., Any]
 
 

@@ -30,6 +30,8 @@ from tapejit.tape.variable import Variable
 from tapejit.tensor.foreign_keywords import LAYER_KEYWORDS, with_hints
 from tapejit.tensor.tensor import Tensor
 
+__all__ = ["LoadedState", "Module"]
+
 # What the modules of other libraries have, and what to write here.
 SPELLINGS: Final[dict[str, str]] = {
     "add": "append a layer with .append(layer)",

@@ -14,6 +14,8 @@ from typing import Any, overload
 from tapejit.base.errors import ArgumentTypeError
 from tapejit.nn.module import Module
 
+__all__ = ["Sequential"]
+
 Layer = Callable[..., Any]
 
 

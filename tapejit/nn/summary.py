@@ -10,6 +10,8 @@ from typing import Any
 
 from tapejit.tape.variable import Variable
 
+__all__ = ["Summary"]
+
 
 class Row:
     """One module: the way to it, its class, and the variables that are its own."""

@@ -195,8 +195,7 @@ def unary(op: Op, x: Operand, to_float: bool = False) -> Tensor:
     """
     if type(x) is not Tensor or x._value.dtype not in op.accepted:
         x = as_operand(x, op.name, copy=is_recording())
-        if to_float and not is_differentiable(x.dtype):
-            x = cast(x, default_float())
+        x = as_float(x) if to_float else x
         if type(x) is not Tensor or x._value.dtype not in op.accepted:
             return apply(op, x)
     token = silence()
@@ -389,10 +388,7 @@ def binary_float(op: Op, x: Operand, y: Operand) -> Tensor:
     """As `binary`, for ops that take floats."""
     if hasattr(x, "dtype") and x.dtype.kind in "fc":
         return binary(op, x, y)
-    x, y = operands((x, y), op.name)
-    if is_differentiable(x.dtype):
-        return binary(op, x, y)
-    return binary(op, cast(x, default_float()), cast(y, default_float()))
+    return binary(op, *map(as_float, operands((x, y), op.name)))
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
@@ -400,6 +396,16 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
     if x.dtype == dtype:
         return x
     return apply(ops.cast, x, dtype=dtype)
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Integers and bools as the default float."""
+    return x if is_differentiable(x.dtype) else cast(x, default_float())
+
+
+def as_bool(x: Tensor) -> Tensor:
+    """Nonzero elements as True."""
+    return x if x.dtype.kind == "b" else binary(ops.not_equal, x, 0)
 
 
 def alias(x: Tensor) -> Tensor:

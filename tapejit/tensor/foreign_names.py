@@ -3,8 +3,8 @@
 None of these is an attribute of tapejit. Asking for one raises AttributeError, and
 `hint` gives the package's `__getattr__` the spelling to put into the message.
 
-The data structure is one table from the foreign name to a line of Python, sometimes
-two ("... or ..."). The tests run every line, with `x` and `y` as tensors, `v` a
+The data structure is one table from the foreign name to a line of Python. It is written
+from a line to its names. The tests run every line, with `x` and `y` as tensors, `v` a
 Variable, `a` an array, `f` a function and `tape` a tape that is recording, so no
 suggestion can go stale.
 
@@ -16,229 +16,214 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-SPELLINGS: Final[dict[str, str]] = {
-    # Making tensors and variables
-    "as_tensor": "tj.asarray(a)",
-    "asanyarray": "tj.asarray(a)",
-    "ascontiguousarray": "tj.asarray(a)",
-    "convert_to_tensor": "tj.asarray(a)",
-    "device_put": "tj.asarray(a)",
-    "fill": "tj.full((2, 3), 1.0)",
-    "from_numpy": "tj.asarray(a)",
-    "get_variable": "tj.Variable(a)",
-    "identity": "tj.eye(3)",
-    "is_tensor": "isinstance(x, tj.Tensor)",
-    "ndarray": "tj.Tensor",
-    "Parameter": "tj.Variable(a)",
-    "placeholder": "tj.TensorSpec([None, 3])",
-    "range": "tj.arange(3)",
-    "tensor": "tj.asarray(a)",
-    "randint": "tj.random.integers(0, 10, (2, 3))",
-    "rand": "tj.random.uniform((2, 3))",
-    "randn": "tj.random.normal((2, 3))",
-    # Dtypes
-    "bool_": "tj.bool",
-    "cast": "x.astype(tj.float32)",
-    "cdouble": "tj.complex128",
-    "cfloat": "tj.complex64",
-    "double": "tj.float64",
-    "float": "tj.float32",
-    "half": "tj.float16",
-    "int": "tj.int32",
-    "long": "tj.int64",
-    # Reductions
-    "add_n": "sum([x, y])",
-    "reduce_all": "tj.all(x, axis=0)",
-    "reduce_any": "tj.any(x, axis=0)",
-    "reduce_logsumexp": "tj.logsumexp(x, axis=0)",
-    "reduce_max": "tj.max(x, axis=0)",
-    "reduce_mean": "tj.mean(x, axis=0)",
-    "reduce_min": "tj.min(x, axis=0)",
-    "reduce_prod": "tj.prod(x, axis=0)",
-    "reduce_sum": "tj.sum(x, axis=0)",
-    "reduce_std": "tj.std(x, axis=0)",
-    "reduce_variance": "tj.var(x, axis=0)",
-    "unsorted_segment_max": "tj.segment_max(x, [0, 2], num_segments=3)",
-    "unsorted_segment_mean": "tj.segment_mean(x, [0, 2], num_segments=3)",
-    "unsorted_segment_min": "tj.segment_min(x, [0, 2], num_segments=3)",
-    "unsorted_segment_prod": "tj.segment_prod(x, [0, 2], num_segments=3)",
-    "unsorted_segment_sum": "tj.segment_sum(x, [0, 2], num_segments=3)",
-    # Scans and sorting
-    "foldr": "tj.foldl(lambda total, row: total + row, tj.flip(x, axis=0))",
-    "bucketize": "tj.searchsorted(x[0], y)",
-    "topk": "tj.top_k(x, 1)",
-    "unique": "tj.unique_values(x)",
-    # Arithmetic and functions of elements
-    "around": "tj.round(x)",
-    "clamp": "tj.clip(x, 0, 1)",
-    "div": "tj.divide(x, y)",
-    "expit": "tj.sigmoid(x)",
-    "div_no_nan": "tj.divide_no_nan(x, y)",
-    "fabs": "tj.abs(x)",
-    "floordiv": "tj.floor_divide(x, y)",
-    "floormod": "tj.remainder(x, y)",
-    "logistic": "tj.sigmoid(x)",
-    "mul": "tj.multiply(x, y)",
-    "neg": "tj.negative(x)",
-    "rint": "tj.round(x)",
-    "sgn": "tj.sign(x)",
-    "squared_difference": "tj.square(x - y)",
-    "sub": "tj.subtract(x, y)",
-    "truediv": "tj.divide(x, y)",
-    # Special functions and draws
-    "betainc": "tj.special.betainc(2.0, 3.0, x / 5)",
-    "betaln": "tj.special.betaln(x, y)",
-    "digamma": "tj.special.digamma(x)",
-    "erfc": "tj.special.erfc(x)",
-    "erfinv": "tj.special.erfinv(x / 5)",
-    "gammaln": "tj.special.gammaln(x)",
-    "igamma": "tj.special.gammainc(x, y)",
-    "igammac": "tj.special.gammaincc(x, y)",
-    "lbeta": "tj.special.betaln(x, y)",
-    "lgamma": "tj.special.gammaln(x)",
-    "logit": "tj.special.logit(x / 5)",
-    "multinomial": "tj.random.categorical(x, (9, 1))",
-    "ndtri": "tj.special.ndtri(x / 5)",
-    "polygamma": "tj.special.polygamma(1, x)",
-    "xlog1py": "tj.special.xlog1py(x, y)",
-    "zeta": "tj.special.zeta(x + 1, y)",
-    # Comparison
-    "eq": "tj.equal(x, y)",
-    "ge": "tj.greater_equal(x, y)",
-    "gt": "tj.greater(x, y)",
-    "le": "tj.less_equal(x, y)",
-    "lt": "tj.less(x, y)",
-    "ne": "tj.not_equal(x, y)",
-    # Shapes, joining, indexing
-    "batch_gather": "tj.take(x, [[0], [1]], batch_dims=1)",
-    "boolean_mask": "x[x > 0]",
-    "cat": "tj.concat([x, y], axis=0)",
-    "flatten": "x.flatten()",
-    "gather": "tj.take(x, [0, 1], axis=0)",
-    "index_add": "tj.scatter_add(x, [0], y[:1])",
-    "index_put": "x.at[0].set(y[0])",
-    "index_select": "tj.take(x, [0, 1], axis=0)",
-    "masked_select": "x[x > 0]",
-    "ndim": "x.ndim",
-    "numel": "x.size",
-    "permute": "tj.permute_dims(x, (1, 0))",
-    "rank": "x.ndim",
-    "reverse": "tj.flip(x, axis=0)",
-    "shape": "x.shape",
-    "size": "x.size",
-    "tensor_scatter_nd_add": "x.at[[0]].add(y[:1])",
-    "tensor_scatter_nd_max": "x.at[[0]].max(y[:1])",
-    "tensor_scatter_nd_min": "x.at[[0]].min(y[:1])",
-    "tensor_scatter_nd_sub": "x.at[[0]].subtract(y[:1])",
-    "tensor_scatter_nd_update": "x.at[[0]].set(y[:1])",
-    "unsqueeze": "tj.expand_dims(x, axis=0)",
-    "view": "tj.reshape(x, (-1,))",
-    # Products
-    "bmm": "x @ y",
-    "linear": "x @ y + v",
-    "mm": "x @ y",
-    "mv": "x @ y[0]",
-    "norm": "tj.linalg.norm(x)",
-    "vector_norm": "tj.linalg.vector_norm(x)",
-    # Neural networks
-    "dropout": "tj.nn.dropout(x, 0.5)",
-    "elu": "tj.nn.elu(x)",
-    "gelu": "tj.nn.gelu(x)",
-    "layer_norm": "tj.nn.layer_norm(x)",
-    "leaky_relu": "tj.nn.leaky_relu(x)",
-    "log_softmax": "tj.nn.log_softmax(x)",
-    "logsigmoid": "tj.nn.log_sigmoid(x)",
-    "relu": "tj.nn.relu(x)",
-    "selu": "tj.nn.selu(x)",
-    "silu": "tj.nn.silu(x)",
-    "softmax": "tj.nn.softmax(x)",
-    "softplus": "tj.nn.softplus(x)",
-    # Training
-    "clip_grad_norm_": "tj.clip_by_global_norm([x, y], 1.0)",
-    "clip_grad_value_": "tj.clip_by_value(x, -1, 1)",
-    "optim": "tj.optimizers.Adam()",
-    "manual_seed": "tj.random.set_seed(0)",
-    # Derivatives and structures
-    "autograd": "with tj.GradientTape() as tape: f(x)",
-    "backward": "tape.gradient(y, v)",
-    "detach": "tj.stop_gradient(x)",
-    "gradients": "tape.gradient(y, v)",
-    "jacfwd": "tj.jacobian(f)",
-    "jacrev": "tj.jacobian(f)",
-    "jit": "tj.function(f)",
-    "Module": "class Model: weights = tj.Variable(0.0)",
-    "nest": "tj.tree.map(f, [x, y])",
-    "no_grad": "with tape.stop_recording(): f(x)",
-    "requires_grad": "tape.watch(x)",
-    "stop_recording": "with tape.stop_recording(): f(x)",
-    "tree_flatten": "tj.tree.flatten([x, y])",
-    "tree_map": "tj.tree.map(f, [x, y])",
-    "tree_util": "tj.tree.map(f, [x, y])",
-}
+
+def by_name(lines: Mapping[str, str]) -> dict[str, str]:
+    """The line to write for each name, from a table of lines and names in one text.
+
+    >>> by_name({"x @ y": "mm bmm"})
+    {'mm': 'x @ y', 'bmm': 'x @ y'}
+    """
+    return {name: line for line, names in lines.items() for name in names.split()}
+
+
+def alike(line: str, name: str, parts: str) -> dict[str, str]:
+    """Lines and names that differ in one part.
+
+    >>> alike("x.{}()", "reduce_{}", "max min")
+    {'x.max()': 'reduce_max', 'x.min()': 'reduce_min'}
+    """
+    return {line.format(part): name.format(part) for part in parts.split()}
+
+
+SPELLINGS: Final = by_name(
+    {
+        # Making tensors and variables
+        "tj.asarray(a)": (
+            "as_tensor asanyarray ascontiguousarray convert_to_tensor device_put "
+            "from_numpy tensor"
+        ),
+        "tj.full((2, 3), 1.0)": "fill",
+        "tj.Variable(a)": "get_variable Parameter",
+        "tj.eye(3)": "identity",
+        "isinstance(x, tj.Tensor)": "is_tensor",
+        "tj.Tensor": "ndarray",
+        "tj.TensorSpec([None, 3])": "placeholder",
+        "tj.arange(3)": "range",
+        "tj.random.integers(0, 10, (2, 3))": "randint",
+        "tj.random.uniform((2, 3))": "rand",
+        "tj.random.normal((2, 3))": "randn",
+        # Dtypes
+        "tj.bool": "bool_",
+        "x.astype(tj.float32)": "cast",
+        "tj.complex128": "cdouble",
+        "tj.complex64": "cfloat",
+        "tj.float64": "double",
+        "tj.float32": "float",
+        "tj.float16": "half",
+        "tj.int32": "int",
+        "tj.int64": "long",
+        # Reductions
+        "sum([x, y])": "add_n",
+        **alike(
+            "tj.{}(x, axis=0)",
+            "reduce_{}",
+            "all any logsumexp max mean min prod sum std",
+        ),
+        "tj.var(x, axis=0)": "reduce_variance",
+        **alike(
+            "tj.segment_{}(x, [0, 2], num_segments=3)",
+            "unsorted_segment_{}",
+            "max mean min prod sum",
+        ),
+        # Scans and sorting
+        "tj.foldl(lambda total, row: total + row, tj.flip(x, axis=0))": "foldr",
+        "tj.searchsorted(x[0], y)": "bucketize",
+        "tj.top_k(x, 1)": "topk",
+        "tj.unique_values(x)": "unique",
+        # Arithmetic and functions of elements
+        "tj.round(x)": "around rint",
+        "tj.clip(x, 0, 1)": "clamp",
+        "tj.divide(x, y)": "div truediv",
+        "tj.sigmoid(x)": "expit logistic",
+        "tj.divide_no_nan(x, y)": "div_no_nan",
+        "tj.abs(x)": "fabs",
+        "tj.floor_divide(x, y)": "floordiv",
+        "tj.remainder(x, y)": "floormod",
+        "tj.multiply(x, y)": "mul",
+        "tj.negative(x)": "neg",
+        "tj.sign(x)": "sgn",
+        "tj.square(x - y)": "squared_difference",
+        "tj.subtract(x, y)": "sub",
+        # Special functions and draws
+        "tj.special.betainc(2.0, 3.0, x / 5)": "betainc",
+        "tj.special.betaln(x, y)": "betaln lbeta",
+        "tj.special.digamma(x)": "digamma",
+        "tj.special.erfc(x)": "erfc",
+        "tj.special.erfinv(x / 5)": "erfinv",
+        "tj.special.gammaln(x)": "gammaln lgamma",
+        "tj.special.gammainc(x, y)": "igamma",
+        "tj.special.gammaincc(x, y)": "igammac",
+        "tj.special.logit(x / 5)": "logit",
+        "tj.random.categorical(x, (9, 1))": "multinomial",
+        "tj.special.ndtri(x / 5)": "ndtri",
+        "tj.special.polygamma(1, x)": "polygamma",
+        "tj.special.xlog1py(x, y)": "xlog1py",
+        "tj.special.zeta(x + 1, y)": "zeta",
+        # Comparison
+        "tj.equal(x, y)": "eq",
+        "tj.greater_equal(x, y)": "ge",
+        "tj.greater(x, y)": "gt",
+        "tj.less_equal(x, y)": "le",
+        "tj.less(x, y)": "lt",
+        "tj.not_equal(x, y)": "ne",
+        # Shapes, joining, indexing
+        "tj.take(x, [[0], [1]], batch_dims=1)": "batch_gather",
+        "x[x > 0]": "boolean_mask masked_select",
+        "tj.concat([x, y], axis=0)": "cat",
+        "x.flatten()": "flatten",
+        "tj.take(x, [0, 1], axis=0)": "gather index_select",
+        "tj.scatter_add(x, [0], y[:1])": "index_add",
+        "x.at[0].set(y[0])": "index_put",
+        "x.ndim": "ndim rank",
+        "x.size": "numel size",
+        "tj.permute_dims(x, (1, 0))": "permute",
+        "tj.flip(x, axis=0)": "reverse",
+        "x.shape": "shape",
+        "x.at[[0]].add(y[:1])": "tensor_scatter_nd_add",
+        "x.at[[0]].max(y[:1])": "tensor_scatter_nd_max",
+        "x.at[[0]].min(y[:1])": "tensor_scatter_nd_min",
+        "x.at[[0]].subtract(y[:1])": "tensor_scatter_nd_sub",
+        "x.at[[0]].set(y[:1])": "tensor_scatter_nd_update",
+        "tj.expand_dims(x, axis=0)": "unsqueeze",
+        "tj.reshape(x, (-1,))": "view",
+        # Products
+        "x @ y": "bmm mm",
+        "x @ y + v": "linear",
+        "x @ y[0]": "mv",
+        "tj.linalg.norm(x)": "norm",
+        "tj.linalg.vector_norm(x)": "vector_norm",
+        # Neural networks
+        "tj.nn.dropout(x, 0.5)": "dropout",
+        **alike(
+            "tj.nn.{}(x)",
+            "{}",
+            "elu gelu layer_norm leaky_relu log_softmax relu selu silu softmax",
+        ),
+        "tj.nn.log_sigmoid(x)": "logsigmoid",
+        "tj.nn.softplus(x)": "softplus",
+        # Training
+        "tj.clip_by_global_norm([x, y], 1.0)": "clip_grad_norm_",
+        "tj.clip_by_value(x, -1, 1)": "clip_grad_value_",
+        "tj.optimizers.Adam()": "optim",
+        "tj.random.set_seed(0)": "manual_seed",
+        # Derivatives and structures
+        "with tj.GradientTape() as tape: f(x)": "autograd",
+        "tape.gradient(y, v)": "backward gradients",
+        "tj.stop_gradient(x)": "detach",
+        "tj.jacobian(f)": "jacfwd jacrev",
+        "tj.function(f)": "jit",
+        "class Model: weights = tj.Variable(0.0)": "Module",
+        "tj.tree.map(f, [x, y])": "nest tree_map tree_util",
+        "with tape.stop_recording(): f(x)": "no_grad stop_recording",
+        "tape.watch(x)": "requires_grad",
+        "tj.tree.flatten([x, y])": "tree_flatten",
+    }
+)
 
 
 # Of tj.random; the same names as above in the lines.
-RANDOM: Final[dict[str, str]] = {
-    "default_rng": "tj.random.Generator(0)",
-    "key_data": "tj.random.key(0)",
-    "manual_seed": "tj.random.set_seed(0)",
-    "PRNGKey": "tj.random.key(0)",
-    "rand": "tj.random.uniform((2, 3))",
-    "randint": "tj.random.integers(0, 10, (2, 3))",
-    "randn": "tj.random.normal((2, 3))",
-    "random": "tj.random.uniform((2, 3))",
-    "random_integers": "tj.random.integers(0, 10, (2, 3))",
-    "random_sample": "tj.random.uniform((2, 3))",
-    "randperm": "tj.random.permutation(5)",
-    "RandomState": "tj.random.Generator(0)",
-    "seed": "tj.random.set_seed(0)",
-    "standard_normal": "tj.random.normal((2, 3))",
-    "stateless_normal": "tj.random.normal((2, 3), key=tj.random.key(0))",
-    "stateless_uniform": "tj.random.uniform((2, 3), key=tj.random.key(0))",
-}
+RANDOM: Final = by_name(
+    {
+        "tj.random.Generator(0)": "default_rng RandomState",
+        "tj.random.key(0)": "key_data PRNGKey",
+        "tj.random.set_seed(0)": "manual_seed seed",
+        "tj.random.uniform((2, 3))": "rand random random_sample",
+        "tj.random.integers(0, 10, (2, 3))": "randint random_integers",
+        "tj.random.normal((2, 3))": "randn standard_normal",
+        "tj.random.permutation(5)": "randperm",
+        "tj.random.normal((2, 3), key=tj.random.key(0))": "stateless_normal",
+        "tj.random.uniform((2, 3), key=tj.random.key(0))": "stateless_uniform",
+    }
+)
 
 # Of tensors and variables.
-ATTRIBUTES: Final[dict[str, str]] = {
-    "backward": "tape.gradient(y, v)",
-    "block_until_ready": "x  # values are there",
-    "bool": "x.astype(tj.bool)",
-    "clamp": "tj.clip(x, 0, 1)",
-    "clone": "x.copy()",
-    "contiguous": "x  # rows may lie anyhow",
-    "cpu": "x  # there is one device, the CPU",
-    "cuda": "x  # there is one device, the CPU",
-    "detach": "tj.stop_gradient(x)",
-    "dim": "x.ndim",
-    "double": "x.astype(tj.float64)",
-    "expand": "tj.broadcast_to(x, (3, 2, 2))",
-    "float": "x.astype(tj.float32)",
-    "gather": "tj.take(x, [0, 1], axis=0)",
-    "get_shape": "x.shape",
-    "grad": "tape.gradient(y, v)",
-    "half": "x.astype(tj.float16)",
-    "index_select": "tj.take(x, [0, 1], axis=0)",
-    "int": "x.astype(tj.int32)",
-    "long": "x.astype(tj.int64)",
-    "masked_fill": "tj.where(x > 0, 0.0, x)",
-    "matmul": "x @ y",
-    "mm": "x @ y",
-    "mul": "x * y",
-    "norm": "tj.linalg.norm(x)",
-    "numel": "x.size",
-    "permute": "tj.permute_dims(x, (1, 0))",
-    "pow": "x**2",
-    "requires_grad": "tape.watch(x)",
-    "requires_grad_": "tape.watch(x)",
-    "set_shape": "tj.reshape(x, (2, 2))",
-    "softmax": "tj.nn.softmax(x)",
-    "sub": "x - y",
-    "t": "x.T",
-    "topk": "tj.top_k(x, 1)",
-    "type": "x.astype(tj.float32)",
-    "unsqueeze": "tj.expand_dims(x, axis=0)",
-    "view": "tj.reshape(x, (-1,))",
-    "zero_": "v.assign(tj.zeros_like(v))",
-}
+ATTRIBUTES: Final = by_name(
+    {
+        "tape.gradient(y, v)": "backward grad",
+        "x  # values are there": "block_until_ready",
+        "x.astype(tj.bool)": "bool",
+        "tj.clip(x, 0, 1)": "clamp",
+        "x.copy()": "clone",
+        "x  # rows may lie anyhow": "contiguous",
+        "x  # there is one device, the CPU": "cpu cuda",
+        "tj.stop_gradient(x)": "detach",
+        "x.ndim": "dim",
+        "x.astype(tj.float64)": "double",
+        "tj.broadcast_to(x, (3, 2, 2))": "expand",
+        "x.astype(tj.float32)": "float type",
+        "tj.take(x, [0, 1], axis=0)": "gather index_select",
+        "x.shape": "get_shape",
+        "x.astype(tj.float16)": "half",
+        "x.astype(tj.int32)": "int",
+        "x.astype(tj.int64)": "long",
+        "tj.where(x > 0, 0.0, x)": "masked_fill",
+        "x @ y": "matmul mm",
+        "x * y": "mul",
+        "tj.linalg.norm(x)": "norm",
+        "x.size": "numel",
+        "tj.permute_dims(x, (1, 0))": "permute",
+        "x**2": "pow",
+        "tape.watch(x)": "requires_grad requires_grad_",
+        "tj.reshape(x, (2, 2))": "set_shape",
+        "tj.nn.softmax(x)": "softmax",
+        "x - y": "sub",
+        "x.T": "t",
+        "tj.top_k(x, 1)": "topk",
+        "tj.expand_dims(x, axis=0)": "unsqueeze",
+        "tj.reshape(x, (-1,))": "view",
+        "v.assign(tj.zeros_like(v))": "zero_",
+    }
+)
 
 
 def attribute_error(

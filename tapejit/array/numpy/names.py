@@ -121,32 +121,6 @@ def dot(x: Any, y: Any, /) -> Tensor:
     return matmul(x, y)
 
 
-ALIASES = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "array": "asarray",
-    "bitwise_not": "bitwise_invert",
-    "concatenate": "concat",
-    "conjugate": "conj",
-    "degrees": "rad2deg",
-    "fix": "trunc",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "mod": "remainder",
-    "power": "pow",
-    "radians": "deg2rad",
-    "right_shift": "bitwise_right_shift",
-    "true_divide": "divide",
-}
-
 __all__ = [
     "absolute",
     "amax",

@@ -16,192 +16,80 @@ Start reading at `activations.py`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
-from tapejit.array.elementwise import sigmoid, tanh
-from tapejit.array.reductions import logsumexp
-from tapejit.array.selection import one_hot
-from tapejit.nn.functional.activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hard_sigmoid,
-    hard_swish,
-    hard_tanh,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    mish,
-    relu,
-    relu6,
-    selu,
-    silu,
-    softmax,
-    softplus,
-    softsign,
-    swish,
-)
-from tapejit.nn.functional.attention import scaled_dot_product_attention
-from tapejit.nn.functional.categories import embedding
-from tapejit.nn.functional.convolution import (
-    conv1d,
-    conv2d,
-    conv2d_transpose,
-    conv3d,
-    depthwise_conv2d,
-)
-from tapejit.nn.functional.dropout import dropout
-from tapejit.nn.functional.losses import (
-    absolute_error,
-    categorical_hinge,
-    hinge,
-    huber,
-    kl_divergence,
-    sigmoid_cross_entropy,
-    softmax_cross_entropy,
-    sparse_softmax_cross_entropy,
-    squared_error,
-    squared_hinge,
-)
-from tapejit.nn.functional.normalization import (
-    batch_norm,
-    layer_norm,
-    moments,
-    normalize,
-    rms_norm,
-    standardize,
-)
-from tapejit.nn.functional.pooling import avg_pool, max_pool
+from tapejit.array.elementwise import sigmoid as sigmoid
+from tapejit.array.elementwise import tanh as tanh
+from tapejit.array.reductions import logsumexp as logsumexp
+from tapejit.array.selection import one_hot as one_hot
+from tapejit.nn.functional.activations import *
+from tapejit.nn.functional.attention import *
+from tapejit.nn.functional.categories import *
+from tapejit.nn.functional.convolution import *
+from tapejit.nn.functional.dropout import *
+from tapejit.nn.functional.losses import *
+from tapejit.nn.functional.normalization import *
+from tapejit.nn.functional.pooling import *
+from tapejit.tensor import foreign_names
+
+if not TYPE_CHECKING:  # checkers know it from the imports
+    __all__ = sorted(x for x, y in globals().items() if isinstance(y, FunctionType))
 
 # From the name in another library to a line of Python. The tests run every line, with
 # `x` a matrix, `v` a variable of its last size and `i` as many integers as it has rows.
-SPELLINGS: Final[dict[str, str]] = {
-    "avg_pool1d": "tj.nn.avg_pool(x[None], 2)",
-    "avg_pool2d": "tj.nn.avg_pool(x[None, :, :, None], 2)",
-    "avg_pool3d": "tj.nn.avg_pool(x[None, :, :, None, None], (2, 2, 1))",
-    "batch_normalization": "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))",
-    "bce_with_logits": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
-    "BCEWithLogitsLoss": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
-    "bias_add": "x + v",
-    "binary_cross_entropy_with_logits": (
-        "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))"
-    ),
-    "binary_crossentropy": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
-    "BinaryCrossentropy": "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))",
-    "categorical_crossentropy": "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))",
-    "CategoricalCrossentropy": "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))",
-    "conv_transpose2d": (
-        "tj.nn.conv2d_transpose(x[None, :, :, None], tj.ones((2, 2, 1, 1)))"
-    ),
-    "cross_entropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
-    "CrossEntropyLoss": "tj.nn.sparse_softmax_cross_entropy(x, i)",
-    "dot_product_attention": "tj.nn.scaled_dot_product_attention(x, x, x)",
-    "embedding_lookup": "tj.nn.embedding(x, i)",
-    "hard_silu": "tj.nn.hard_swish(x)",
-    "hardsigmoid": "tj.nn.hard_sigmoid(x)",
-    "hardswish": "tj.nn.hard_swish(x)",
-    "hardtanh": "tj.nn.hard_tanh(x)",
-    "hinge_loss": "tj.nn.hinge(x, tj.sign(x))",
-    "huber_loss": "tj.nn.huber(x, x + 1)",
-    "HuberLoss": "tj.nn.huber(x, x + 1)",
-    "interpolate": "tj.image.resize(x[:, :, None], (4, 4))",
-    "kl_div": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
-    "kld": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
-    "KLDivergence": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
-    "KLDivLoss": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
-    "kullback_leibler_divergence": "tj.nn.kl_divergence(x, tj.nn.softmax(x))",
-    "l1_loss": "tj.nn.absolute_error(x, x + 1)",
-    "L1Loss": "tj.nn.absolute_error(x, x + 1)",
-    "l2_loss": "tj.sum(tj.square(x)) / 2",
-    "l2_normalize": "tj.nn.normalize(x)",
-    "linear": "x @ x + v",
-    "logsigmoid": "tj.nn.log_sigmoid(x)",
-    "mae": "tj.nn.absolute_error(x, x + 1)",
-    "max_pool1d": "tj.nn.max_pool(x[None], 2)",
-    "max_pool2d": "tj.nn.max_pool(x[None, :, :, None], 2)",
-    "max_pool3d": "tj.nn.max_pool(x[None, :, :, None, None], (2, 2, 1))",
-    "mean_absolute_error": "tj.nn.absolute_error(x, x + 1)",
-    "mean_squared_error": "tj.nn.squared_error(x, x + 1)",
-    "MeanAbsoluteError": "tj.nn.absolute_error(x, x + 1)",
-    "MeanSquaredError": "tj.nn.squared_error(x, x + 1)",
-    "mse": "tj.nn.squared_error(x, x + 1)",
-    "mse_loss": "tj.nn.squared_error(x, x + 1)",
-    "MSELoss": "tj.nn.squared_error(x, x + 1)",
-    "nll_loss": "tj.nn.sparse_softmax_cross_entropy(x, i)",
-    "prelu": "tj.nn.leaky_relu(x, v)",
-    "sigmoid_cross_entropy_with_logits": (
-        "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))"
-    ),
-    "smooth_l1_loss": "tj.nn.huber(x, x + 1)",
-    "SmoothL1Loss": "tj.nn.huber(x, x + 1)",
-    "soft_sign": "tj.nn.softsign(x)",
-    "softmax_cross_entropy_with_logits": (
-        "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))"
-    ),
-    "softmin": "tj.nn.softmax(-x)",
-    "sparse_categorical_crossentropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
-    "sparse_softmax_cross_entropy_with_logits": (
-        "tj.nn.sparse_softmax_cross_entropy(x, i)"
-    ),
-    "SparseCategoricalCrossentropy": "tj.nn.sparse_softmax_cross_entropy(x, i)",
-}
+SPELLINGS = foreign_names.by_name(
+    {
+        "tj.nn.avg_pool(x[None], 2)": "avg_pool1d",
+        "tj.nn.avg_pool(x[None, :, :, None], 2)": "avg_pool2d",
+        "tj.nn.avg_pool(x[None, :, :, None, None], (2, 2, 1))": "avg_pool3d",
+        "tj.nn.batch_norm(x, *tj.nn.moments(x, axis=0))": "batch_normalization",
+        "tj.nn.sigmoid_cross_entropy(x, tj.ones_like(x))": (
+            "bce_with_logits BCEWithLogitsLoss binary_cross_entropy_with_logits "
+            "binary_crossentropy BinaryCrossentropy sigmoid_cross_entropy_with_logits"
+        ),
+        "x + v": "bias_add",
+        "tj.nn.softmax_cross_entropy(x, tj.nn.softmax(x))": (
+            "categorical_crossentropy CategoricalCrossentropy "
+            "softmax_cross_entropy_with_logits"
+        ),
+        "tj.nn.conv2d_transpose(x[None, :, :, None], tj.ones((2, 2, 1, 1)))": (
+            "conv_transpose2d"
+        ),
+        "tj.nn.sparse_softmax_cross_entropy(x, i)": (
+            "cross_entropy CrossEntropyLoss nll_loss sparse_categorical_crossentropy "
+            "sparse_softmax_cross_entropy_with_logits SparseCategoricalCrossentropy"
+        ),
+        "tj.nn.scaled_dot_product_attention(x, x, x)": "dot_product_attention",
+        "tj.nn.embedding(x, i)": "embedding_lookup",
+        "tj.nn.hard_swish(x)": "hard_silu hardswish",
+        "tj.nn.hard_sigmoid(x)": "hardsigmoid",
+        "tj.nn.hard_tanh(x)": "hardtanh",
+        "tj.nn.hinge(x, tj.sign(x))": "hinge_loss",
+        "tj.nn.huber(x, x + 1)": "huber_loss HuberLoss smooth_l1_loss SmoothL1Loss",
+        "tj.image.resize(x[:, :, None], (4, 4))": "interpolate",
+        "tj.nn.kl_divergence(x, tj.nn.softmax(x))": (
+            "kl_div kld KLDivergence KLDivLoss kullback_leibler_divergence"
+        ),
+        "tj.nn.absolute_error(x, x + 1)": (
+            "l1_loss L1Loss mae mean_absolute_error MeanAbsoluteError"
+        ),
+        "tj.sum(tj.square(x)) / 2": "l2_loss",
+        "tj.nn.normalize(x)": "l2_normalize",
+        "x @ x + v": "linear",
+        "tj.nn.log_sigmoid(x)": "logsigmoid",
+        "tj.nn.max_pool(x[None], 2)": "max_pool1d",
+        "tj.nn.max_pool(x[None, :, :, None], 2)": "max_pool2d",
+        "tj.nn.max_pool(x[None, :, :, None, None], (2, 2, 1))": "max_pool3d",
+        "tj.nn.squared_error(x, x + 1)": (
+            "mean_squared_error MeanSquaredError mse mse_loss MSELoss"
+        ),
+        "tj.nn.leaky_relu(x, v)": "prelu",
+        "tj.nn.softsign(x)": "soft_sign",
+        "tj.nn.softmax(-x)": "softmin",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
-    spelling = SPELLINGS.get(name)
-    tail = f"; write {spelling}" if spelling else ""
-    raise AttributeError(f"tapejit.nn has no attribute {name!r}{tail}", name=name)
-
-
-__all__ = [
-    "absolute_error",
-    "avg_pool",
-    "batch_norm",
-    "categorical_hinge",
-    "celu",
-    "conv1d",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "depthwise_conv2d",
-    "dropout",
-    "elu",
-    "embedding",
-    "gelu",
-    "glu",
-    "hard_sigmoid",
-    "hard_swish",
-    "hard_tanh",
-    "hinge",
-    "huber",
-    "kl_divergence",
-    "layer_norm",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "logsumexp",
-    "max_pool",
-    "mish",
-    "moments",
-    "normalize",
-    "one_hot",
-    "relu",
-    "relu6",
-    "rms_norm",
-    "scaled_dot_product_attention",
-    "selu",
-    "sigmoid",
-    "sigmoid_cross_entropy",
-    "silu",
-    "softmax",
-    "softmax_cross_entropy",
-    "softplus",
-    "softsign",
-    "sparse_softmax_cross_entropy",
-    "squared_error",
-    "squared_hinge",
-    "standardize",
-    "swish",
-    "tanh",
-]
+    raise foreign_names.attribute_error("tapejit.nn", name, SPELLINGS)
