@@ -14,14 +14,13 @@ Start reading at `Op`, then `Node`.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, ParamSpec
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from tapejit.base.types import DType, TensorType, TupleType, Type, scalar_dtype
 
 Rule = Callable[..., Any]
 Attrs = Mapping[str, Any]
+P = ParamSpec("P")
 
 
 class Zero:
@@ -78,13 +78,13 @@ def always(node: Node) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Op:
     """The record of one operation.
 
     name            unique; what printed graphs call it
     type_rule       `(*types, **attrs) -> Type`, or raises the error users see
-    eval            its NumPy meaning, `(*arrays, **attrs)`; a string such as
-                    `"scipy.special:erf"` is imported at the first use
+    eval            its NumPy meaning, `(*arrays, **attrs)`
     deriv           elementwise only: per operand `(t, *inputs, out) -> t'`, its JVP
                     term and, the Jacobian being diagonal, its VJP term; None for an
                     operand that takes no derivative
@@ -122,93 +122,37 @@ class Op:
                     the type rule has let through: eager calls check a dtype once
     """
 
-    __slots__ = (
-        "accepted",
-        "batch",
-        "bilinear",
-        "can_fail",
-        "conj_linear",
-        "cost",
-        "deriv",
-        "differentiable",
-        "draws",
-        "eval",
-        "exact",
-        "expands",
-        "holomorphic",
-        "is_effect",
-        "jumps",
-        "jvp",
-        "linear",
-        "moves",
-        "name",
-        "on_arrays",
-        "reduces",
-        "scalar",
-        "scatters",
-        "sorted_by",
-        "terms",
-        "type_rule",
-        "vjp",
-    )
+    name: str
+    _: KW_ONLY
+    type_rule: Rule
+    eval: Rule
+    deriv: Sequence[Rule | None] | None = None
+    vjp: Rule | None = None
+    jvp: Rule | None = None
+    batch: Rule | None = None
+    scalar: Rule | None = None
+    differentiable: bool = True
+    holomorphic: bool = True
+    conj_linear: bool = False
+    is_effect: bool = False
+    can_fail: bool = False
+    draws: bool = False
+    moves: Movement | None = None
+    exact: bool | Literal["real"] = False
+    cost: float = COSTLY
+    reduces: Monoid | None = None
+    terms: Callable[[Node], int] | None = None
+    linear: slice | None = None
+    bilinear: bool = False
+    jumps: bool = False
+    sorted_by: int | None = None
+    scatters: int | None = None
+    expands: Callable[[Node], Node] | None = None
+    on_arrays: Callable[[Node], bool] | None = None
+    accepted: set[Any] = field(default_factory=set, init=False)
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        type_rule: Rule,
-        eval: Rule | str,
-        deriv: Sequence[Rule | None] | None = None,
-        vjp: Rule | None = None,
-        jvp: Rule | None = None,
-        batch: Rule | None = None,
-        scalar: Rule | None = None,
-        differentiable: bool = True,
-        holomorphic: bool = True,
-        conj_linear: bool = False,
-        is_effect: bool = False,
-        can_fail: bool = False,
-        draws: bool = False,
-        moves: Movement | None = None,
-        exact: bool | Literal["real"] = False,
-        cost: float = COSTLY,
-        reduces: Monoid | None = None,
-        terms: Callable[[Node], int] | None = None,
-        linear: slice | None = None,
-        bilinear: bool = False,
-        jumps: bool = False,
-        sorted_by: int | None = None,
-        scatters: int | None = None,
-        expands: Callable[[Node], Node] | None = None,
-        on_arrays: Callable[[Node], bool] | None = None,
-    ) -> None:
-        self.name = name
-        self.accepted: set[Any] = set()
-        self.type_rule = type_rule
-        self.eval = _imported_when_called(eval) if isinstance(eval, str) else eval
-        self.deriv = None if deriv is None else tuple(deriv)
-        self.vjp = vjp
-        self.jvp = jvp
-        self.batch = batch
-        self.scalar = scalar
-        self.differentiable = differentiable
-        self.holomorphic = holomorphic
-        self.conj_linear = conj_linear
-        self.is_effect = is_effect
-        self.can_fail = can_fail
-        self.draws = draws
-        self.moves = moves
-        self.exact = exact or moves is not None
-        self.cost = cost
-        self.reduces = reduces
-        self.terms = terms
-        self.linear = linear
-        self.bilinear = bilinear
-        self.jumps = jumps
-        self.sorted_by = sorted_by
-        self.scatters = scatters
-        self.expands = expands
-        self.on_arrays = on_arrays
+    def __post_init__(self) -> None:
+        self.exact = self.exact or self.moves is not None
 
     @property
     def is_cheap(self) -> bool:
@@ -235,16 +179,6 @@ class Op:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (op_named, (self.name,))
-
-
-def _imported_when_called(path: str) -> Rule:
-    """The function at `module:name`, imported at its first call."""
-    module, _, name = path.partition(":")
-
-    def evaluate(*arrays: Any, **attrs: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*arrays, **attrs)
-
-    return evaluate
 
 
 class Registry(dict[str, Op]):
@@ -294,6 +228,18 @@ def register(op: Op) -> Op:
     return op
 
 
+def registered(make: Callable[P, Op]) -> Callable[P, Op]:
+    """The same maker of records, which registers what it makes."""
+
+    def make_registered(*args: P.args, **fields: P.kwargs) -> Op:
+        return register(make(*args, **fields))
+
+    return make_registered
+
+
+record = registered(Op)
+
+
 def op_named(name: str) -> Op:
     """The op of this name, listed or not."""
     return UNLISTED[name] if name in UNLISTED else OPS[name]
@@ -323,6 +269,19 @@ def origin_of(origin: Origin | Derived | None) -> Iterator[None]:
 
 
 _serials = itertools.count()
+Operator = Callable[["Node", Any], "Node"]
+
+
+def _operator(name: str) -> tuple[Operator, Operator]:
+    """Python's operator for an op and the reflected one."""
+
+    def method(x: Node, other: Any) -> Node:
+        return OPS[name](x, other)
+
+    def reflected(x: Node, other: Any) -> Node:
+        return OPS[name](other, x)
+
+    return method, reflected
 
 
 class Node:
@@ -392,38 +351,15 @@ class Node:
         inputs = ", ".join(str(x.name or x.value or x.op.name) for x in self.inputs)
         return f"<Node {self.op.name}({inputs}): {self.type}>"
 
-    def __add__(self, other: Any) -> Node:
-        return OPS["add"](self, other)
-
-    def __radd__(self, other: Any) -> Node:
-        return OPS["add"](other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return OPS["sub"](self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return OPS["sub"](other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return OPS["mul"](self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return OPS["mul"](other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return OPS["div"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return OPS["div"](other, self)
-
-    def __pow__(self, other: Any) -> Node:
-        return OPS["pow"](self, other)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("div")
+    __pow__ = _operator("pow")[0]
+    __matmul__ = _operator("matmul")[0]
 
     def __neg__(self) -> Node:
         return OPS["negative"](self)
-
-    def __matmul__(self, other: Any) -> Node:
-        return OPS["matmul"](self, other)
 
 
 def _coerce(op: Op, inputs: Sequence[Any]) -> tuple[Node, ...]:
@@ -443,11 +379,11 @@ def _no_rule(*_: Any, **__: Any) -> Any:
     raise TypeError("parameters and literals are made by param() and literal()")
 
 
-PARAM: Final = register(
-    Op("param", type_rule=_no_rule, eval=_no_rule, differentiable=False, exact=True)
+PARAM: Final = record(
+    "param", type_rule=_no_rule, eval=_no_rule, differentiable=False, exact=True
 )
-LITERAL: Final = register(
-    Op("literal", type_rule=_no_rule, eval=_no_rule, differentiable=False, exact=True)
+LITERAL: Final = record(
+    "literal", type_rule=_no_rule, eval=_no_rule, differentiable=False, exact=True
 )
 
 

@@ -26,7 +26,7 @@ from tapejit.base.dims import Shape, Size, require_size, substitute
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.types import TOKEN, TensorType, TokenType, TupleType, Type
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, Op, register
+from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, record
 
 # Whether what runs has run before: then nothing is shown once more.
 MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
@@ -62,20 +62,18 @@ def _batch_read(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
     return read(*inputs)
 
 
-read = register(
-    Op(
-        "read",
-        type_rule=_same_type,
-        eval=_identity,
-        vjp=read_vjp,
-        jvp=read_jvp,
-        batch=_batch_read,
-        scalar=lambda m, x: x,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.ALIAS,
-    )
+read = record(
+    "read",
+    type_rule=_same_type,
+    eval=_identity,
+    vjp=read_vjp,
+    jvp=read_jvp,
+    batch=_batch_read,
+    scalar=lambda m, x: x,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.ALIAS,
 )
 
 
@@ -110,19 +108,17 @@ def _batch_reread(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
 
 # The value of a variable after an assignment: the number is what was assigned, the
 # gradient is the variable's, whose value at entry stands for it.
-reread = register(
-    Op(
-        "reread",
-        type_rule=reread_type,
-        eval=_reread_eval,
-        vjp=reread_vjp,
-        jvp=reread_jvp,
-        batch=_batch_reread,
-        scalar=lambda m, assigned, entry: assigned,
-        conj_linear=True,
-        cost=CHEAP,
-        moves=Movement.ALIAS,
-    )
+reread = record(
+    "reread",
+    type_rule=reread_type,
+    eval=_reread_eval,
+    vjp=reread_vjp,
+    jvp=reread_jvp,
+    batch=_batch_reread,
+    scalar=lambda m, assigned, entry: assigned,
+    conj_linear=True,
+    cost=CHEAP,
+    moves=Movement.ALIAS,
 )
 
 
@@ -156,17 +152,15 @@ def _batch_recomputed(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node
 # first is kept for the second. So no pass puts `x` in its place, and it belongs behind
 # `after`, the cotangents that the second run is for: what is computed from it is no
 # part of the forward pass. It has rows if `x` has, whether or not cotangents do.
-recomputed = register(
-    Op(
-        "recomputed",
-        type_rule=recomputed_type,
-        eval=_recomputed_eval,
-        vjp=recomputed_vjp,
-        jvp=recomputed_jvp,
-        batch=_batch_recomputed,
-        conj_linear=True,
-        cost=CHEAP,
-    )
+recomputed = record(
+    "recomputed",
+    type_rule=recomputed_type,
+    eval=_recomputed_eval,
+    vjp=recomputed_vjp,
+    jvp=recomputed_jvp,
+    batch=_batch_recomputed,
+    conj_linear=True,
+    cost=CHEAP,
 )
 
 
@@ -184,14 +178,12 @@ def _item_eval(whole: tuple[Any, ...], *, index: int) -> Any:
 
 # The differentiator and the batcher keep tuples of cotangents, tangents and batch
 # flags themselves, so a projection needs no rule of its own.
-item = register(
-    Op(
-        "item",
-        type_rule=item_type,
-        eval=_item_eval,
-        differentiable=False,
-        moves=Movement.OTHER,
-    )
+item = record(
+    "item",
+    type_rule=item_type,
+    eval=_item_eval,
+    differentiable=False,
+    moves=Movement.OTHER,
 )
 
 # By the id of the whole and the index. A projection holds its whole, so an id is not
@@ -265,7 +257,7 @@ def _call_eval(*arrays: Any, graph: Graph) -> tuple[Any, ...]:
 
 # How a call differentiates and batches is a matter of its body: the passes that
 # rewrite bodies give it its rules.
-call = register(Op("call", type_rule=call_type, eval=_call_eval, differentiable=False))
+call = record("call", type_rule=call_type, eval=_call_eval, differentiable=False)
 
 
 def dim_value_type(*, size: Size) -> TensorType:
@@ -278,14 +270,12 @@ def _dim_value_eval(*, size: int) -> Any:
 
 
 # A size where a number is wanted: it is known when the shapes of the inputs are.
-dim_value = register(
-    Op(
-        "dim_value",
-        type_rule=dim_value_type,
-        eval=_dim_value_eval,
-        differentiable=False,
-        cost=CHEAP,
-    )
+dim_value = record(
+    "dim_value",
+    type_rule=dim_value_type,
+    eval=_dim_value_eval,
+    differentiable=False,
+    cost=CHEAP,
 )
 
 
@@ -325,19 +315,17 @@ def _batch_with_shape(
 
 # The same tensor, its shape written with other sizes that are known to be equal: a
 # guard has found `n` to be `m`, or to be 5.
-with_shape = register(
-    Op(
-        "with_shape",
-        type_rule=with_shape_type,
-        eval=_with_shape_eval,
-        vjp=with_shape_vjp,
-        jvp=with_shape_jvp,
-        batch=_batch_with_shape,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.ALIAS,
-    )
+with_shape = record(
+    "with_shape",
+    type_rule=with_shape_type,
+    eval=_with_shape_eval,
+    vjp=with_shape_vjp,
+    jvp=with_shape_jvp,
+    batch=_batch_with_shape,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.ALIAS,
 )
 
 
@@ -355,15 +343,13 @@ def _guard_eval(x: np.ndarray[Any, Any], token: None, *, expected: bool | int) -
         raise GuardFailed(expected, found)
 
 
-guard = register(
-    Op(
-        "guard",
-        type_rule=guard_type,
-        eval=_guard_eval,
-        differentiable=False,
-        is_effect=True,
-        exact=True,
-    )
+guard = record(
+    "guard",
+    type_rule=guard_type,
+    eval=_guard_eval,
+    differentiable=False,
+    is_effect=True,
+    exact=True,
 )
 
 
@@ -383,15 +369,13 @@ def _batch_require(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
 
 # Keeps a Node whose evaluation can fail, and its place among the effects: an index
 # that is out of range is an error also where nobody uses what it selects.
-require = register(
-    Op(
-        "require",
-        type_rule=require_type,
-        eval=_require_eval,
-        batch=_batch_require,
-        differentiable=False,
-        is_effect=True,
-    )
+require = record(
+    "require",
+    type_rule=require_type,
+    eval=_require_eval,
+    batch=_batch_require,
+    differentiable=False,
+    is_effect=True,
 )
 
 
@@ -403,14 +387,12 @@ def _start_eval() -> None:
     return None
 
 
-start = register(
-    Op(
-        "start",
-        type_rule=_start_type,
-        eval=_start_eval,
-        differentiable=False,
-        exact=True,
-    )
+start = record(
+    "start",
+    type_rule=_start_type,
+    eval=_start_eval,
+    differentiable=False,
+    exact=True,
 )
 
 

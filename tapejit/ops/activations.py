@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import Node, Op, literal, register
+from tapejit.ir.node import Node, literal, record
 from tapejit.ops import reduction
 from tapejit.ops.arithmetic import div, maximum, mul
 from tapejit.ops.complex import abs as magnitude
@@ -152,14 +152,12 @@ def largest_multiple(x: Node, axes: Axes) -> Node:
     return reduction.max(x, axes=axes, keepdims=True)
 
 
-softmax = register(
-    Op(
-        "softmax",
-        type_rule=softmax_type,
-        eval=softmax_eval,
-        vjp=softmax_vjp,
-        jvp=softmax_jvp,
-        batch=softmax_batch,
-        expands=expand_softmax,
-    )
+softmax = record(
+    "softmax",
+    type_rule=softmax_type,
+    eval=softmax_eval,
+    vjp=softmax_vjp,
+    jvp=softmax_jvp,
+    batch=softmax_batch,
+    expands=expand_softmax,
 )

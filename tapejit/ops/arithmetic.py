@@ -35,7 +35,7 @@ from tapejit.ir.node import (
     Node,
     Op,
     Zero,
-    register,
+    record,
 )
 from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
 from tapejit.ops.shapes import tensor
@@ -319,20 +319,18 @@ def cast_batch(
     return cast(*inputs, dtype=dtype)
 
 
-cast = register(
-    Op(
-        "cast",
-        type_rule=cast_type,
-        eval=cast_eval,
-        vjp=cast_vjp,
-        jvp=cast_jvp,
-        batch=cast_batch,
-        scalar=lambda m, x, *, dtype: m.cast(x, dtype),
-        holomorphic=False,
-        cost=CHEAP,
-        linear=ALL,
-        exact=True,
-    )
+cast = record(
+    "cast",
+    type_rule=cast_type,
+    eval=cast_eval,
+    vjp=cast_vjp,
+    jvp=cast_jvp,
+    batch=cast_batch,
+    scalar=lambda m, x, *, dtype: m.cast(x, dtype),
+    holomorphic=False,
+    cost=CHEAP,
+    linear=ALL,
+    exact=True,
 )
 
 
@@ -350,15 +348,13 @@ def _identity(x: Any) -> Any:
     return x
 
 
-stop_gradient = register(
-    Op(
-        "stop_gradient",
-        type_rule=stop_gradient_type,
-        eval=_identity,
-        batch=stop_gradient_batch,
-        scalar=lambda m, x: x,
-        differentiable=False,
-        cost=CHEAP,
-        moves=Movement.ALIAS,
-    )
+stop_gradient = record(
+    "stop_gradient",
+    type_rule=stop_gradient_type,
+    eval=_identity,
+    batch=stop_gradient_batch,
+    scalar=lambda m, x: x,
+    differentiable=False,
+    cost=CHEAP,
+    moves=Movement.ALIAS,
 )

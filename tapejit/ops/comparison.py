@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import CHEAP, Op, literal, register
+from tapejit.ir.node import CHEAP, Op, literal, record
 from tapejit.ops.elementwise import (
     ANY,
     INEXACT,
@@ -100,19 +100,17 @@ where_deriv = (
     lambda t, condition, x, y, out: where(condition, literal(0, t.dtype), t),
 )
 
-where: Op = register(
-    Op(
-        "where",
-        type_rule=where_type,
-        eval=np.where,
-        deriv=where_deriv,
-        vjp=deriv_vjp(where_deriv),
-        jvp=deriv_jvp(where_deriv),
-        batch=batch_elementwise("where"),
-        scalar=lambda m, condition, x, y: m.select(condition, x, y),
-        conj_linear=True,
-        cost=CHEAP,
-        linear=slice(1, 3),
-        exact=True,
-    )
+where: Op = record(
+    "where",
+    type_rule=where_type,
+    eval=np.where,
+    deriv=where_deriv,
+    vjp=deriv_vjp(where_deriv),
+    jvp=deriv_jvp(where_deriv),
+    batch=batch_elementwise("where"),
+    scalar=lambda m, condition, x, y: m.select(condition, x, y),
+    conj_linear=True,
+    cost=CHEAP,
+    linear=slice(1, 3),
+    exact=True,
 )

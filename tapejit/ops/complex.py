@@ -29,7 +29,7 @@ from tapejit.base.types import (
     is_differentiable,
     real_dtype,
 )
-from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule, register
+from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule, record
 from tapejit.ops.arithmetic import cast, eq_mask
 from tapejit.ops.elementwise import (
     INEXACT,
@@ -71,19 +71,17 @@ def unary(
         tangent: Cotangent = jvp(tangents[0], out, x)
         return tangent
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=eval,
-            vjp=checked_vjp,
-            jvp=unpacked_jvp,
-            batch=batch_elementwise(name),
-            scalar=scalar,
-            holomorphic=False,
-            cost=CHEAP,
-            **fields,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=eval,
+        vjp=checked_vjp,
+        jvp=unpacked_jvp,
+        batch=batch_elementwise(name),
+        scalar=scalar,
+        holomorphic=False,
+        cost=CHEAP,
+        **fields,
     )
 
 
@@ -270,18 +268,16 @@ def make_complex_jvp(tangents: Tangents, out: Node, x: Node, y: Node) -> Node:
     return broadcast_like(made, out)
 
 
-make_complex = register(
-    Op(
-        "make_complex",
-        type_rule=make_complex_type,
-        eval=make_complex_eval,
-        vjp=make_complex_vjp,
-        jvp=make_complex_jvp,
-        batch=batch_elementwise("make_complex"),
-        scalar=lambda m, x, y: m.make_complex(x, y),
-        holomorphic=False,
-        cost=CHEAP,
-        linear=ALL,
-        exact=True,
-    )
+make_complex = record(
+    "make_complex",
+    type_rule=make_complex_type,
+    eval=make_complex_eval,
+    vjp=make_complex_vjp,
+    jvp=make_complex_jvp,
+    batch=batch_elementwise("make_complex"),
+    scalar=lambda m, x, y: m.make_complex(x, y),
+    holomorphic=False,
+    cost=CHEAP,
+    linear=ALL,
+    exact=True,
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, record
 from tapejit.ops.elementwise import (
     NUMERIC,
     Cotangents,
@@ -105,8 +105,6 @@ def reverse(x: Node) -> Node:
 
 def convolve_vjp(g: Node, out: Node, x: Node, y: Node, *, mode: str) -> Cotangents:
     """The cotangent against the other operand, as it slides over it."""
-    if not is_differentiable(x.dtype):
-        return None, None
     if mode == "full":
         gx = convolve(g, reverse(y), mode="valid")
         gy = convolve(g, reverse(x), mode="valid")
@@ -128,14 +126,12 @@ def convolve_jvp(
     return left + right
 
 
-convolve = register(
-    Op(
-        "convolve",
-        type_rule=convolve_type,
-        eval=convolve_eval,
-        vjp=convolve_vjp,
-        jvp=convolve_jvp,
-        batch=batch_elementwise("convolve"),
-        bilinear=True,
-    )
+convolve = record(
+    "convolve",
+    type_rule=convolve_type,
+    eval=convolve_eval,
+    vjp=convolve_vjp,
+    jvp=convolve_jvp,
+    batch=batch_elementwise("convolve"),
+    bilinear=True,
 )

@@ -45,7 +45,7 @@ from tapejit.base.types import (
     is_differentiable,
 )
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, Op, literal, register, register_unlisted
+from tapejit.ir.node import Node, Op, literal, record, register_unlisted
 from tapejit.ir.structural import call
 from tapejit.ir.structural import results as results_of
 from tapejit.ops.movement import broadcast_to
@@ -424,15 +424,13 @@ def custom_call_jvp(
 # results. If `depends` says which results depend on each argument, an argument has a
 # gradient from these alone, and `backward` gives what `terms` lists. How it batches is
 # a matter of its Graphs, so the pass that batches Graphs knows it.
-custom_call = register(
-    Op(
-        "custom_call",
-        type_rule=custom_call_type,
-        eval=_custom_call_eval,
-        vjp=custom_call_vjp,
-        jvp=custom_call_jvp,
-        holomorphic=False,
-    )
+custom_call = record(
+    "custom_call",
+    type_rule=custom_call_type,
+    eval=_custom_call_eval,
+    vjp=custom_call_vjp,
+    jvp=custom_call_jvp,
+    holomorphic=False,
 )
 
 # A `grad_fn` that raised while it was traced raises again where it would have run. The

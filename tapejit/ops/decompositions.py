@@ -26,15 +26,14 @@ import numpy as np
 from tapejit.base.dims import dim_min
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_complex
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, record
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj, imag, make_complex
-from tapejit.ops.elementwise import Cotangents
+from tapejit.ops.elementwise import Cotangents, batch_stack
 from tapejit.ops.matrices import (
     adjoint,
     as_columns,
     as_rows,
-    batch_stack,
     diagonal,
     diagonal_matrix,
     hermitian,
@@ -105,24 +104,22 @@ def cholesky_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
     return out @ half_lower(adjoint(both))
 
 
-cholesky = register(
-    Op(
-        "cholesky",
-        type_rule=square,
-        eval=lapack(
-            cholesky_eval,
-            square,
-            failure="the matrix is not positive definite",
-            help="of a covariance that should be, add a little to the diagonal: "
-            "x + 1e-6 * tj.eye(n)",
-        ),
-        can_fail=True,
-        vjp=cholesky_vjp,
-        jvp=cholesky_jvp,
-        batch=batch_stack("cholesky"),
-        holomorphic=False,
-        on_arrays=is_small_matrix,
-    )
+cholesky = record(
+    "cholesky",
+    type_rule=square,
+    eval=lapack(
+        cholesky_eval,
+        square,
+        failure="the matrix is not positive definite",
+        help="of a covariance that should be, add a little to the diagonal: "
+        "x + 1e-6 * tj.eye(n)",
+    ),
+    can_fail=True,
+    vjp=cholesky_vjp,
+    jvp=cholesky_jvp,
+    batch=batch_stack("cholesky"),
+    holomorphic=False,
+    on_arrays=is_small_matrix,
 )
 
 
@@ -139,11 +136,6 @@ def qr_type(x: Type) -> TupleType:
         )
     columns = x.shape[-1]
     return TupleType((x, x.with_shape((*x.shape[:-2], columns, columns))))
-
-
-def qr_eval(x: Any) -> tuple[Any, Any]:
-    q, r = np.linalg.qr(x)
-    return q, r
 
 
 def qr_vjp(g: Parts, out: Node, x: Node) -> Cotangents:
@@ -182,17 +174,15 @@ def real_diagonal(x: Node) -> Node:
     return like(on_diagonal(real_part(x)), x)
 
 
-qr = register(
-    Op(
-        "qr",
-        type_rule=qr_type,
-        eval=lapack(qr_eval, qr_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=qr_vjp,
-        jvp=qr_jvp,
-        batch=batch_stack("qr"),
-        holomorphic=False,
-    )
+qr = record(
+    "qr",
+    type_rule=qr_type,
+    eval=lapack(np.linalg.qr, qr_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=qr_vjp,
+    jvp=qr_jvp,
+    batch=batch_stack("qr"),
+    holomorphic=False,
 )
 
 
@@ -222,17 +212,15 @@ def complement_jvp(tangents: Sequence[Node], out: Node, q: Node) -> Node:
 
 
 # Orthonormal columns that complete those of q to a basis of the whole space.
-complement = register(
-    Op(
-        "complement",
-        type_rule=complement_type,
-        eval=lapack(complement_eval, complement_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=complement_vjp,
-        jvp=complement_jvp,
-        batch=batch_stack("complement"),
-        holomorphic=False,
-    )
+complement = record(
+    "complement",
+    type_rule=complement_type,
+    eval=lapack(complement_eval, complement_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=complement_vjp,
+    jvp=complement_jvp,
+    batch=batch_stack("complement"),
+    holomorphic=False,
 )
 
 
@@ -245,9 +233,8 @@ def eigh_type(x: Type) -> TupleType:
     return TupleType((real_type(x, x.shape[:-1]), x))
 
 
-def eigh_eval(x: Any) -> tuple[Any, Any]:
-    values, vectors = np.linalg.eigh(hermitian_array(x))
-    return values, vectors
+def eigh_eval(x: Any) -> Any:
+    return np.linalg.eigh(hermitian_array(x))
 
 
 def gaps(values: Node) -> Node:
@@ -279,17 +266,15 @@ def eigh_jvp(tangents: Sequence[Node], out: Node, x: Node) -> tuple[Node, Node]:
     return real_part(along), turned
 
 
-eigh = register(
-    Op(
-        "eigh",
-        type_rule=eigh_type,
-        eval=lapack(eigh_eval, eigh_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=eigh_vjp,
-        jvp=eigh_jvp,
-        batch=batch_stack("eigh"),
-        holomorphic=False,
-    )
+eigh = record(
+    "eigh",
+    type_rule=eigh_type,
+    eval=lapack(eigh_eval, eigh_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=eigh_vjp,
+    jvp=eigh_jvp,
+    batch=batch_stack("eigh"),
+    holomorphic=False,
 )
 
 
@@ -310,9 +295,8 @@ def svd_type(x: Type) -> TupleType:
     )
 
 
-def svd_eval(x: Any) -> tuple[Any, Any, Any]:
-    u, s, vh = np.linalg.svd(x, full_matrices=False)
-    return u, s, vh
+def svd_eval(x: Any) -> Any:
+    return np.linalg.svd(x, full_matrices=False)
 
 
 def square_gaps(s: Node) -> Node:
@@ -394,15 +378,13 @@ def svd_jvp(tangents: Sequence[Node], out: Node, x: Node) -> tuple[Node, Node, N
     return tu, real_part(diagonal(p)), adjoint(tv)
 
 
-svd = register(
-    Op(
-        "svd",
-        type_rule=svd_type,
-        eval=lapack(svd_eval, svd_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=svd_vjp,
-        jvp=svd_jvp,
-        batch=batch_stack("svd"),
-        holomorphic=False,
-    )
+svd = record(
+    "svd",
+    type_rule=svd_type,
+    eval=lapack(svd_eval, svd_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=svd_vjp,
+    jvp=svd_jvp,
+    batch=batch_stack("svd"),
+    holomorphic=False,
 )

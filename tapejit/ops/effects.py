@@ -27,7 +27,7 @@ from tapejit.base.errors import (
 )
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import TOKEN, TensorType, TokenType, Type
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, Op, record
 from tapejit.ir.structural import MUTED
 from tapejit.ops.comparison import (
     equal,
@@ -122,15 +122,13 @@ def batch_print(
     )
 
 
-print_values = register(
-    Op(
-        "print_values",
-        type_rule=print_type,
-        eval=_print_eval,
-        batch=batch_print,
-        differentiable=False,
-        is_effect=True,
-    )
+print_values = record(
+    "print_values",
+    type_rule=print_type,
+    eval=_print_eval,
+    batch=batch_print,
+    differentiable=False,
+    is_effect=True,
 )
 
 
@@ -222,13 +220,11 @@ def failed_check(
     return error
 
 
-check = register(
-    Op(
-        "check",
-        type_rule=check_type,
-        eval=_check_eval,
-        differentiable=False,
-        is_effect=True,
-        exact=True,
-    )
+check = record(
+    "check",
+    type_rule=check_type,
+    eval=_check_eval,
+    differentiable=False,
+    is_effect=True,
+    exact=True,
 )

@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import TupleType, Type
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, record
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj
 from tapejit.ops.decompositions import Parts, gaps
-from tapejit.ops.elementwise import Cotangents, check_kind
+from tapejit.ops.elementwise import Cotangents, batch_stack, check_kind
 from tapejit.ops.matrices import (
     adjoint,
-    batch_stack,
     diagonal,
     diagonal_matrix,
     lapack,
@@ -78,15 +77,13 @@ def eig_vjp(g: Parts, out: Node, x: Node) -> Cotangents:
     return (solve(vh, inner @ vh),)
 
 
-eig = register(
-    Op(
-        "eig",
-        type_rule=eig_type,
-        eval=lapack(eig_eval, eig_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=eig_vjp,
-        jvp=eig_jvp,
-        batch=batch_stack("eig"),
-        holomorphic=False,
-    )
+eig = record(
+    "eig",
+    type_rule=eig_type,
+    eval=lapack(eig_eval, eig_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=eig_vjp,
+    jvp=eig_jvp,
+    batch=batch_stack("eig"),
+    holomorphic=False,
 )

@@ -23,7 +23,7 @@ from tapejit.base.types import (
     is_float,
     is_integer,
 )
-from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, Zero, register
+from tapejit.ir.node import OPS, ZERO, Node, Op, Rule, Zero, record
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
 Cotangent = Node | Zero | None
@@ -45,7 +45,7 @@ ANY = ("bool", *NUMERIC)
 def elementwise(
     name: str,
     *,
-    eval: Rule | str,
+    eval: Rule,
     scalar: Rule,
     deriv: Sequence[Rule | None] | None = None,
     kinds: tuple[str, ...] = NUMERIC,
@@ -69,18 +69,16 @@ def elementwise(
         given = dtype if result is None else result(dtype)
         return TensorType(given, broadcast_shapes(*tensors))
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=eval,
-            deriv=deriv,
-            vjp=deriv_vjp(deriv) if deriv is not None else None,
-            jvp=deriv_jvp(deriv) if deriv is not None else None,
-            batch=batch_elementwise(name),
-            scalar=scalar,
-            **fields,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=eval,
+        deriv=deriv,
+        vjp=deriv_vjp(deriv) if deriv is not None else None,
+        jvp=deriv_jvp(deriv) if deriv is not None else None,
+        batch=batch_elementwise(name),
+        scalar=scalar,
+        **fields,
     )
 
 
@@ -165,6 +163,17 @@ def batch_elementwise(name: str) -> Rule:
             for x, flag in zip(inputs, batched, strict=True)
         ]
         return OPS[name](*aligned, **attrs)
+
+    return batch
+
+
+def batch_stack(name: str) -> Rule:
+    """Batching of what leading axes are a stack for: the batch is one more of them."""
+
+    def batch(
+        size: Any, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
+    ) -> Node:
+        return OPS[name](*inputs, **attrs)
 
     return batch
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapejit.base.errors import DTypeError
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import CHEAP, FIRST, Node, Op, register
+from tapejit.ir.node import CHEAP, FIRST, Node, Op, record
 from tapejit.ops.arithmetic import flat, round
 from tapejit.ops.comparison import comparison
 from tapejit.ops.complex import sign
@@ -126,17 +126,15 @@ def ldexp_eval(x: Any, n: Any) -> Any:
 
 ldexp_deriv = (lambda t, x, n, out: ldexp(t, n), None)
 
-ldexp: Op = register(
-    Op(
-        "ldexp",
-        type_rule=ldexp_type,
-        eval=ldexp_eval,
-        deriv=ldexp_deriv,
-        vjp=deriv_vjp(ldexp_deriv),
-        jvp=deriv_jvp(ldexp_deriv),
-        batch=batch_elementwise("ldexp"),
-        scalar=lambda m, x, n: m.ldexp(x, n),
-        cost=CHEAP,
-        linear=FIRST,
-    )
+ldexp: Op = record(
+    "ldexp",
+    type_rule=ldexp_type,
+    eval=ldexp_eval,
+    deriv=ldexp_deriv,
+    vjp=deriv_vjp(ldexp_deriv),
+    jvp=deriv_jvp(ldexp_deriv),
+    batch=batch_elementwise("ldexp"),
+    scalar=lambda m, x, n: m.ldexp(x, n),
+    cost=CHEAP,
+    linear=FIRST,
 )

@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_float
-from tapejit.ir.node import CHEAP, FIRST, Movement, Node, Op, always, register
+from tapejit.ir.node import CHEAP, FIRST, Movement, Node, always, record
 from tapejit.ops.basic_index import outside
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
 from tapejit.ops.movement import (
@@ -86,15 +86,13 @@ def iota_eval(*, size: int) -> Any:
 
 
 # The number of each row of a batch: 0, 1, ..., size - 1.
-iota = register(
-    Op(
-        "iota",
-        type_rule=iota_type,
-        eval=iota_eval,
-        differentiable=False,
-        cost=CHEAP,
-        exact=True,
-    )
+iota = record(
+    "iota",
+    type_rule=iota_type,
+    eval=iota_eval,
+    differentiable=False,
+    cost=CHEAP,
+    exact=True,
 )
 
 
@@ -197,19 +195,17 @@ def gather_batch(
     return permute_dims(out, axes=axes_to_front(rank, 1, out.ndim))
 
 
-gather = register(
-    Op(
-        "gather",
-        type_rule=gather_type,
-        eval=gather_eval,
-        can_fail=True,
-        vjp=gather_vjp,
-        jvp=gather_jvp,
-        batch=gather_batch,
-        conj_linear=True,
-        linear=FIRST,
-        moves=Movement.OTHER,
-    )
+gather = record(
+    "gather",
+    type_rule=gather_type,
+    eval=gather_eval,
+    can_fail=True,
+    vjp=gather_vjp,
+    jvp=gather_jvp,
+    batch=gather_batch,
+    conj_linear=True,
+    linear=FIRST,
+    moves=Movement.OTHER,
 )
 
 
@@ -301,18 +297,16 @@ def gather_add_batch(
     return gather_add(x, permute_dims(updates, axes=behind), *indices, axes=shifted)
 
 
-gather_add = register(
-    Op(
-        "gather_add",
-        type_rule=gather_add_type,
-        eval=gather_add_eval,
-        can_fail=True,
-        vjp=gather_add_vjp,
-        jvp=gather_add_jvp,
-        batch=gather_add_batch,
-        conj_linear=True,
-        linear=slice(0, 2),
-        scatters=2,
-        on_arrays=always,
-    )
+gather_add = record(
+    "gather_add",
+    type_rule=gather_add_type,
+    eval=gather_add_eval,
+    can_fail=True,
+    vjp=gather_add_vjp,
+    jvp=gather_add_jvp,
+    batch=gather_add_batch,
+    conj_linear=True,
+    linear=slice(0, 2),
+    scatters=2,
+    on_arrays=always,
 )

@@ -21,7 +21,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, is_differentiable
-from tapejit.ir.node import OPS, Node, Op, register
+from tapejit.ir.node import OPS, Node, record
 from tapejit.ops.elementwise import (
     NUMERIC,
     Cotangents,
@@ -105,8 +105,6 @@ def stacked_rows(x: Node) -> Node:
 
 def matmul_vjp(g: Node, out: Node, x: Node, y: Node) -> Cotangents:
     """g yᵀ and xᵀ g, summed over the matrices that an operand was repeated for."""
-    if not is_differentiable(x.dtype):
-        return None, None
     gx = unbroadcast(g @ transposed(y), x.shape)
     if y.ndim == 2 and x.ndim > 2:
         return gx, transposed(stacked_rows(x)) @ stacked_rows(g)
@@ -138,15 +136,13 @@ def matmul_batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> 
     return result
 
 
-matmul = register(
-    Op(
-        "matmul",
-        type_rule=matmul_type,
-        eval=matmul_eval,
-        vjp=matmul_vjp,
-        jvp=matmul_jvp,
-        batch=matmul_batch,
-        bilinear=True,
-        terms=lambda node: int(node.inputs[0].shape[-1]),
-    )
+matmul = record(
+    "matmul",
+    type_rule=matmul_type,
+    eval=matmul_eval,
+    vjp=matmul_vjp,
+    jvp=matmul_jvp,
+    batch=matmul_batch,
+    bilinear=True,
+    terms=lambda node: int(node.inputs[0].shape[-1]),
 )

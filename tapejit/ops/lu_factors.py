@@ -33,17 +33,17 @@ import numpy as np
 
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type
-from tapejit.ir.node import OPS, Node, Op, Rule, register
+from tapejit.ir.node import OPS, Node, Op, Rule, record
 from tapejit.ops.elementwise import (
     Cotangent,
     Cotangents,
     batch_elementwise,
+    batch_stack,
     unbroadcast,
 )
 from tapejit.ops.linalg import transposed as transpose
 from tapejit.ops.matrices import (
     as_matrices,
-    batch_stack,
     identity_like,
     lapack,
     square,
@@ -126,14 +126,12 @@ def lu_eval(a: Any) -> tuple[Any, Any]:
     return found
 
 
-lu = register(
-    Op(
-        "lu",
-        type_rule=lu_type,
-        eval=lu_eval,
-        batch=batch_stack("lu"),
-        differentiable=False,
-    )
+lu = record(
+    "lu",
+    type_rule=lu_type,
+    eval=lu_eval,
+    batch=batch_stack("lu"),
+    differentiable=False,
 )
 
 
@@ -245,17 +243,15 @@ def lu_solve_batch(
 
 
 # With transposed=True the solution of aᵀ x = b.
-lu_solve: Op = register(
-    Op(
-        "lu_solve",
-        type_rule=lu_solve_type,
-        eval=lapack(substituted, lu_solve_type, **SINGULAR),
-        can_fail=True,
-        vjp=lu_solve_vjp,
-        jvp=lu_solve_jvp,
-        batch=lu_solve_batch,
-        linear=slice(3, 4),
-    )
+lu_solve: Op = record(
+    "lu_solve",
+    type_rule=lu_solve_type,
+    eval=lapack(substituted, lu_solve_type, **SINGULAR),
+    can_fail=True,
+    vjp=lu_solve_vjp,
+    jvp=lu_solve_jvp,
+    batch=lu_solve_batch,
+    linear=slice(3, 4),
 )
 
 
@@ -303,16 +299,14 @@ def lu_inv_batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> 
     return solve(a, identity_like(a))
 
 
-lu_inv: Op = register(
-    Op(
-        "lu_inv",
-        type_rule=lu_inv_type,
-        eval=lapack(inverses, lu_inv_type, **SINGULAR),
-        can_fail=True,
-        vjp=lu_inv_vjp,
-        jvp=lu_inv_jvp,
-        batch=lu_inv_batch,
-    )
+lu_inv: Op = record(
+    "lu_inv",
+    type_rule=lu_inv_type,
+    eval=lapack(inverses, lu_inv_type, **SINGULAR),
+    can_fail=True,
+    vjp=lu_inv_vjp,
+    jvp=lu_inv_jvp,
+    batch=lu_inv_batch,
 )
 
 
@@ -379,16 +373,14 @@ def lu_slogdet_jvp(
     return slogdet_tangents(t, out, a, lu_inv(a, packed, pivots))
 
 
-lu_slogdet = register(
-    Op(
-        "lu_slogdet",
-        type_rule=lu_slogdet_type,
-        eval=lu_slogdet_eval,
-        vjp=lu_slogdet_vjp,
-        jvp=lu_slogdet_jvp,
-        batch=batch_determinant("slogdet"),
-        holomorphic=False,
-    )
+lu_slogdet = record(
+    "lu_slogdet",
+    type_rule=lu_slogdet_type,
+    eval=lu_slogdet_eval,
+    vjp=lu_slogdet_vjp,
+    jvp=lu_slogdet_jvp,
+    batch=batch_determinant("slogdet"),
+    holomorphic=False,
 )
 
 
@@ -416,13 +408,11 @@ def lu_det_jvp(
     return None if t is None else total(cofactor(a) * t)
 
 
-lu_det = register(
-    Op(
-        "lu_det",
-        type_rule=lu_det_type,
-        eval=lu_det_eval,
-        vjp=lu_det_vjp,
-        jvp=lu_det_jvp,
-        batch=batch_determinant("det"),
-    )
+lu_det = record(
+    "lu_det",
+    type_rule=lu_det_type,
+    eval=lu_det_eval,
+    vjp=lu_det_vjp,
+    jvp=lu_det_jvp,
+    batch=batch_determinant("det"),
 )

@@ -21,7 +21,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, OutOfRangeError, ShapeError
 from tapejit.base.types import TensorType, Type
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, record
 from tapejit.ops.elementwise import check_kind
 from tapejit.ops.movement import check_shape, exceeds
 from tapejit.ops.shapes import tensor
@@ -57,14 +57,12 @@ def true_positions_batch(
     return true_positions(*inputs, size=size)
 
 
-true_positions = register(
-    Op(
-        "true_positions",
-        type_rule=true_positions_type,
-        eval=true_positions_eval,
-        batch=true_positions_batch,
-        differentiable=False,
-    )
+true_positions = record(
+    "true_positions",
+    type_rule=true_positions_type,
+    eval=true_positions_eval,
+    batch=true_positions_batch,
+    differentiable=False,
 )
 
 
@@ -108,13 +106,11 @@ def checked_categories_batch(
 # Integers from 0 up to but not including `count`, which `label` calls by their name and
 # `name`, the function that takes them, refuses otherwise. They are its argument number
 # `place`, and `help` says what to do.
-checked_categories = register(
-    Op(
-        "checked_categories",
-        type_rule=checked_categories_type,
-        eval=checked_categories_eval,
-        can_fail=True,
-        batch=checked_categories_batch,
-        differentiable=False,
-    )
+checked_categories = record(
+    "checked_categories",
+    type_rule=checked_categories_type,
+    eval=checked_categories_eval,
+    can_fail=True,
+    batch=checked_categories_batch,
+    differentiable=False,
 )

@@ -13,7 +13,6 @@ Start reading at `lapack`, then `adjoint`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from tapejit.base.blas import one_thread
 from tapejit.base.dims import Dim, Size
 from tapejit.base.errors import LinAlgError, ShapeError
 from tapejit.base.types import TensorType, Type, is_complex, real_dtype
-from tapejit.ir.node import OPS, Node, Rule
+from tapejit.ir.node import Node, Rule
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, greater_equal, where
 from tapejit.ops.complex import conj, real
@@ -97,24 +96,11 @@ def lapack(compute: Rule, type_rule: Rule, *, failure: str, help: str) -> Rule:
         except np.linalg.LinAlgError:
             type_rule(*map(TensorType.of, arrays), **attrs)
             raise LinAlgError(failure, help=help) from None
-        if not is_half:
-            return out
         if isinstance(out, tuple):
-            return tuple(part.astype(dtype) for part in out)
-        return out.astype(dtype)
+            return tuple(part.astype(dtype) if is_half else part for part in out)
+        return out.astype(dtype) if is_half else out
 
     return evaluate
-
-
-def batch_stack(name: str) -> Rule:
-    """Batching a function of one stack of matrices: the batch is one more axis."""
-
-    def batch(
-        size: Any, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
-    ) -> Node:
-        return OPS[name](*inputs, **attrs)
-
-    return batch
 
 
 def hermitian_array(x: Any) -> Any:

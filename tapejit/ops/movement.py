@@ -32,11 +32,10 @@ from tapejit.ir.node import (
     OPS,
     Movement,
     Node,
-    Op,
     Rule,
     always,
     literal,
-    register,
+    record,
 )
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
@@ -144,19 +143,17 @@ def reshape_batch(
     return reshape(*inputs, shape=(size, *shape))
 
 
-reshape = register(
-    Op(
-        "reshape",
-        type_rule=reshape_type,
-        eval=reshape_eval,
-        vjp=reshape_vjp,
-        jvp=linear_jvp("reshape"),
-        batch=reshape_batch,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.VIEW,
-    )
+reshape = record(
+    "reshape",
+    type_rule=reshape_type,
+    eval=reshape_eval,
+    vjp=reshape_vjp,
+    jvp=linear_jvp("reshape"),
+    batch=reshape_batch,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.VIEW,
 )
 
 
@@ -197,19 +194,17 @@ def permute_dims_batch(
     return permute_dims(*inputs, axes=(0, *(at + 1 for at in axes)))
 
 
-permute_dims = register(
-    Op(
-        "permute_dims",
-        type_rule=permute_dims_type,
-        eval=permute_dims_eval,
-        vjp=permute_dims_vjp,
-        jvp=linear_jvp("permute_dims"),
-        batch=permute_dims_batch,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.VIEW,
-    )
+permute_dims = record(
+    "permute_dims",
+    type_rule=permute_dims_type,
+    eval=permute_dims_eval,
+    vjp=permute_dims_vjp,
+    jvp=linear_jvp("permute_dims"),
+    batch=permute_dims_batch,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.VIEW,
 )
 
 
@@ -246,19 +241,17 @@ def broadcast_to_batch(
     return broadcast_to(lift(inputs[0], len(shape)), shape=(size, *shape))
 
 
-broadcast_to = register(
-    Op(
-        "broadcast_to",
-        type_rule=broadcast_to_type,
-        eval=broadcast_to_eval,
-        vjp=broadcast_to_vjp,
-        jvp=linear_jvp("broadcast_to"),
-        batch=broadcast_to_batch,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.VIEW,
-    )
+broadcast_to = record(
+    "broadcast_to",
+    type_rule=broadcast_to_type,
+    eval=broadcast_to_eval,
+    vjp=broadcast_to_vjp,
+    jvp=linear_jvp("broadcast_to"),
+    batch=broadcast_to_batch,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.VIEW,
 )
 
 
@@ -292,19 +285,17 @@ def flip_batch(
     return flip(*inputs, axes=tuple(at + 1 for at in axes))
 
 
-flip = register(
-    Op(
-        "flip",
-        type_rule=flip_type,
-        eval=flip_eval,
-        vjp=flip_vjp,
-        jvp=linear_jvp("flip"),
-        batch=flip_batch,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.VIEW,
-    )
+flip = record(
+    "flip",
+    type_rule=flip_type,
+    eval=flip_eval,
+    vjp=flip_vjp,
+    jvp=linear_jvp("flip"),
+    batch=flip_batch,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.VIEW,
 )
 
 
@@ -383,19 +374,17 @@ def slice_batch(
     return slice(*inputs, starts=(0, *starts), stops=(size, *stops), steps=(1, *steps))
 
 
-slice = register(
-    Op(
-        "slice",
-        type_rule=slice_type,
-        eval=slice_eval,
-        vjp=slice_vjp,
-        jvp=linear_jvp("slice"),
-        batch=slice_batch,
-        conj_linear=True,
-        cost=CHEAP,
-        linear=ALL,
-        moves=Movement.VIEW,
-    )
+slice = record(
+    "slice",
+    type_rule=slice_type,
+    eval=slice_eval,
+    vjp=slice_vjp,
+    jvp=linear_jvp("slice"),
+    batch=slice_batch,
+    conj_linear=True,
+    cost=CHEAP,
+    linear=ALL,
+    moves=Movement.VIEW,
 )
 
 
@@ -450,19 +439,17 @@ def place_batch(
     return place(*inputs, shape=(size, *shape), starts=(0, *starts), steps=(1, *steps))
 
 
-place = register(
-    Op(
-        "place",
-        type_rule=place_type,
-        eval=place_eval,
-        vjp=place_vjp,
-        jvp=linear_jvp("place"),
-        batch=place_batch,
-        conj_linear=True,
-        linear=ALL,
-        moves=Movement.PIECES,
-        on_arrays=always,
-    )
+place = record(
+    "place",
+    type_rule=place_type,
+    eval=place_eval,
+    vjp=place_vjp,
+    jvp=linear_jvp("place"),
+    batch=place_batch,
+    conj_linear=True,
+    linear=ALL,
+    moves=Movement.PIECES,
+    on_arrays=always,
 )
 
 
@@ -522,19 +509,17 @@ def concat_batch(
     return concat(*(repeat_rows(x, size, flag) for x, flag in pairs), axis=axis + 1)
 
 
-concat = register(
-    Op(
-        "concat",
-        type_rule=concat_type,
-        eval=concat_eval,
-        vjp=concat_vjp,
-        jvp=concat_jvp,
-        batch=concat_batch,
-        conj_linear=True,
-        linear=ALL,
-        moves=Movement.PIECES,
-        on_arrays=always,
-    )
+concat = record(
+    "concat",
+    type_rule=concat_type,
+    eval=concat_eval,
+    vjp=concat_vjp,
+    jvp=concat_jvp,
+    batch=concat_batch,
+    conj_linear=True,
+    linear=ALL,
+    moves=Movement.PIECES,
+    on_arrays=always,
 )
 
 
@@ -611,16 +596,14 @@ def pad_batch(
     return where(is_padding(shape, widths), lift(value, len(shape)), padded)
 
 
-pad = register(
-    Op(
-        "pad",
-        type_rule=pad_type,
-        eval=pad_eval,
-        vjp=pad_vjp,
-        jvp=pad_jvp,
-        batch=pad_batch,
-        conj_linear=True,
-        linear=ALL,
-        moves=Movement.PIECES,
-    )
+pad = record(
+    "pad",
+    type_rule=pad_type,
+    eval=pad_eval,
+    vjp=pad_vjp,
+    jvp=pad_jvp,
+    batch=pad_batch,
+    conj_linear=True,
+    linear=ALL,
+    moves=Movement.PIECES,
 )

@@ -22,7 +22,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, Type
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, record
 from tapejit.ops.elementwise import check_kind
 from tapejit.ops.indexing import as_signed, check_range
 from tapejit.ops.movement import check_shape
@@ -60,12 +60,10 @@ def written_from_batch(
     return written_from(*inputs, size=size)
 
 
-written_from = register(
-    Op(
-        "written_from",
-        type_rule=written_from_type,
-        eval=written_from_eval,
-        batch=written_from_batch,
-        differentiable=False,
-    )
+written_from = record(
+    "written_from",
+    type_rule=written_from_type,
+    eval=written_from_eval,
+    batch=written_from_batch,
+    differentiable=False,
 )

@@ -25,7 +25,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import ALL, Node, Op, always, literal, register
+from tapejit.ir.node import ALL, Node, always, literal, record
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind
 from tapejit.ops.movement import (
     Tangents,
@@ -205,17 +205,15 @@ def expand_place_add(node: Node) -> Node:
     return x
 
 
-place_add = register(
-    Op(
-        "place_add",
-        type_rule=place_add_type,
-        eval=place_add_eval,
-        vjp=place_add_vjp,
-        jvp=place_add_jvp,
-        batch=place_add_batch,
-        conj_linear=True,
-        linear=ALL,
-        on_arrays=always,
-        expands=expand_place_add,
-    )
+place_add = record(
+    "place_add",
+    type_rule=place_add_type,
+    eval=place_add_eval,
+    vjp=place_add_vjp,
+    jvp=place_add_jvp,
+    batch=place_add_batch,
+    conj_linear=True,
+    linear=ALL,
+    on_arrays=always,
+    expands=expand_place_add,
 )

@@ -26,10 +26,10 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_float, is_integer
-from tapejit.ir.node import OPS, Node, Op, Rule, always, literal, register
+from tapejit.ir.node import Node, always, literal, record
 from tapejit.ops import philox
 from tapejit.ops.comparison import bitwise_and, bitwise_right_shift
-from tapejit.ops.elementwise import check_kind, lift
+from tapejit.ops.elementwise import batch_stack, check_kind, lift
 from tapejit.ops.indexing import axes_to_front
 from tapejit.ops.movement import check_shape, exceeds, permute_dims
 from tapejit.ops.reduction import F32, F64, as_dtype
@@ -81,17 +81,6 @@ def each_state(
     return out.reshape(*states.shape[:-1], *shape)
 
 
-def over_rows(name: str) -> Rule:
-    """The batch rule of an op of one operand to which leading axes are rows anyway."""
-
-    def batch(
-        size: Size, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
-    ) -> Node:
-        return OPS[name](*inputs, **attrs)
-
-    return batch
-
-
 # random_bits and keyed_bits
 
 
@@ -131,30 +120,26 @@ def random_bits_batch(
     return permute_dims(rows, axes=axes_to_front(streams, 1, rows.ndim))
 
 
-random_bits = register(
-    Op(
-        "random_bits",
-        type_rule=random_bits_type,
-        eval=random_bits_eval,
-        batch=random_bits_batch,
-        differentiable=False,
-        draws=True,
-        exact=True,
-        on_arrays=always,
-    )
+random_bits = record(
+    "random_bits",
+    type_rule=random_bits_type,
+    eval=random_bits_eval,
+    batch=random_bits_batch,
+    differentiable=False,
+    draws=True,
+    exact=True,
+    on_arrays=always,
 )
 
 
-keyed_bits = register(
-    Op(
-        "keyed_bits",
-        type_rule=random_bits_type,
-        eval=random_bits_eval,
-        batch=over_rows("keyed_bits"),
-        differentiable=False,
-        exact=True,
-        on_arrays=always,
-    )
+keyed_bits = record(
+    "keyed_bits",
+    type_rule=random_bits_type,
+    eval=random_bits_eval,
+    batch=batch_stack("keyed_bits"),
+    differentiable=False,
+    exact=True,
+    on_arrays=always,
 )
 
 
@@ -173,16 +158,14 @@ def random_advance_eval(state: Any, *, blocks: int) -> Any:
     return each_state(advance, state, (STATE_SIZE,), WIDTHS[32])
 
 
-random_advance = register(
-    Op(
-        "random_advance",
-        type_rule=random_advance_type,
-        eval=random_advance_eval,
-        batch=over_rows("random_advance"),
-        differentiable=False,
-        exact=True,
-        on_arrays=always,
-    )
+random_advance = record(
+    "random_advance",
+    type_rule=random_advance_type,
+    eval=random_advance_eval,
+    batch=batch_stack("random_advance"),
+    differentiable=False,
+    exact=True,
+    on_arrays=always,
 )
 
 
@@ -199,16 +182,14 @@ def random_split_eval(state: Any, *, count: int) -> Any:
     return each_state(split, state, (count, STATE_SIZE), WIDTHS[32])
 
 
-random_split = register(
-    Op(
-        "random_split",
-        type_rule=random_split_type,
-        eval=random_split_eval,
-        batch=over_rows("random_split"),
-        differentiable=False,
-        exact=True,
-        on_arrays=always,
-    )
+random_split = record(
+    "random_split",
+    type_rule=random_split_type,
+    eval=random_split_eval,
+    batch=batch_stack("random_split"),
+    differentiable=False,
+    exact=True,
+    on_arrays=always,
 )
 
 
@@ -252,16 +233,14 @@ def random_fold_in_batch(
     return random_fold_in(state, data)
 
 
-random_fold_in = register(
-    Op(
-        "random_fold_in",
-        type_rule=random_fold_in_type,
-        eval=random_fold_in_eval,
-        batch=random_fold_in_batch,
-        differentiable=False,
-        exact=True,
-        on_arrays=always,
-    )
+random_fold_in = record(
+    "random_fold_in",
+    type_rule=random_fold_in_type,
+    eval=random_fold_in_eval,
+    batch=random_fold_in_batch,
+    differentiable=False,
+    exact=True,
+    on_arrays=always,
 )
 
 
@@ -303,16 +282,14 @@ def expand_uniform(node: Node) -> Node:
     return as_dtype(wide * literal(2.0**-digits, wide.dtype), node.dtype)
 
 
-bits_to_uniform = register(
-    Op(
-        "bits_to_uniform",
-        type_rule=bits_to_float_type,
-        eval=bits_to_uniform_eval,
-        batch=over_rows("bits_to_uniform"),
-        differentiable=False,
-        exact=True,
-        expands=expand_uniform,
-    )
+bits_to_uniform = record(
+    "bits_to_uniform",
+    type_rule=bits_to_float_type,
+    eval=bits_to_uniform_eval,
+    batch=batch_stack("bits_to_uniform"),
+    differentiable=False,
+    exact=True,
+    expands=expand_uniform,
 )
 
 
@@ -320,15 +297,13 @@ def bits_to_normal_eval(words: Any, *, dtype: DType) -> Any:
     return philox.bits_to_normal(words, dtype)
 
 
-bits_to_normal = register(
-    Op(
-        "bits_to_normal",
-        type_rule=bits_to_float_type,
-        eval=bits_to_normal_eval,
-        batch=over_rows("bits_to_normal"),
-        differentiable=False,
-        on_arrays=always,
-    )
+bits_to_normal = record(
+    "bits_to_normal",
+    type_rule=bits_to_float_type,
+    eval=bits_to_normal_eval,
+    batch=batch_stack("bits_to_normal"),
+    differentiable=False,
+    on_arrays=always,
 )
 
 
@@ -386,16 +361,14 @@ def expand_integers(node: Node) -> Node:
     return as_dtype(offset + number(low & philox.MASK64), node.dtype)
 
 
-bits_to_integers = register(
-    Op(
-        "bits_to_integers",
-        type_rule=bits_to_integers_type,
-        eval=bits_to_integers_eval,
-        batch=over_rows("bits_to_integers"),
-        differentiable=False,
-        exact=True,
-        expands=expand_integers,
-    )
+bits_to_integers = record(
+    "bits_to_integers",
+    type_rule=bits_to_integers_type,
+    eval=bits_to_integers_eval,
+    batch=batch_stack("bits_to_integers"),
+    differentiable=False,
+    exact=True,
+    expands=expand_integers,
 )
 
 
@@ -420,12 +393,10 @@ def bits_to_permutation_eval(words: Any) -> Any:
 
 
 # A random order of the last axis.
-bits_to_permutation = register(
-    Op(
-        "bits_to_permutation",
-        type_rule=bits_to_permutation_type,
-        eval=bits_to_permutation_eval,
-        batch=over_rows("bits_to_permutation"),
-        differentiable=False,
-    )
+bits_to_permutation = record(
+    "bits_to_permutation",
+    type_rule=bits_to_permutation_type,
+    eval=bits_to_permutation_eval,
+    batch=batch_stack("bits_to_permutation"),
+    differentiable=False,
 )

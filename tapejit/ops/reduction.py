@@ -26,7 +26,7 @@ import numpy as np
 from tapejit.base.dims import Dim, Size, dim_min
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import DType, TensorType, is_differentiable, is_integer
-from tapejit.ir.node import ALL, OPS, Monoid, Node, Op, Rule, always, literal, register
+from tapejit.ir.node import ALL, OPS, Monoid, Node, Op, Rule, always, literal, record
 from tapejit.ops.arithmetic import (
     add,
     cast,
@@ -175,8 +175,6 @@ def sum_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
 
 def sum_vjp(g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool) -> Cotangents:
     """Every element of a summed slice receives that slice's cotangent."""
-    if not is_differentiable(x.dtype):
-        return (None,)
     g = kept(g, x, axes, keepdims)
     return (g if g.shape == x.shape else OPS["broadcast_to"](g, shape=x.shape),)
 
@@ -188,18 +186,16 @@ def sum_jvp(
     return sum(tangents[0], axes=axes, keepdims=keepdims)
 
 
-sum = register(
-    Op(
-        "sum",
-        type_rule=sum_type,
-        eval=sum_eval,
-        vjp=sum_vjp,
-        jvp=sum_jvp,
-        batch=batch_reduction("sum"),
-        conj_linear=True,
-        linear=ALL,
-        reduces=Monoid(add, lambda dtype: 0),
-    )
+sum = record(
+    "sum",
+    type_rule=sum_type,
+    eval=sum_eval,
+    vjp=sum_vjp,
+    jvp=sum_jvp,
+    batch=batch_reduction("sum"),
+    conj_linear=True,
+    linear=ALL,
+    reduces=Monoid(add, lambda dtype: 0),
 )
 
 
@@ -209,8 +205,6 @@ def prod_eval(x: Any, *, axes: Axes, keepdims: bool) -> Any:
 
 def prod_vjp(g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool) -> Cotangents:
     """A factor's slope is the product of the others, whatever the factor is."""
-    if not is_differentiable(x.dtype):
-        return (None,)
     if not axes:
         return (g,)
     return (kept(g, x, axes, keepdims) * product_of_others(x, axes),)
@@ -293,16 +287,14 @@ def shifted(x: Node, axis: int, by: Size) -> Node:
     return OPS["slice"](padded, starts=(0,) * x.ndim, stops=x.shape, steps=ones)
 
 
-prod = register(
-    Op(
-        "prod",
-        type_rule=sum_type,
-        eval=prod_eval,
-        vjp=prod_vjp,
-        jvp=prod_jvp,
-        batch=batch_reduction("prod"),
-        reduces=Monoid(mul, lambda dtype: 1),
-    )
+prod = record(
+    "prod",
+    type_rule=sum_type,
+    eval=prod_eval,
+    vjp=prod_vjp,
+    jvp=prod_jvp,
+    batch=batch_reduction("prod"),
+    reduces=Monoid(mul, lambda dtype: 1),
 )
 
 
@@ -362,17 +354,15 @@ def extremum(name: str, ufunc: np.ufunc, combine: Op) -> Op:
             return out
         return signed_zeros(name, out, x, axes, keepdims)
 
-    return register(
-        Op(
-            name,
-            type_rule=extremum_type,
-            eval=extremum_eval,
-            vjp=extremum_vjp,
-            jvp=extremum_jvp,
-            batch=batch_reduction(name),
-            exact=True,
-            reduces=Monoid(combine, identity),
-        )
+    return record(
+        name,
+        type_rule=extremum_type,
+        eval=extremum_eval,
+        vjp=extremum_vjp,
+        jvp=extremum_jvp,
+        batch=batch_reduction(name),
+        exact=True,
+        reduces=Monoid(combine, identity),
     )
 
 
@@ -390,8 +380,6 @@ def extremum_vjp(
     g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool
 ) -> Cotangents:
     """The winners share the cotangent equally; nobody equals NaN: 0 / 0 says so."""
-    if not is_differentiable(x.dtype):
-        return (None,)
     mask, count = winners(out, x, axes, keepdims)
     return (gate(kept(g, x, axes, keepdims), mask) / count,)
 
@@ -423,16 +411,14 @@ def truth(name: str, ufunc: np.ufunc, reduces: Monoid) -> Op:
         flags = x if x.dtype.kind == "b" else x != 0
         return ufunc.reduce(flags, axis=axes, keepdims=keepdims)
 
-    return register(
-        Op(
-            name,
-            type_rule=truth_type,
-            eval=truth_eval,
-            batch=batch_reduction(name),
-            differentiable=False,
-            exact=True,
-            reduces=reduces,
-        )
+    return record(
+        name,
+        type_rule=truth_type,
+        eval=truth_eval,
+        batch=batch_reduction(name),
+        differentiable=False,
+        exact=True,
+        reduces=reduces,
     )
 
 
@@ -466,16 +452,14 @@ def position(name: str, find: Rule) -> Op:
     ) -> Node:
         return OPS[name](*inputs, axis=axis + 1, keepdims=keepdims)
 
-    return register(
-        Op(
-            name,
-            type_rule=position_type,
-            eval=position_eval,
-            batch=position_batch,
-            differentiable=False,
-            exact=True,
-            on_arrays=always,
-        )
+    return record(
+        name,
+        type_rule=position_type,
+        eval=position_eval,
+        batch=position_batch,
+        differentiable=False,
+        exact=True,
+        on_arrays=always,
     )
 
 
@@ -560,14 +544,12 @@ def expand_logsumexp(node: Node) -> Node:
     return out if node.attrs["keepdims"] else OPS["reshape"](out, shape=node.shape)
 
 
-logsumexp = register(
-    Op(
-        "logsumexp",
-        type_rule=logsumexp_type,
-        eval=logsumexp_eval,
-        vjp=logsumexp_vjp,
-        jvp=logsumexp_jvp,
-        batch=batch_reduction("logsumexp"),
-        expands=expand_logsumexp,
-    )
+logsumexp = record(
+    "logsumexp",
+    type_rule=logsumexp_type,
+    eval=logsumexp_eval,
+    vjp=logsumexp_vjp,
+    jvp=logsumexp_jvp,
+    batch=batch_reduction("logsumexp"),
+    expands=expand_logsumexp,
 )

@@ -22,7 +22,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, register
+from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, record
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import ANY, Cotangents, check_kind
 from tapejit.ops.indexing import gather, gather_add
@@ -262,8 +262,6 @@ def linear(
     def vjp(
         g: Node, out: Node, x: Node, *, axis: int, size: Size, method: str
     ) -> Cotangents:
-        if not is_differentiable(x.dtype):
-            return (None,)
         return (OPS[inverse](g, axis=axis, size=x.shape[axis], method=method),)
 
     def jvp(tangents: Tangents, out: Node, x: Node, **attrs: Any) -> Node:
@@ -280,18 +278,16 @@ def linear(
     ) -> Node:
         return OPS[name](*inputs, axis=axis + 1, **attrs)
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=eval,
-            vjp=vjp,
-            jvp=jvp,
-            batch=batch,
-            conj_linear=True,
-            linear=ALL,
-            expands=expands,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=eval,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch,
+        conj_linear=True,
+        linear=ALL,
+        expands=expands,
     )
 
 

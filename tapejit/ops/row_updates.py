@@ -17,7 +17,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, record
 from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import (
     gather_add_batch,
@@ -70,15 +70,13 @@ def subtract_rows_batch(
     return repeat_rows(x, size, batched[0]) - factor * total
 
 
-subtract_rows = register(
-    Op(
-        "subtract_rows",
-        type_rule=subtract_rows_type,
-        eval=subtract_rows_eval,
-        can_fail=True,
-        batch=subtract_rows_batch,
-        differentiable=False,
-        scatters=3,
-        on_arrays=lambda node: are_rows(node.attrs["axes"], node.dtype),
-    )
+subtract_rows = record(
+    "subtract_rows",
+    type_rule=subtract_rows_type,
+    eval=subtract_rows_eval,
+    can_fail=True,
+    batch=subtract_rows_batch,
+    differentiable=False,
+    scatters=3,
+    on_arrays=lambda node: are_rows(node.attrs["axes"], node.dtype),
 )

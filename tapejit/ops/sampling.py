@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tapejit.base.errors import ArgumentTypeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import Node, Op, Rule, register
+from tapejit.ir.node import Node, Op, Rule, record
 from tapejit.ops import philox
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.ops.elementwise import batch_elementwise, check_kind, elementwise
@@ -201,14 +201,12 @@ def sampled(name: str, function: Any, arity: int, result: DType | None = None) -
         dtype = result or parameters[0].dtype
         return cast_eval(out.reshape(arrays[0].shape), dtype=dtype)
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=evaluate,
-            batch=batch_elementwise(name),
-            differentiable=False,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=evaluate,
+        batch=batch_elementwise(name),
+        differentiable=False,
     )
 
 

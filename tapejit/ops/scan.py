@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import ALL, OPS, SECOND, Node, Op, Rule, always, literal, register
+from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, literal, record
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
 from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
@@ -164,23 +164,19 @@ def cumulative_sum_eval(x: Any, *, axis: int) -> Any:
 
 def cumulative_sum_vjp(g: Node, out: Node, x: Node, *, axis: int) -> Cotangents:
     """An element receives the cotangents of all sums from its own on."""
-    if not is_differentiable(x.dtype):
-        return (None,)
     return (flip(cumulative_sum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),)
 
 
-cumulative_sum = register(
-    Op(
-        "cumulative_sum",
-        type_rule=cumulative_type,
-        eval=cumulative_sum_eval,
-        vjp=cumulative_sum_vjp,
-        jvp=linear_jvp("cumulative_sum"),
-        batch=batch_scan("cumulative_sum"),
-        conj_linear=True,
-        linear=ALL,
-        on_arrays=always,
-    )
+cumulative_sum = record(
+    "cumulative_sum",
+    type_rule=cumulative_type,
+    eval=cumulative_sum_eval,
+    vjp=cumulative_sum_vjp,
+    jvp=linear_jvp("cumulative_sum"),
+    batch=batch_scan("cumulative_sum"),
+    conj_linear=True,
+    linear=ALL,
+    on_arrays=always,
 )
 
 
@@ -232,17 +228,15 @@ def linear_recurrence_jvp(
     return linear_recurrence(a, t_b, axis=axis)
 
 
-linear_recurrence = register(
-    Op(
-        "linear_recurrence",
-        type_rule=linear_recurrence_type,
-        eval=linear_recurrence_eval,
-        vjp=linear_recurrence_vjp,
-        jvp=linear_recurrence_jvp,
-        batch=batch_scan("linear_recurrence"),
-        linear=SECOND,
-        on_arrays=always,
-    )
+linear_recurrence = record(
+    "linear_recurrence",
+    type_rule=linear_recurrence_type,
+    eval=linear_recurrence_eval,
+    vjp=linear_recurrence_vjp,
+    jvp=linear_recurrence_jvp,
+    batch=batch_scan("linear_recurrence"),
+    linear=SECOND,
+    on_arrays=always,
 )
 
 
@@ -259,8 +253,6 @@ def cumulative_prod_eval(x: Any, *, axis: int) -> Any:
 
 def cumulative_prod_vjp(g: Node, out: Node, x: Node, *, axis: int) -> Cotangents:
     """What came before a factor, times all that is made of it after; no division."""
-    if not is_differentiable(x.dtype):
-        return (None,)
     return (delayed(out, axis, 1) * recur_back(x, g, axis),)
 
 
@@ -271,16 +263,14 @@ def cumulative_prod_jvp(
     return linear_recurrence(x, tangents[0] * delayed(out, axis, 1), axis=axis)
 
 
-cumulative_prod = register(
-    Op(
-        "cumulative_prod",
-        type_rule=cumulative_type,
-        eval=cumulative_prod_eval,
-        vjp=cumulative_prod_vjp,
-        jvp=cumulative_prod_jvp,
-        batch=batch_scan("cumulative_prod"),
-        on_arrays=always,
-    )
+cumulative_prod = record(
+    "cumulative_prod",
+    type_rule=cumulative_type,
+    eval=cumulative_prod_eval,
+    vjp=cumulative_prod_vjp,
+    jvp=cumulative_prod_jvp,
+    batch=batch_scan("cumulative_prod"),
+    on_arrays=always,
 )
 
 
@@ -340,14 +330,12 @@ def logcumsumexp_jvp(
     return linear_recurrence(sigmoid(ahead), tangents[0] * sigmoid(-ahead), axis=axis)
 
 
-logcumsumexp = register(
-    Op(
-        "logcumsumexp",
-        type_rule=logcumsumexp_type,
-        eval=logcumsumexp_eval,
-        vjp=logcumsumexp_vjp,
-        jvp=logcumsumexp_jvp,
-        batch=batch_scan("logcumsumexp"),
-        on_arrays=always,
-    )
+logcumsumexp = record(
+    "logcumsumexp",
+    type_rule=logcumsumexp_type,
+    eval=logcumsumexp_eval,
+    vjp=logcumsumexp_vjp,
+    jvp=logcumsumexp_jvp,
+    batch=batch_scan("logcumsumexp"),
+    on_arrays=always,
 )

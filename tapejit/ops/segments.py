@@ -22,7 +22,7 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_float
-from tapejit.ir.node import FIRST, Node, Op, Rule, literal, register
+from tapejit.ir.node import FIRST, Node, Op, Rule, literal, record
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
 from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
@@ -155,21 +155,19 @@ def batch_segments(name: str) -> Rule:
     return batch
 
 
-def record(
+def by_segment(
     name: str, type_rule: Rule, eval: Rule, vjp: Rule, jvp: Rule, **fields: Any
 ) -> Op:
     """A reduction by segment."""
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=eval,
-            can_fail=True,
-            vjp=vjp,
-            jvp=jvp,
-            batch=batch_segments(name),
-            **fields,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=eval,
+        can_fail=True,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch_segments(name),
+        **fields,
     )
 
 
@@ -188,8 +186,6 @@ def sum_eval(x: Any, ids: Any, *, size: int) -> Any:
 
 def sum_vjp(g: Node, out: Node, x: Node, ids: Node, *, size: Size) -> Cotangents:
     """Every element of a segment receives that segment's cotangent."""
-    if not is_differentiable(x.dtype):
-        return None, None
     return spread(g, ids, x), None
 
 
@@ -205,7 +201,7 @@ def expand_sum(node: Node) -> Node:
     return scattered_sum(x, ids, node.attrs["size"])
 
 
-segment_sum = record(
+segment_sum = by_segment(
     "segment_sum",
     total_type,
     sum_eval,
@@ -226,8 +222,6 @@ def prod_eval(x: Any, ids: Any, *, size: int) -> Any:
 
 def prod_vjp(g: Node, out: Node, x: Node, ids: Node, *, size: Size) -> Cotangents:
     """A factor's slope is the product of the others in its segment."""
-    if not is_differentiable(x.dtype):
-        return None, None
     return spread(g, ids, x) * other_factors(x, ids), None
 
 
@@ -283,7 +277,7 @@ def factors_before(x: Node, ids: Node) -> Node:
     return product
 
 
-segment_prod = record("segment_prod", total_type, prod_eval, prod_vjp, prod_jvp)
+segment_prod = by_segment("segment_prod", total_type, prod_eval, prod_vjp, prod_jvp)
 
 
 # segment_max and segment_min
@@ -308,8 +302,6 @@ def winners(out: Node, x: Node, ids: Node, size: Size) -> tuple[Node, Node]:
 
 def extreme_vjp(g: Node, out: Node, x: Node, ids: Node, *, size: Size) -> Cotangents:
     """As of `max`: winners share the cotangent equally; nobody equals NaN: 0 / 0."""
-    if not is_differentiable(x.dtype):
-        return None, None
     mask, count = winners(out, x, ids, size)
     return gate(spread(g, ids, x), mask) / count, None
 
@@ -329,7 +321,7 @@ def extreme(name: str, ufunc: np.ufunc) -> Op:
     def extreme_eval(x: Any, ids: Any, *, size: int) -> Any:
         return combine(ufunc, limit(x.dtype, ufunc is np.maximum), x, ids, size)
 
-    return record(name, extreme_type, extreme_eval, extreme_vjp, extreme_jvp)
+    return by_segment(name, extreme_type, extreme_eval, extreme_vjp, extreme_jvp)
 
 
 def limit(dtype: DType, is_lowest: bool) -> Any:

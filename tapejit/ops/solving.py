@@ -23,20 +23,20 @@ import numpy as np
 
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_complex
-from tapejit.ir.node import SECOND, ZERO, Node, Op, register
+from tapejit.ir.node import SECOND, ZERO, Node, Op, record
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj, imag, make_complex
 from tapejit.ops.elementwise import (
     Cotangent,
     Cotangents,
     batch_elementwise,
+    batch_stack,
     unbroadcast,
 )
 from tapejit.ops.linalg import transposed
 from tapejit.ops.matrices import (
     adjoint,
     as_matrices,
-    batch_stack,
     identity_like,
     lapack,
     like,
@@ -129,18 +129,16 @@ def solve_batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> N
     return result
 
 
-solve: Op = register(
-    Op(
-        "solve",
-        type_rule=solve_type,
-        eval=lapack(solutions, solve_type, **SINGULAR),
-        can_fail=True,
-        vjp=solve_vjp,
-        jvp=solve_jvp,
-        batch=solve_batch,
-        linear=SECOND,
-        on_arrays=is_small_matrix,
-    )
+solve: Op = record(
+    "solve",
+    type_rule=solve_type,
+    eval=lapack(solutions, solve_type, **SINGULAR),
+    can_fail=True,
+    vjp=solve_vjp,
+    jvp=solve_jvp,
+    batch=solve_batch,
+    linear=SECOND,
+    on_arrays=is_small_matrix,
 )
 
 
@@ -228,18 +226,16 @@ def triangle(x: Node, is_lower: bool, unit_diagonal: bool) -> Node:
     return lower(x, -offset) if is_lower else upper(x, offset)
 
 
-solve_triangular: Op = register(
-    Op(
-        "solve_triangular",
-        type_rule=solve_triangular_type,
-        eval=lapack(triangular_solution, solve_triangular_type, **SINGULAR),
-        can_fail=True,
-        vjp=solve_triangular_vjp,
-        jvp=solve_triangular_jvp,
-        batch=batch_elementwise("solve_triangular"),
-        linear=SECOND,
-        on_arrays=is_small_matrix,
-    )
+solve_triangular: Op = record(
+    "solve_triangular",
+    type_rule=solve_triangular_type,
+    eval=lapack(triangular_solution, solve_triangular_type, **SINGULAR),
+    can_fail=True,
+    vjp=solve_triangular_vjp,
+    jvp=solve_triangular_jvp,
+    batch=batch_elementwise("solve_triangular"),
+    linear=SECOND,
+    on_arrays=is_small_matrix,
 )
 
 
@@ -273,17 +269,15 @@ NO_CONVERGENCE = {
     "help": "check that every element is finite: tj.all(tj.isfinite(x))",
 }
 
-det: Op = register(
-    Op(
-        "det",
-        type_rule=det_type,
-        eval=lapack(determinants, det_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=det_vjp,
-        jvp=det_jvp,
-        batch=batch_stack("det"),
-        on_arrays=is_small_matrix,
-    )
+det: Op = record(
+    "det",
+    type_rule=det_type,
+    eval=lapack(determinants, det_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=det_vjp,
+    jvp=det_jvp,
+    batch=batch_stack("det"),
+    on_arrays=is_small_matrix,
 )
 
 
@@ -325,17 +319,15 @@ def cofactor_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
     return cofactor_deriv(tangents[0], out, x)
 
 
-cofactor: Op = register(
-    Op(
-        "cofactor",
-        type_rule=square,
-        eval=lapack(cofactors, square, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=cofactor_vjp,
-        jvp=cofactor_jvp,
-        batch=batch_stack("cofactor"),
-        on_arrays=is_small_matrix,
-    )
+cofactor: Op = record(
+    "cofactor",
+    type_rule=square,
+    eval=lapack(cofactors, square, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=cofactor_vjp,
+    jvp=cofactor_jvp,
+    batch=batch_stack("cofactor"),
+    on_arrays=is_small_matrix,
 )
 
 
@@ -347,11 +339,6 @@ def slogdet_type(x: Type) -> TupleType:
     x = square(x)
     stack = x.shape[:-2]
     return TupleType((x.with_shape(stack), real_type(x, stack)))
-
-
-def slogdet_parts(x: Any) -> tuple[Any, Any]:
-    sign, logarithm = np.linalg.slogdet(x)
-    return sign, logarithm
 
 
 def slogdet_cotangent(
@@ -390,17 +377,15 @@ def slogdet_jvp(
     return slogdet_tangents(tangents[0], out, x, solve(x, identity_like(x)))
 
 
-slogdet = register(
-    Op(
-        "slogdet",
-        type_rule=slogdet_type,
-        eval=lapack(slogdet_parts, slogdet_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=slogdet_vjp,
-        jvp=slogdet_jvp,
-        batch=batch_stack("slogdet"),
-        holomorphic=False,
-    )
+slogdet = record(
+    "slogdet",
+    type_rule=slogdet_type,
+    eval=lapack(np.linalg.slogdet, slogdet_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=slogdet_vjp,
+    jvp=slogdet_jvp,
+    batch=batch_stack("slogdet"),
+    holomorphic=False,
 )
 
 
@@ -440,17 +425,15 @@ def pinv_jvp(tangents: Sequence[Node], out: Node, x: Node, *, rtol: float) -> No
     return reached + ignored - p @ t @ p
 
 
-pinv = register(
-    Op(
-        "pinv",
-        type_rule=pinv_type,
-        eval=lapack(pinv_eval, pinv_type, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=pinv_vjp,
-        jvp=pinv_jvp,
-        batch=batch_stack("pinv"),
-        holomorphic=False,
-    )
+pinv = record(
+    "pinv",
+    type_rule=pinv_type,
+    eval=lapack(pinv_eval, pinv_type, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=pinv_vjp,
+    jvp=pinv_jvp,
+    batch=batch_stack("pinv"),
+    holomorphic=False,
 )
 
 
@@ -491,14 +474,12 @@ def expm_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
     return exponential_slope(tangents[0], x)
 
 
-expm: Op = register(
-    Op(
-        "expm",
-        type_rule=square,
-        eval=lapack(exponential, square, **NO_CONVERGENCE),
-        can_fail=True,
-        vjp=expm_vjp,
-        jvp=expm_jvp,
-        batch=batch_stack("expm"),
-    )
+expm: Op = record(
+    "expm",
+    type_rule=square,
+    eval=lapack(exponential, square, **NO_CONVERGENCE),
+    can_fail=True,
+    vjp=expm_vjp,
+    jvp=expm_jvp,
+    batch=batch_stack("expm"),
 )

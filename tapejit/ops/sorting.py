@@ -33,7 +33,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
-from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, register
+from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, record
 from tapejit.ops.elementwise import (
     ANY,
     ORDERED,
@@ -96,16 +96,14 @@ def argsort_batch(
     return argsort(*inputs, axis=axis + 1, **attrs)
 
 
-argsort = register(
-    Op(
-        "argsort",
-        type_rule=argsort_type,
-        eval=argsort_eval,
-        batch=argsort_batch,
-        differentiable=False,
-        exact=True,
-        sorted_by=0,
-    )
+argsort = record(
+    "argsort",
+    type_rule=argsort_type,
+    eval=argsort_eval,
+    batch=argsort_batch,
+    differentiable=False,
+    exact=True,
+    sorted_by=0,
 )
 
 
@@ -196,8 +194,6 @@ def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
     """A record that moves values in the order of keys; `inverse` moves them back."""
 
     def vjp(g: Node, out: Node, values: Node, keys: Node, **attrs: Any) -> Cotangents:
-        if not is_differentiable(values.dtype):
-            return None, None
         by_keys = ZERO if is_differentiable(keys.dtype) else None
         return OPS[inverse](g, keys, **attrs), by_keys
 
@@ -213,19 +209,17 @@ def moved_by_keys(name: str, inverse: str, type_rule: Rule, eval: Rule) -> Op:
             return ZERO if is_differentiable(values.dtype) else None
         return OPS[name](t, keys, **attrs)
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=eval,
-            vjp=vjp,
-            jvp=jvp,
-            batch=batch_beside(name),
-            conj_linear=True,
-            linear=FIRST,
-            jumps=True,
-            sorted_by=1,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=eval,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch_beside(name),
+        conj_linear=True,
+        linear=FIRST,
+        jumps=True,
+        sorted_by=1,
     )
 
 
@@ -275,17 +269,15 @@ def top_batch(
     return top(*inputs, axis=axis + 1, **attrs)
 
 
-top = register(
-    Op(
-        "top",
-        type_rule=top_type,
-        eval=top_eval,
-        vjp=top_vjp,
-        jvp=top_jvp,
-        batch=top_batch,
-        conj_linear=True,
-        sorted_by=0,
-    )
+top = record(
+    "top",
+    type_rule=top_type,
+    eval=top_eval,
+    vjp=top_vjp,
+    jvp=top_jvp,
+    batch=top_batch,
+    conj_linear=True,
+    sorted_by=0,
 )
 
 
@@ -337,8 +329,6 @@ def take_along_vjp(
     g: Node, out: Node, values: Node, positions: Node, *, axis: int
 ) -> Cotangents:
     """Back to where it came from: positions of a line are distinct."""
-    if not is_differentiable(values.dtype):
-        return None, None
     length = values.shape[values.ndim - positions.ndim + axis]
     return put_along(g, positions, axis=axis, length=length), None
 
@@ -346,8 +336,6 @@ def take_along_vjp(
 def put_along_vjp(
     g: Node, out: Node, values: Node, positions: Node, *, axis: int, length: Size
 ) -> Cotangents:
-    if not is_differentiable(values.dtype):
-        return None, None
     return take_along(g, positions, axis=axis), None
 
 
@@ -359,17 +347,15 @@ def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
     ) -> Node:
         return OPS[name](tangents[0], positions, **attrs)
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=eval,
-            vjp=vjp,
-            jvp=jvp,
-            batch=batch_beside(name),
-            conj_linear=True,
-            linear=FIRST,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=eval,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch_beside(name),
+        conj_linear=True,
+        linear=FIRST,
     )
 
 
@@ -430,12 +416,10 @@ def searchsorted_batch(
     return searchsorted(*rows, side=side)
 
 
-searchsorted = register(
-    Op(
-        "searchsorted",
-        type_rule=searchsorted_type,
-        eval=searchsorted_eval,
-        batch=searchsorted_batch,
-        differentiable=False,
-    )
+searchsorted = record(
+    "searchsorted",
+    type_rule=searchsorted_type,
+    eval=searchsorted_eval,
+    batch=searchsorted_batch,
+    differentiable=False,
 )

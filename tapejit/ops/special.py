@@ -25,7 +25,7 @@ import numpy as np
 
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import TensorType
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, register
+from tapejit.ir.node import OPS, Node, Op, Rule, literal, record
 from tapejit.ops import accurate, hurwitz, incomplete
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.ops.comparison import bitwise_and, equal, where
@@ -107,17 +107,15 @@ def with_attributes(
         check_kind(dtype, ("float",))
         return TensorType(dtype, broadcast_shapes(*tensors))
 
-    return register(
-        Op(
-            name,
-            type_rule=type_rule,
-            eval=rounded_once(eval),
-            deriv=deriv,
-            vjp=deriv_vjp(deriv),
-            jvp=deriv_jvp(deriv),
-            batch=batch_elementwise(name),
-            scalar=scalar,
-        )
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=rounded_once(eval),
+        deriv=deriv,
+        vjp=deriv_vjp(deriv),
+        jvp=deriv_jvp(deriv),
+        batch=batch_elementwise(name),
+        scalar=scalar,
     )
 
 
@@ -216,17 +214,15 @@ def polygamma_deriv(t: Node, n: Node, x: Node, out: Node) -> Node:
 
 
 # Of an order n that is an integer, which has no derivative.
-polygamma: Op = register(
-    Op(
-        "polygamma",
-        type_rule=polygamma_type,
-        eval=polygamma_eval,
-        deriv=(None, polygamma_deriv),
-        vjp=deriv_vjp((None, polygamma_deriv)),
-        jvp=deriv_jvp((None, polygamma_deriv)),
-        batch=batch_elementwise("polygamma"),
-        scalar=lambda m, n, x: m.polygamma(n, x),
-    )
+polygamma: Op = record(
+    "polygamma",
+    type_rule=polygamma_type,
+    eval=polygamma_eval,
+    deriv=(None, polygamma_deriv),
+    vjp=deriv_vjp((None, polygamma_deriv)),
+    jvp=deriv_jvp((None, polygamma_deriv)),
+    batch=batch_elementwise("polygamma"),
+    scalar=lambda m, n, x: m.polygamma(n, x),
 )
 
 

@@ -26,7 +26,7 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, complex_dtype, real_dtype
 from tapejit.base.workers import run_pieces, threads
-from tapejit.ir.node import ALL, OPS, Node, Op, Rule, register
+from tapejit.ir.node import ALL, OPS, Node, Op, Rule, record
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.shapes import Axes, tensor
@@ -111,16 +111,14 @@ def fourier_batch(
     return fourier(*inputs, axis=axis + 1, inverse=inverse)
 
 
-fourier: Op = register(
-    Op(
-        "fourier",
-        type_rule=fourier_type,
-        eval=fourier_eval,
-        vjp=fourier_vjp,
-        jvp=fourier_jvp,
-        batch=fourier_batch,
-        linear=ALL,
-    )
+fourier: Op = record(
+    "fourier",
+    type_rule=fourier_type,
+    eval=fourier_eval,
+    vjp=fourier_vjp,
+    jvp=fourier_jvp,
+    batch=fourier_batch,
+    linear=ALL,
 )
 
 
@@ -283,27 +281,23 @@ def one_more_axis(name: str) -> Rule:
     return batch
 
 
-real_fourier: Op = register(
-    Op(
-        "real_fourier",
-        type_rule=real_fourier_type,
-        eval=real_fourier_eval,
-        vjp=real_fourier_vjp,
-        jvp=same_transform("real_fourier"),
-        batch=one_more_axis("real_fourier"),
-        holomorphic=False,
-        linear=ALL,
-    )
+real_fourier: Op = record(
+    "real_fourier",
+    type_rule=real_fourier_type,
+    eval=real_fourier_eval,
+    vjp=real_fourier_vjp,
+    jvp=same_transform("real_fourier"),
+    batch=one_more_axis("real_fourier"),
+    holomorphic=False,
+    linear=ALL,
 )
-inverse_real_fourier: Op = register(
-    Op(
-        "inverse_real_fourier",
-        type_rule=inverse_real_fourier_type,
-        eval=inverse_real_fourier_eval,
-        vjp=inverse_real_fourier_vjp,
-        jvp=same_transform("inverse_real_fourier"),
-        batch=one_more_axis("inverse_real_fourier"),
-        holomorphic=False,
-        linear=ALL,
-    )
+inverse_real_fourier: Op = record(
+    "inverse_real_fourier",
+    type_rule=inverse_real_fourier_type,
+    eval=inverse_real_fourier_eval,
+    vjp=inverse_real_fourier_vjp,
+    jvp=same_transform("inverse_real_fourier"),
+    batch=one_more_axis("inverse_real_fourier"),
+    holomorphic=False,
+    linear=ALL,
 )

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import TensorType, is_complex
-from tapejit.ir.node import Node, Op, register
+from tapejit.ir.node import Node, Op, record
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.elementwise import (
     INEXACT,
@@ -247,17 +247,15 @@ def sinc_slope_deriv(t: Node, x: Node, out: Node, *, order: int) -> Node:
     return t * x * sinc_slope(x, order=order + 1)
 
 
-sinc_slope: Op = register(
-    Op(
-        "sinc_slope",
-        type_rule=sinc_slope_type,
-        eval=sinc_slope_eval,
-        deriv=(sinc_slope_deriv,),
-        vjp=deriv_vjp((sinc_slope_deriv,)),
-        jvp=deriv_jvp((sinc_slope_deriv,)),
-        batch=batch_elementwise("sinc_slope"),
-        scalar=lambda m, x, *, order: m.sinc_slope(x, order),
-    )
+sinc_slope: Op = record(
+    "sinc_slope",
+    type_rule=sinc_slope_type,
+    eval=sinc_slope_eval,
+    deriv=(sinc_slope_deriv,),
+    vjp=deriv_vjp((sinc_slope_deriv,)),
+    jvp=deriv_jvp((sinc_slope_deriv,)),
+    batch=batch_elementwise("sinc_slope"),
+    scalar=lambda m, x, *, order: m.sinc_slope(x, order),
 )
 sinc = elementwise(
     "sinc",

@@ -31,7 +31,7 @@ import numpy as np
 from tapejit.base.dims import Dim, Shape, Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable
-from tapejit.ir.node import Node, Op, literal, register
+from tapejit.ir.node import Node, literal, record
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.convolution_loops import correlate
 from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
@@ -154,8 +154,6 @@ def conv_vjp(
     groups: Size,
 ) -> Cotangents:
     """Each operand receives the cotangent slid over the other."""
-    if not is_differentiable(x.dtype):
-        return None, None
     rank = x.ndim - 2
     for_x, for_filters = [], []
     for axis in range(rank):
@@ -268,17 +266,15 @@ def conv_batch(
     return permute_dims(out, axes=(rank + 1, *range(rank + 1), rank + 2))
 
 
-conv = register(
-    Op(
-        "conv",
-        type_rule=conv_type,
-        eval=conv_eval,
-        vjp=conv_vjp,
-        jvp=conv_jvp,
-        batch=conv_batch,
-        bilinear=True,
-        terms=lambda node: math.prod(map(int, node.inputs[1].shape[:-1])),
-    )
+conv = record(
+    "conv",
+    type_rule=conv_type,
+    eval=conv_eval,
+    vjp=conv_vjp,
+    jvp=conv_jvp,
+    batch=conv_batch,
+    bilinear=True,
+    terms=lambda node: math.prod(map(int, node.inputs[1].shape[:-1])),
 )
 
 
@@ -403,8 +399,6 @@ def window_max_vjp(
     g: Node, out: Node, x: Node, *, window: Axes, strides: Axes, padding: Widths
 ) -> Cotangents:
     """As of `max`: winners of a window share its cotangent equally, and NaN spreads."""
-    if not is_differentiable(x.dtype):
-        return (None,)
     masks, count = window_winners(out, x, window, strides, padding)
     shares = {
         shift: gate(g, mask) / count
@@ -491,13 +485,11 @@ def window_max_batch(
     )
 
 
-window_max = register(
-    Op(
-        "window_max",
-        type_rule=window_max_type,
-        eval=window_max_eval,
-        vjp=window_max_vjp,
-        jvp=window_max_jvp,
-        batch=window_max_batch,
-    )
+window_max = record(
+    "window_max",
+    type_rule=window_max_type,
+    eval=window_max_eval,
+    vjp=window_max_vjp,
+    jvp=window_max_jvp,
+    batch=window_max_batch,
 )
