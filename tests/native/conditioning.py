@@ -80,7 +80,10 @@ def shaken(
                 if node in unordered:
                     values[node] = with_any_zeros(values[node], out, operands, rng)
                 if can_overflow(node, operands):
-                    values[node] = values[node] * np.nan
+                    any_number = rng.choice([np.nan, 0]).astype(node.dtype)
+                    values[node] = np.full(np.shape(out), any_number)[()]
+            if is_rounded(node) and not node.op.moves:
+                values[node] = with_any_nans(values[node], rng)
     return [np.asarray(values[out]) for out in graph.outputs]
 
 
@@ -106,12 +109,15 @@ def can_overflow(node: Node, operands: list[Any]) -> bool:
 
     What comes of that, infinity, NaN or zero, is no property of the result.
     """
-    if class_of(node) not in (SUM, PRODUCT) or len(operands) != 1:
+    if class_of(node) not in (SUM, PRODUCT):
         return False
-    size = np.abs(operands[0])
-    size = np.where(np.isfinite(size), size, 1).astype(size.dtype)
+    sizes = [magnitude(x) for x in operands]
+    sizes = [np.where(np.isfinite(x), x, 1).astype(x.dtype) for x in sizes]
     if class_of(node) == SUM:
-        return not np.all(np.isfinite(node.op.eval(size, **node.attrs)))
+        return not np.all(np.isfinite(node.op.eval(*sizes, **node.attrs)))
+    if len(sizes) != 1:
+        return False
+    (size,) = sizes
     largest = node.op.eval(np.maximum(size, 1), **node.attrs)
     smallest = node.op.eval(np.where(size > 0, np.minimum(size, 1), 1), **node.attrs)
     return not np.all(np.isfinite(largest) & (smallest > 0))
@@ -145,6 +151,15 @@ def with_any_zeros(
         zeros = np.copysign(0, chance).astype(part.dtype)
         np.copyto(part, zeros, where=is_void & (np.abs(chance) < 0.5))
     return moved[()]
+
+
+def with_any_nans(found: Any, rng: np.random.Generator) -> Any:
+    """NaN of any sign: which one an operation gives is not defined."""
+    found = np.array(found)
+    for part in parts_of(found):
+        chance = rng.uniform(-1, 1, part.shape)
+        np.copyto(part, np.copysign(part, chance), where=np.isnan(part))
+    return found[()]
 
 
 def class_of(node: Node) -> str:
