@@ -24,6 +24,7 @@ from .arguments import Array
 from .program import Number, Program, State, body_of, function_of
 from .spelled import with_spelled
 
+RUNS = 60  # by which a result that differs is asked whether it is steady
 CALLS = (0, 1, 0)  # arguments of each call: the last one finds everything there
 
 
@@ -146,7 +147,8 @@ class Trial:
             given += [np.asarray(x.variable) for x in path.bindings]
             given += [np.asarray(x) for x in path.captured]
             unordered = cotangent_sums(path.graph) if self.is_around else set()
-            found = steady_outputs(path.graph, given, self.program.seed, unordered)
+            seed = self.program.seed
+            found = steady_outputs(path.graph, given, seed, unordered, runs=RUNS)
         finally:
             self.plain.write(after)
         # A Graph gives what was assigned last; of the state all is compared.

@@ -32,16 +32,21 @@ RUNS = 6
 
 
 def steady_outputs(
-    graph: Graph, arrays: Sequence[Array], seed: int, unordered: Container[Node] = ()
+    graph: Graph,
+    arrays: Sequence[Array],
+    seed: int,
+    unordered: Container[Node] = (),
+    runs: int = RUNS,
 ) -> list[bool]:
     """For each output whether its value survives the rounding errors of others.
 
-    `unordered` are additions of a sum whose terms may be added in any order.
+    `unordered` are additions of a sum whose terms may be added in any order. More
+    `runs` find what only one element of many shows, such as the sign of a zero.
     """
     expected = run_numpy(graph, arrays)
     steady = [True] * len(expected)
     rng = np.random.default_rng((seed, 2))
-    for _ in range(RUNS):
+    for _ in range(runs):
         found = shaken(graph, arrays, rng, unordered)
         for at, (x, y) in enumerate(zip(found, expected, strict=True)):
             steady[at] &= difference(COMPOSED, x, y) is None
