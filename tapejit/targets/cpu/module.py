@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tapejit.loops.fuse.inplace import first_update
 from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.lower.lower import lower
 from tapejit.loops.schedule.schedule import schedule
+from tapejit.loops.steps import Buffer
 from tapejit.targets.cpu.call.signal_layout import SYMBOL as POLL
 from tapejit.targets.cpu.call.signal_poll import (
     FAILURE,
@@ -41,6 +42,7 @@ from tapejit.targets.cpu.kernel_key import (
     relative_places,
 )
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, FunctionType, IRBuilder, Module, Value
 from tapejit.targets.cpu.machine.processor import cores
 from tapejit.targets.cpu.matmul.kernel import MatmulKernel
 from tapejit.targets.cpu.nest.addressing import (
@@ -71,7 +73,7 @@ class Built(NamedTuple):
     `imports` names the foreign functions in the order of their addresses.
     """
 
-    module: Any
+    module: Module
     symbol: str
     plan: LoopPlan
     arena_size: int
@@ -82,7 +84,7 @@ def build(
     graph: Graph,
     name: str,
     checks: bool = False,
-    look: Callable[[Any, Mapping[str, str]], None] | None = None,
+    look: Callable[[Module, Mapping[str, str]], None] | None = None,
     marks_memory: bool = False,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> Built:
@@ -109,7 +111,7 @@ def emit_plan(
     graph: Graph,
     made: LoopPlan,
     name: str,
-    look: Callable[[Any, Mapping[str, str]], None] | None = None,
+    look: Callable[[Module, Mapping[str, str]], None] | None = None,
     marks_memory: bool = False,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> Built:
@@ -192,7 +194,7 @@ def emit_plan(
 class Part(NamedTuple):
     """A function of a kernel, and what its table has to point to."""
 
-    function: Any
+    function: Function
     places: tuple[Place, ...]
 
 
@@ -261,10 +263,10 @@ class Parts:
     structure have the same text nevertheless.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Module) -> None:
         self.module = module
-        self.by_key: dict[tuple[Any, ...], Pattern] = {}
-        self.by_text: dict[str, Any] = {}
+        self.by_key: dict[tuple[Value, ...], Pattern] = {}
+        self.by_text: dict[str, Function] = {}
         self.texts: dict[str, str] = {}  # of functions, by name
         self.all: list[Part] = []
 
@@ -377,12 +379,12 @@ class LocalTable:
     """
 
     def __init__(
-        self, builder: Any, given: Any, layout: PointerTable, size: int
+        self, builder: IRBuilder, given: Value, layout: PointerTable, size: int
     ) -> None:
         self.builder, self.given, self.layout = builder, given, layout
         self.memory = builder.alloca(ir.ArrayType(POINTER, max(size, 1)))
         self.memory.type = POINTER
-        self.entries: dict[int, Any] = {}
+        self.entries: dict[int, Value] = {}
         self.written: dict[int, Place] = {}
 
     def fill(self, places: Sequence[Place]) -> None:
@@ -395,7 +397,7 @@ class LocalTable:
                 self.builder.store(self.pointer(place), where)
                 self.written[at] = place
 
-    def pointer(self, place: Place) -> Any:
+    def pointer(self, place: Place) -> Value:
         if place.entry < 0:
             return self.layout.constants[place.offset]
         found = self.entries.get(place.entry)
@@ -408,7 +410,9 @@ class LocalTable:
         return found
 
 
-def mark_outputs(builder: Any, table: LocalTable, graph: Graph, plan: LoopPlan) -> None:
+def mark_outputs(
+    builder: IRBuilder, table: LocalTable, graph: Graph, plan: LoopPlan
+) -> None:
     """Make the outputs NaN, but for one that is written over an input."""
     layout = table.layout
     given: dict[int, list[int]] = {}
@@ -427,7 +431,9 @@ def mark_outputs(builder: Any, table: LocalTable, graph: Graph, plan: LoopPlan) 
         builder.mark(pointer, size)
 
 
-def mark_arena(builder: Any, table: LocalTable, plan: LoopPlan, stage: int) -> None:
+def mark_arena(
+    builder: IRBuilder, table: LocalTable, plan: LoopPlan, stage: int
+) -> None:
     """Make what a stage is the first to write NaN, and what its kernels have alone."""
     spans = [(x.offset, x.nbytes) for x in plan.fresh.get(stage, ())]
     spans.append((plan.shared_size, plan.arena_size - plan.shared_size))
@@ -436,7 +442,7 @@ def mark_arena(builder: Any, table: LocalTable, plan: LoopPlan, stage: int) -> N
         builder.mark(place, number(nbytes))
 
 
-def constant_of(module: Any, name: str, buffer: Any) -> Any:
+def constant_of(module: Module, name: str, buffer: Buffer) -> Value:
     """An array as part of the module."""
     data = bytearray(np.ascontiguousarray(buffer.value).tobytes())
     kind = ir.ArrayType(I8, len(data))
@@ -449,25 +455,25 @@ def constant_of(module: Any, name: str, buffer: Any) -> Any:
     return made
 
 
-def entry(builder: Any, table: Any, at: int) -> Any:
+def entry(builder: IRBuilder, table: Value, at: int) -> Value:
     """An entry of the table."""
     where = builder.gep(table, [number(at)], source_etype=POINTER)
     return builder.load(where, typ=POINTER)
 
 
-def word(builder: Any, arena: Any, at: int) -> Any:
+def word(builder: IRBuilder, arena: Value, at: int) -> Value:
     """The place of one of the words that the arena begins with."""
     return builder.gep(arena, [number(at)], source_etype=I64)
 
 
-def leave_if_raised(builder: Any, flag: Any) -> None:
+def leave_if_raised(builder: IRBuilder, flag: Value) -> None:
     """Return, if the handler of a signal has raised, or made the call overtaken."""
     reason = builder.load(flag, typ=I64)
     with builder.if_then(builder.icmp_signed("!=", reason, number(0))):
         builder.ret(builder.sub(number(0), reason))
 
 
-def leave_if_failed(builder: Any, arena: Any) -> None:
+def leave_if_failed(builder: IRBuilder, arena: Value) -> None:
     """Return the number of a failure, if there was one."""
     failure = builder.load(arena, typ=I64)
     with builder.if_then(builder.icmp_signed("!=", failure, number(0))):
@@ -475,8 +481,12 @@ def leave_if_failed(builder: Any, arena: Any) -> None:
 
 
 def imported(
-    builder: Any, table: Any, layout: PointerTable, imports: list[str], name: str
-) -> Any:
+    builder: IRBuilder,
+    table: Value,
+    layout: PointerTable,
+    imports: list[str],
+    name: str,
+) -> Value:
     """The address of a foreign function."""
     if name not in imports:
         imports.append(name)
@@ -484,7 +494,12 @@ def imported(
     return entry(builder, addresses, imports.index(name))
 
 
-def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> Any:
+def call_address(
+    builder: IRBuilder,
+    address: Value,
+    signature: FunctionType,
+    operands: Sequence[Value],
+) -> Value:
     """Call a function whose address is only known when it runs."""
     number = builder.ptrtoint(address, I64)
     typed = builder.inttoptr(number, signature.as_pointer())
@@ -492,7 +507,7 @@ def call_address(builder: Any, address: Any, signature: Any, operands: Any) -> A
 
 
 def emit_array_op(
-    module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+    module: Module, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> Addressing:
     """An operation on whole arrays that is no product of matrices."""
     # Here, because most programs have none: 5 ms.

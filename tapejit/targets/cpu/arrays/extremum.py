@@ -6,7 +6,6 @@ Start reading at `Extremum`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from tapejit.targets.cpu.arrays.loops import (
     write,
 )
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import I32, INT64, Addressing, number, steps
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
@@ -34,14 +34,14 @@ BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
 def emit_argmax(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Where the first largest element is, or the first NaN."""
     Extremum(at, "greater", operands[0].dtype).emit(node, operands[0], out)
 
 
 def emit_argmin(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Where the first smallest element is, or the first NaN."""
     Extremum(at, "less", operands[0].dtype).emit(node, operands[0], out)
@@ -61,7 +61,7 @@ class Extremum:
         self.dtype = dtype
         self.index: DType = INT32  # what lanes count in
 
-    def emit(self, node: Node, x: ArrayOperand, out: Any) -> None:
+    def emit(self, node: Node, x: ArrayOperand, out: Value) -> None:
         at, axis = self.at, node.attrs["axis"]
         shape = [int(size) for size in node.inputs[0].shape]
         length, stride = shape[axis], x.strides[axis]
@@ -74,15 +74,15 @@ class Extremum:
         is_across = bool(sizes) and strides[0][-1] == 1 and stride != 1
         if not is_across:
 
-            def single(places: list[Any]) -> None:
+            def single(places: list[Value]) -> None:
                 index = self.along(x, places[0], stride, length)
                 write(at, result, places[1], 1, self.whole(index))
 
             each(at, sizes, strides, single)
             return
 
-        def row(places: list[Any]) -> None:
-            def part(index: Any, width: int) -> None:
+        def row(places: list[Value]) -> None:
+            def part(index: Value, width: int) -> None:
                 place, to = (at.builder.add(p, index) for p in places)
                 _, found = self.chain(x, place, 1, stride, length, width)
                 write(at, result, to, 1, self.whole(found))
@@ -91,18 +91,18 @@ class Extremum:
 
         each(at, sizes[:-1], [own[:-1] for own in strides], row)
 
-    def whole(self, index: Any) -> Any:
+    def whole(self, index: Value) -> Value:
         return self.at.converted(index, self.index, INT64)
 
     def chain(
         self,
         x: ArrayOperand,
-        place: Any,
+        place: Value,
         apart: int,
         stride: int,
         length: int,
         width: int,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Value, Value]:
         """The best of `length` vectors, `stride` apart, and their numbers."""
         at = self.at
         first = read(at, x, place, apart, width)
@@ -115,7 +115,7 @@ class Extremum:
         at.builder.store(first, best)
         at.builder.store(zero, where)
 
-        def compare(index: Any) -> None:
+        def compare(index: Value) -> None:
             here = read(at, x, moved(at, place, index, stride), apart, width)
             before = at.builder.load(best, typ=first.type)
             is_better = self.goes_before(here, before)
@@ -131,7 +131,7 @@ class Extremum:
             at.builder.load(where, typ=zero.type),
         )
 
-    def along(self, x: ArrayOperand, place: Any, stride: int, length: int) -> Any:
+    def along(self, x: ArrayOperand, place: Value, stride: int, length: int) -> Value:
         """The index of the first extremum of a row."""
         at, width = self.at, CPU.tuning.search_lanes
         while width > 4 and length < 4 * width:
@@ -161,7 +161,7 @@ class Extremum:
             best, index = self.earlier((best, index), last)
         return index
 
-    def lanes_from(self, value: Any, first: int, count: int) -> Any:
+    def lanes_from(self, value: Value, first: int, count: int) -> Value:
         """Some neighbouring lanes."""
         kind = ir.VectorType(I32, count)
         return self.at.builder.shuffle_vector(
@@ -170,7 +170,9 @@ class Extremum:
             ir.Constant(kind, list(range(first, first + count))),
         )
 
-    def earlier(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
+    def earlier(
+        self, left: tuple[Value, Value], right: tuple[Value, Value]
+    ) -> tuple[Value, Value]:
         """Of two elements with their indices the better; of equal ones the first."""
         builder = self.at.builder
         (x, i), (y, j) = left, right
@@ -180,7 +182,7 @@ class Extremum:
         takes = builder.or_(is_better, builder.and_(builder.not_(is_worse), is_first))
         return builder.select(takes, y, x), builder.select(takes, j, i)
 
-    def goes_before(self, x: Any, y: Any) -> Any:
+    def goes_before(self, x: Value, y: Value) -> Value:
         """Whether an element is better than another; NaN is better than numbers."""
         builder, width = self.at.builder, x.type.count
         dtypes = [self.dtype, self.dtype]

@@ -12,13 +12,14 @@ Start reading at `ArrayOperand`, then `emit_map`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.steps import Step
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import I8, Addressing, number, steps
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
@@ -30,7 +31,7 @@ Strides = Sequence[int]
 class ArrayOperand(NamedTuple):
     """An array in memory: its first element, and strides in elements."""
 
-    pointer: Any
+    pointer: Value
     dtype: DType
     strides: tuple[int, ...]
 
@@ -99,7 +100,7 @@ def operands_of(at: Addressing) -> list[ArrayOperand]:
 # Positions
 
 
-def moved(at: Addressing, place: Any, index: Any, stride: int) -> Any:
+def moved(at: Addressing, place: Value, index: Value, stride: int) -> Value:
     """A place, `index` strides further."""
     if stride == 0:
         return place
@@ -111,8 +112,8 @@ def each(
     at: Addressing,
     sizes: Sizes,
     strides: Sequence[Strides],
-    body: Callable[[list[Any]], None],
-    places: Sequence[Any] | None = None,
+    body: Callable[[list[Value]], None],
+    places: Sequence[Value] | None = None,
 ) -> None:
     """Loops over all positions; the body gets the place of each in every array."""
     start = [number(0)] * len(strides) if places is None else list(places)
@@ -123,8 +124,8 @@ def _nest(
     at: Addressing,
     sizes: Sizes,
     strides: Sequence[Strides],
-    body: Callable[[list[Any]], None],
-    start: list[Any],
+    body: Callable[[list[Value]], None],
+    start: list[Value],
     work: float,
 ) -> None:
     """The loops of `each`; `work` is that of all of them together."""
@@ -132,7 +133,7 @@ def _nest(
         body(start)
         return
 
-    def inside(index: Any) -> None:
+    def inside(index: Value) -> None:
         here = [
             moved(at, place, index, own[0])
             for place, own in zip(start, strides, strict=True)
@@ -144,7 +145,7 @@ def _nest(
 
 
 def by_vectors(
-    at: Addressing, size: int, width: int, body: Callable[[Any, int], None]
+    at: Addressing, size: int, width: int, body: Callable[[Value, int], None]
 ) -> None:
     """`body(position, lanes)` for each part of a row; no element is visited twice."""
     done, work = size - size % width, CPU.tuning.array_element_instructions
@@ -160,13 +161,13 @@ def by_vectors(
 
 
 def by_repeated_vectors(
-    at: Addressing, size: int, width: int, body: Callable[[Any, int], None]
+    at: Addressing, size: int, width: int, body: Callable[[Value, int], None]
 ) -> None:
     """The same with one width, at most `width`; the last elements may come again."""
     width = min(width, 1 << (size.bit_length() - 1))
     last, work = number(size - width), CPU.tuning.array_element_instructions
 
-    def clamped(position: Any) -> None:
+    def clamped(position: Value) -> None:
         is_inside = at.builder.icmp_signed("<", position, last)
         body(at.builder.select(is_inside, position, last), width)
 
@@ -181,7 +182,9 @@ def by_repeated_vectors(
 # Elements
 
 
-def read(at: Addressing, x: ArrayOperand, place: Any, stride: int, width: int) -> Any:
+def read(
+    at: Addressing, x: ArrayOperand, place: Value, stride: int, width: int
+) -> Value:
     """Elements of a row, as many as there are lanes."""
     if width == 1 or stride == 1:
         return at.load_at(x.pointer, place, x.dtype, width)
@@ -192,7 +195,7 @@ def read(at: Addressing, x: ArrayOperand, place: Any, stride: int, width: int) -
 
 
 def write(
-    at: Addressing, out: ArrayOperand, place: Any, stride: int, value: Any
+    at: Addressing, out: ArrayOperand, place: Value, stride: int, value: Value
 ) -> None:
     """Lanes to the elements of a row."""
     width = value.type.count
@@ -204,13 +207,13 @@ def write(
         at.store_at(out.pointer, here, at.lane(value, lane), out.dtype)
 
 
-def combined(at: Addressing, name: str, x: Any, y: Any, dtype: DType) -> Any:
+def combined(at: Addressing, name: str, x: Value, y: Value, dtype: DType) -> Value:
     """Two values through the operation of this name, whose result is of their dtype."""
     width = x.type.count
     return lanes.apply(at.builder, OPS[name], {}, [dtype, dtype], dtype, [x, y], width)
 
 
-def function_of(at: Addressing, name: str, x: Any, dtype: DType) -> Any:
+def function_of(at: Addressing, name: str, x: Value, dtype: DType) -> Value:
     """A function of floats, by its name."""
     return lanes.apply(at.builder, OPS[name], {}, [dtype], dtype, [x], x.type.count)
 
@@ -220,7 +223,7 @@ def emit_map(
     shape: Sizes,
     operands: Sequence[ArrayOperand],
     out: ArrayOperand,
-    function: Callable[[Sequence[Any], int], Any],
+    function: Callable[[Sequence[Value], int], Value],
 ) -> None:
     """out[...] = function(operands[...]), lane by lane, for arrays of one shape."""
     every = (*operands, out)
@@ -230,8 +233,8 @@ def emit_map(
     width = widest(*[x.dtype for x in every])
     last = [own[-1] for own in strides]
 
-    def row(places: list[Any]) -> None:
-        def part(index: Any, width: int) -> None:
+    def row(places: list[Value]) -> None:
+        def part(index: Value, width: int) -> None:
             here = [
                 moved(at, place, index, stride)
                 for place, stride in zip(places, last, strict=True)
@@ -258,7 +261,7 @@ def emit_copy(at: Addressing, shape: Sizes, x: ArrayOperand, out: ArrayOperand) 
     )
 
 
-def emit_fill(at: Addressing, size: int, out: ArrayOperand, value: Any) -> None:
+def emit_fill(at: Addressing, size: int, out: ArrayOperand, value: float) -> None:
     """One number in all elements, which lie side by side."""
     flat = out._replace(strides=(1,))
     emit_map(

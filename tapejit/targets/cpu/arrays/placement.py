@@ -40,13 +40,14 @@ from tapejit.targets.cpu.arrays.loops import (
     write,
 )
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import I64, POINTER, Addressing, number
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 
 
 def emit_place(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Zeros, and the operand at every so many places of each axis."""
     (x,) = operands
@@ -76,13 +77,13 @@ class Part(NamedTuple):
     ranges: list[range]
 
     @property
-    def kind(self) -> Any:
+    def kind(self) -> object:
         """What parts have in common that share code."""
         return self.shape, self.update.strides, [x.step for x in self.ranges]
 
 
 def emit_place_add(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The first operand, plus each update at its place."""
     x, *updates = operands
@@ -122,7 +123,7 @@ def emit_place_add(
 
 
 def emit_concat(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Each operand to its place."""
     axis, shape = node.attrs["axis"], tuple(map(int, node.shape))
@@ -141,21 +142,22 @@ def emit_concat(
 # What is written at a place, of a part and of what is there
 
 
-def as_it_is(at: Addressing, x: Any, before: Any, dtype: DType) -> Any:
+def as_it_is(at: Addressing, x: Value, before: Before, dtype: DType) -> Value:
     return x
 
 
-def plus_zero(at: Addressing, x: Any, before: Any, dtype: DType) -> Any:
+def plus_zero(at: Addressing, x: Value, _: Before | None, dtype: DType) -> Value:
     """What is there when zeros are added: -0.0 + 0.0 is 0.0."""
     zero = lanes.constant(dtype, 0, x.type.count)
     return combined(at, "add", x, zero, dtype)
 
 
-def plus_before(at: Addressing, x: Any, before: Any, dtype: DType) -> Any:
+def plus_before(at: Addressing, x: Value, before: Before, dtype: DType) -> Value:
     return combined(at, "add", before(), x, dtype)
 
 
-Written = Callable[[Addressing, Any, Any, DType], Any]
+Before = Callable[[], Value]
+Written = Callable[[Addressing, Value, Before, DType], Value]
 
 
 def share_parts(at: Addressing, shape: Sequence[int], parts: Sequence[Part]) -> None:
@@ -222,7 +224,7 @@ def emit_alike(
         where = builder.gep(places, [number(index)], source_etype=I64)
         builder.store(number(start), where)
 
-    def single(index: Any) -> None:
+    def single(index: Value) -> None:
         where = at.builder.gep(pointers, [index], source_etype=POINTER)
         update = first.update._replace(pointer=at.builder.load(where, typ=POINTER))
         where = at.builder.gep(places, [index], source_etype=I64)
@@ -233,7 +235,7 @@ def emit_alike(
     at.long_range(low, high, 1, single, at.kernel.work / len(parts), len(parts))
 
 
-def share_of(at: Addressing, count: int) -> tuple[Any, Any]:
+def share_of(at: Addressing, count: int) -> tuple[Value, Value]:
     """What of `count` things this task does: from one number up to another."""
     tasks = at.kernel.tasks
     if tasks == 1:
@@ -248,7 +250,7 @@ def emit_part(
     shape: Sequence[int],
     x: ArrayOperand,
     out: ArrayOperand,
-    start: Any,
+    start: Value,
     written: Written,
 ) -> None:
     """An update at a place."""
@@ -258,10 +260,10 @@ def emit_part(
     from_stride, to_stride = (own[-1] for own in strides)
     width = widest(out.dtype) if to_stride == 1 else 1
 
-    def row(places: list[Any]) -> None:
+    def row(places: list[Value]) -> None:
         source, target = places
 
-        def some(index: Any, width: int) -> None:
+        def some(index: Value, width: int) -> None:
             here = moved(at, source, index, from_stride)
             there = moved(at, target, index, to_stride)
             value = read(at, x, here, from_stride, width)

@@ -11,7 +11,7 @@ Start reading at `cipher`, then `emit_random_bits`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,32 +31,34 @@ from tapejit.ops.quantile import TABLES, TAIL_LOG2, QuantileTable
 from tapejit.ops.random import STATE_SIZE
 from tapejit.targets.cpu.arrays.loops import ArrayOperand, each, emit_map, merged, moved
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.nest.addressing import I32, I64, Addressing, number, steps
 from tapejit.targets.cpu.simd.storage import Floats, rounded
 from tapejit.targets.cpu.simd.vector import INTEGER, Splat, Vector
 from tapejit.targets.cpu.target import CPU
 
+Array = np.ndarray[Any, Any]
 I128: Final = ir.IntType(128)
 U32: Final = np.dtype(np.uint32)
 BLOCK_WORDS: Final = 4
 
-Words = Sequence[Any]
+Words = Sequence[Value]
 
 
 # The cipher
 
 
-def splat(value: int, width: int) -> Any:
+def splat(value: int, width: int) -> Value:
     """An integer of 64 bits in every lane."""
     return Splat(ir.VectorType(I64, width), ir.Constant(I64, value))
 
 
-def cipher(builder: Any, key: Words, counter: Words) -> Words:
+def cipher(builder: IRBuilder, key: Words, counter: Words) -> Words:
     """A block of four words for each lane; words are the low halves of 64 bits."""
     return ciphered(builder, keys_of_rounds(builder, key), counter)
 
 
-def keys_of_rounds(builder: Any, key: Words) -> list[Words]:
+def keys_of_rounds(builder: IRBuilder, key: Words) -> list[Words]:
     """The key of each round; many blocks have them in common."""
     width = key[0].type.count
     low = splat(MASK32, width)
@@ -68,7 +70,7 @@ def keys_of_rounds(builder: Any, key: Words) -> list[Words]:
     return found
 
 
-def ciphered(builder: Any, keys: Sequence[Words], counter: Words) -> Words:
+def ciphered(builder: IRBuilder, keys: Sequence[Words], counter: Words) -> Words:
     """The cipher, from the keys of its rounds.
 
     What is above a word's 32 bits does not matter until the end: a product takes the
@@ -88,7 +90,7 @@ def ciphered(builder: Any, keys: Sequence[Words], counter: Words) -> Words:
     return tuple(builder.and_(x, low) for x in (x0, x1, x2, x3))
 
 
-def halves(builder: Any, word: Any) -> tuple[Any, Any]:
+def halves(builder: IRBuilder, word: Value) -> tuple[Value, Value]:
     """The low and the high 32 bits."""
     width = word.type.count
     return (
@@ -97,7 +99,7 @@ def halves(builder: Any, word: Any) -> tuple[Any, Any]:
     )
 
 
-def joined(builder: Any, low: Any, high: Any) -> Any:
+def joined(builder: IRBuilder, low: Value, high: Value) -> Value:
     """64 bits of two words."""
     return builder.or_(low, builder.shl(high, splat(32, low.type.count)))
 
@@ -109,7 +111,7 @@ class Streams:
         self.at = at
         self.states = states
 
-    def state(self, place: Any) -> list[Any]:
+    def state(self, place: Value) -> list[Value]:
         """The words of one state, each in a lane of 64 bits."""
         at, stride = self.at, self.states.strides[-1]
         found = []
@@ -125,14 +127,14 @@ class Streams:
         key = [self.at.builder.xor(word, splat(use, 1)) for word, use in pairs]
         return cipher(self.at.builder, key, state[2:])
 
-    def write_words(self, out: Any, place: Any, words: Words) -> None:
+    def write_words(self, out: Value, place: Value, words: Words) -> None:
         """Words side by side."""
         for at, word in enumerate(words):
             here = self.at.builder.add(place, number(at))
             value = self.at.builder.trunc(word, ir.VectorType(ir.IntType(32), 1))
             self.at.store_at(out, here, value, U32)
 
-    def write_state(self, out: Any, place: Any, digest: Words) -> None:
+    def write_state(self, out: Value, place: Value, digest: Words) -> None:
         """The state at the start of the stream that four words name."""
         zero = splat(0, 1)
         state = (*digest[:2], zero, zero, *digest[2:])
@@ -140,7 +142,7 @@ class Streams:
 
 
 def emit_random_bits(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The words of a draw, for each state."""
     (states,) = operands
@@ -151,7 +153,7 @@ def emit_random_bits(
     to = [stride * words for stride in strides_of(front)]
     sizes, strides = merged(front, states.strides[:-1], to)
 
-    def row(places: list[Any]) -> None:
+    def row(places: list[Value]) -> None:
         emit_draw(at, streams.state(places[0]), out, places[1], words)
 
     each(at, sizes, strides, row)
@@ -160,10 +162,10 @@ def emit_random_bits(
 def emit_draw(
     at: Addressing,
     state: Words,
-    out: Any,
-    place: Any,
+    out: Value,
+    place: Value,
     words: int,
-    before: Any = None,
+    before: Value | None = None,
 ) -> None:
     """As many words of 32 bits as wanted, from one state; `before` blocks are not."""
     whole_blocks = 1 << max(0, (words // BLOCK_WORDS).bit_length() - 1)
@@ -174,7 +176,7 @@ def emit_draw(
     low = at.widened(joined(at.builder, state[2], state[3]), width)
     high = at.widened(joined(at.builder, state[4], state[5]), width)
 
-    def blocks(first: Any) -> Any:
+    def blocks(first: Value) -> Value:
         """All words of neighbouring blocks, in order, two in each lane."""
         b = at.builder
         first = first if before is None else b.add(before, first)
@@ -187,7 +189,7 @@ def emit_draw(
         order = ir.Constant(ir.VectorType(I32, 2 * width), pairs)
         return b.shuffle_vector(joined(b, x0, x1), joined(b, x2, x3), order)
 
-    def whole(index: Any) -> None:
+    def whole(index: Value) -> None:
         """`index` counts words."""
         value = blocks(at.builder.lshr(index, number(2)))
         here = at.builder.add(place, index)
@@ -203,7 +205,7 @@ def emit_draw(
         return
     memory = at.private_memory(at_once, U32)
 
-    def word(index: Any) -> None:
+    def word(index: Value) -> None:
         value = at.load_at(memory, index, U32, 1)
         here = at.builder.add(place, at.builder.add(index, number(done)))
         at.store_at(out, here, value, U32)
@@ -218,16 +220,16 @@ def emit_draw(
 
 
 def emit_random_advance(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The key, and the counter with the number of blocks added."""
     (states,) = operands
     streams = Streams(at, states)
     blocks = ir.Constant(I128, int(node.attrs["blocks"]) % (1 << 128))
 
-    def row(places: list[Any]) -> None:
+    def row(places: list[Value]) -> None:
         state = streams.state(places[0])
-        counter: Any = blocks
+        counter: Value = blocks
         for digit, word in enumerate(state[2:]):
             wide = at.builder.zext(at.lane_number(word, 0), I128)
             shift = ir.Constant(I128, 32 * digit)
@@ -243,18 +245,18 @@ def emit_random_advance(
 
 
 def emit_random_split(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """States of as many streams as wanted, named by a digest and their number."""
     (states,) = operands
     streams = Streams(at, states)
     count = int(node.attrs["count"])
 
-    def row(places: list[Any]) -> None:
+    def row(places: list[Value]) -> None:
         key0, key1, *rest = streams.digest(streams.state(places[0]), SPLITTING)
         name = at.builder, (key0, key1)
 
-        def stream(index: Any) -> None:
+        def stream(index: Value) -> None:
             counter = (*halves(at.builder, at.spread(index, 1)), *rest)
             place = moved(at, places[1], index, STATE_SIZE)
             streams.write_state(out, place, cipher(*name, counter))
@@ -265,7 +267,11 @@ def emit_random_split(
 
 
 def each_stream(
-    at: Addressing, states: ArrayOperand, shape: Sequence[Any], size: int, body: Any
+    at: Addressing,
+    states: ArrayOperand,
+    shape: Sequence[Any],
+    size: int,
+    body: Callable[[list[Value]], None],
 ) -> None:
     """A loop over states, with results of `size` words each."""
     front = [int(x) for x in shape]
@@ -275,7 +281,7 @@ def each_stream(
 
 
 def emit_random_fold_in(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The state of the stream that a number names; a negative one is an error."""
     states, data = operands
@@ -291,7 +297,7 @@ def emit_random_fold_in(
         to,
     )
 
-    def row(places: list[Any]) -> None:
+    def row(places: list[Value]) -> None:
         given = at.load_at(data.pointer, places[1], data.dtype, 1)
         number_given = at.converted(given, data.dtype, np.dtype(np.uint64))
         if data.dtype.kind == "i":
@@ -313,8 +319,8 @@ def emit_conversion(
     at: Addressing,
     node: Node,
     operands: Sequence[ArrayOperand],
-    out: Any,
-    function: Any,
+    out: Value,
+    function: Callable[[IRBuilder, Value, Node], Value],
 ) -> None:
     """A function of every word."""
     (words,) = operands
@@ -329,13 +335,13 @@ def emit_conversion(
 
 
 def emit_bits_to_normal(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Normal floats."""
     emit_conversion(at, node, operands, out, normal)
 
 
-def wide_float(words: Any) -> DType:
+def wide_float(words: Value) -> DType:
     """The float of as many bits as words have."""
     return np.dtype(f"float{words.type.element.width}")
 
@@ -345,7 +351,7 @@ def signed_to_float(b: Floats, x: Vector) -> Vector:
     return b.wrap(b.ir.sitofp(x.value, b.float_type))
 
 
-def normal(builder: Any, words: Any, node: Node) -> Any:
+def normal(builder: IRBuilder, words: Value, node: Node) -> Value:
     """The quantile of each word, rounded to the dtype."""
     width = words.type.count
     wide = wide_float(words)
@@ -406,13 +412,13 @@ class Quantile:
         s = (m - 1) / (m + 1)
         return signed_to_float(b, n) - s * self.polynomial(table.log2, s * s)
 
-    def quotient(self, numerator: Any, denominator: Any, x: Vector) -> Vector:
+    def quotient(self, numerator: Array, denominator: Array, x: Vector) -> Vector:
         found = self.polynomial(numerator, x)
         if len(denominator) == 1:
             return found
         return found / self.polynomial(denominator, x)
 
-    def polynomial(self, coefficients: Any, x: Vector) -> Vector:
+    def polynomial(self, coefficients: Array, x: Vector) -> Vector:
         """Horner's scheme, each product and each sum rounded."""
         found = self.b.constant(float(coefficients[-1]))
         for coefficient in coefficients[-2::-1]:

@@ -40,18 +40,21 @@ from tapejit.targets.cpu.arrays.loops import (
     widest,
     write,
 )
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import Addressing, number
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 
 F64: Final = np.dtype(np.float64)
 
-Element = tuple[Any, Any]  # factor and term; sums have no factor, products no term
-Values = Sequence[Any]
+Element = tuple[
+    Value | None, Value | None
+]  # factor and term; sums have no factor, products no term
+Values = Sequence[Value]
 
 
 def emit_cumulative_sum(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Running sums."""
     wide = accumulator(node.dtype)
@@ -61,7 +64,7 @@ def emit_cumulative_sum(
 
 
 def emit_cumulative_prod(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Running products, one factor after another."""
     scan = Scan(at, node, operands, out, accumulator(node.dtype), math.inf)
@@ -69,7 +72,7 @@ def emit_cumulative_prod(
 
 
 def emit_linear_recurrence(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """y[i] = a[i] * y[i - 1] + b[i]."""
     scan = Scan(at, node, operands, out, accumulator(node.dtype), BLOCK)
@@ -77,13 +80,13 @@ def emit_linear_recurrence(
 
 
 def emit_logcumsumexp(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Running sums of exponentials relative to the largest so far, in double."""
     scan = Scan(at, node, operands, out, F64, BLOCK)
     scan.is_costly = True
 
-    def element(values: Values, state: Any) -> Element:
+    def element(values: Values, state: Value) -> Element:
         """The sum is scaled down to a new largest; infinities are not subtracted."""
         builder = at.builder
         (x,) = values
@@ -98,14 +101,14 @@ def emit_logcumsumexp(
         shifted = builder.fsub(x, finite_or_zero(at, largest))
         return scale, function_of(at, "exp", shifted, F64)
 
-    def finish(total: Any, state: Any) -> Any:
+    def finish(total: Value, state: Value) -> Value:
         shift = finite_or_zero(at, at.builder.load(state, typ=total.type))
         return at.builder.fadd(function_of(at, "log", total, F64), shift)
 
     scan.emit(element, finish, start=-math.inf)
 
 
-def finite_or_zero(at: Addressing, x: Any) -> Any:
+def finite_or_zero(at: Addressing, x: Value) -> Value:
     """A double, or 0 in place of NaN and of infinities."""
     zero = lanes.constant(F64, 0.0, x.type.count)
     difference = at.builder.fsub(x, x)
@@ -117,9 +120,9 @@ def finite_or_zero(at: Addressing, x: Any) -> Any:
 class Level:
     """What a level has found: memory for a value each."""
 
-    partial: Any  # since the start of a block
+    partial: Value  # since the start of a block
     factor: Any  # the product of the block's factors
-    total: Any  # since the start of the axis
+    total: Value  # since the start of the axis
 
 
 class Scan:
@@ -133,7 +136,7 @@ class Scan:
         at: Addressing,
         node: Node,
         operands: Sequence[ArrayOperand],
-        out: Any,
+        out: Value,
         wide: DType,
         short: float,
         has_factors: bool = True,
@@ -155,8 +158,8 @@ class Scan:
 
     def emit(
         self,
-        element: Callable[[Values, Any], Element],
-        finish: Callable[[Any, Any], Any] | None = None,
+        element: Callable[[Values, Value], Element],
+        finish: Callable[[Value, Value], Value] | None = None,
         start: float | None = None,
     ) -> None:
         """The loops over all other axes.
@@ -179,8 +182,8 @@ class Scan:
         self.apart = [own[-1] for own in strides]
         width = widest(self.wide)
 
-        def row(places: list[Any]) -> None:
-            def part(index: Any, lanes: int) -> None:
+        def row(places: list[Value]) -> None:
+            def part(index: Value, lanes: int) -> None:
                 here = [
                     moved(at, place, index, stride)
                     for place, stride in zip(places, self.apart, strict=True)
@@ -191,7 +194,7 @@ class Scan:
 
         each(at, sizes[:-1], [own[:-1] for own in strides], row)
 
-    def line(self, places: list[Any], width: int, start: float | None) -> None:
+    def line(self, places: list[Value], width: int, start: float | None) -> None:
         """Scan one line of vectors."""
         at = self.at
         self.places, self.width = places, width
@@ -200,7 +203,7 @@ class Scan:
             Level(self.memory(), self.memory(), self.memory())
             for _ in range(self.depth + 1)
         ]
-        self.state = None
+        self.state: Any = None
         if start is not None:
             self.state = self.memory()
             at.builder.store(lanes.constant(self.wide, start, width), self.state)
@@ -209,7 +212,7 @@ class Scan:
             return
         count, left = divmod(self.length, BLOCK)
 
-        def whole_block(index: Any) -> None:
+        def whole_block(index: Value) -> None:
             self.block(index, BLOCK)
             base = self.levels[0]
             factor = self.value(base.factor) if self.has_factors else None
@@ -220,23 +223,23 @@ class Scan:
         if left:
             self.block(number(count), left)
 
-    def memory(self) -> Any:
+    def memory(self) -> Value:
         """Room for one value."""
         with self.at.at_entry():
             return self.at.builder.alloca(self.kind)
 
-    def value(self, memory: Any) -> Any:
+    def value(self, memory: Value) -> Value:
         return self.at.builder.load(memory, typ=self.kind)
 
     # Scanning
 
-    def block(self, index: Any, length: int) -> None:
+    def block(self, index: Value, length: int) -> None:
         """Scan the elements of a block, and add what came before it."""
         at, base = self.at, self.levels[0]
         first = at.builder.mul(index, number(BLOCK))
         is_first = at.builder.icmp_signed("==", index, number(0))
 
-        def go_on(offset: Any, begins: bool) -> None:
+        def go_on(offset: Value, begins: bool) -> None:
             position = at.builder.add(first, offset)
             here = [
                 moved(at, place, position, stride)
@@ -263,16 +266,15 @@ class Scan:
         if length > 1:
             at.for_range(number(1), number(length), 1, lambda i: go_on(i, begins=False))
 
-    def extended(self, memory: Any, factor: Any, term: Any, begins: bool) -> Any:
+    def extended(self, memory: Value, factor: Any, term: Any, begins: bool) -> Value:
         """The next value of a chain, kept in its memory."""
-        if begins:
-            found = factor if term is None else term
-        else:
+        found: Value = factor if term is None else term
+        if not begins:
             found = self.after(self.value(memory), factor, term)
         self.at.builder.store(found, memory)
         return found
 
-    def after(self, before: Any, factor: Any, term: Any) -> Any:
+    def after(self, before: Value, factor: Any, term: Any) -> Value:
         """factor * before + term, each rounded."""
         if factor is not None:
             before = combined(self.at, "mul", factor, before, self.wide)
@@ -280,7 +282,7 @@ class Scan:
             return before
         return combined(self.at, "add", term, before, self.wide)
 
-    def multiplied(self, memory: Any, factor: Any, begins: bool) -> Any:
+    def multiplied(self, memory: Value, factor: Any, begins: bool) -> Any:
         """The product of the factors of a block so far."""
         if factor is None:
             return None
@@ -289,11 +291,11 @@ class Scan:
         self.at.builder.store(factor, memory)
         return factor
 
-    def continued(self, partial: Any, product: Any, total: Any) -> Any:
+    def continued(self, partial: Value, product: Any, total: Value) -> Value:
         """What a chain comes to if it goes on from a total."""
         return self.after(self.value(total), product, partial)
 
-    def move_up(self, depth: int, index: Any, factor: Any, term: Any) -> None:
+    def move_up(self, depth: int, index: Value, factor: Any, term: Any) -> None:
         """Take the total of block `index` into the level above."""
         at, level = self.at, self.levels[depth]
         if depth == self.depth:  # the last level is one chain

@@ -50,6 +50,7 @@ from tapejit.targets.cpu.arrays.loops import (
     write,
 )
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import (
     I64,
     INT64,
@@ -63,6 +64,7 @@ from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 
 INT32 = np.dtype(np.int32)
+TRUE: Final[Value] = ir.Constant(ir.IntType(1), 1)
 HASH: Final = 2654435769  # 2**32 divided by the golden ratio
 
 
@@ -81,7 +83,7 @@ class Rows:
         self.count = math.prod(self.sizes)
         self.width = math.prod(int(size) for size in shape[len(axes) :])
         self.shared = 1
-        self.share: Any = number(0)
+        self.share: Value = number(0)
 
     def choose_tasks(self, updates: int) -> None:
         """Cut the work into tasks; for the bits it makes no difference how."""
@@ -95,12 +97,12 @@ class Rows:
             self.shared = self.at.kernel.tasks = tasks
             self.share = self.at.task
 
-    def each_row(self, body: Callable[[Any], None]) -> None:
+    def each_row(self, body: Callable[[Value], None]) -> None:
         """`body(row)` for all rows."""
         work = self.width * CPU.tuning.array_element_instructions
         self.at.long_range(number(0), number(self.count), 1, body, work, self.count)
 
-    def each_part(self, body: Callable[[Any, int], None]) -> None:
+    def each_part(self, body: Callable[[Value, int], None]) -> None:
         """`body(column, lanes)` for the columns of a row."""
         by_vectors(self.at, self.width, widest(self.dtype), body)
 
@@ -109,15 +111,15 @@ class Rows:
         front: Sequence[int],
         strides: Sequence[int],
         indices: Sequence[ArrayOperand],
-        body: Callable[[Any, Any, Any], None],
+        body: Callable[[Value, Value, Value], None],
     ) -> None:
         """`body(place, row, is_inside)` for all updates, in order."""
         at, rank = self.at, len(front)
         own = [(0,) * (rank - len(i.strides)) + i.strides for i in indices]
         sizes, steps = merged(front, strides, *own)
 
-        def single(places: list[Any]) -> None:
-            row, is_inside = number(0), ir.Constant(ir.IntType(1), 1)
+        def single(places: list[Value]) -> None:
+            row, is_inside = number(0), TRUE
             for size, index, place in zip(self.sizes, indices, places[1:], strict=True):
                 here, is_good = position_along(at, index, place, size)
                 row = at.builder.add(at.builder.mul(row, number(size)), here)
@@ -126,12 +128,12 @@ class Rows:
 
         each(at, sizes, steps, single)
 
-    def place(self, row: Any, column: Any) -> Any:
+    def place(self, row: Value, column: Value) -> Value:
         return moved(self.at, column, row, self.width)
 
 
 def emit_gather_add(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """A copy of the first operand, with updates added where the indices say."""
     x, updates, *indices = operands
@@ -151,8 +153,8 @@ def emit_gather_add(
     rows = Rows(at, node.shape, axes, node.dtype)
     table = ArrayOperand(out, node.dtype, (1,))
 
-    def copy_row(row: Any) -> None:
-        def part(column: Any, width: int) -> None:
+    def copy_row(row: Value) -> None:
+        def part(column: Value, width: int) -> None:
             place = rows.place(row, column)
             value = lanes.constant(node.dtype, 0, width)
             if not is_empty:
@@ -164,8 +166,8 @@ def emit_gather_add(
     with at.builder.if_then(lie_apart(at, out, x.pointer)):
         rows.each_row(copy_row)
 
-    def add(place: Any, row: Any, is_inside: Any) -> None:
-        def part(column: Any, width: int) -> None:
+    def add(place: Value, row: Value, is_inside: Value) -> None:
+        def part(column: Value, width: int) -> None:
             there = rows.place(row, column)
             added = read(at, updates, at.builder.add(place, column), 1, width)
             before = read(at, table, there, 1, width)
@@ -183,7 +185,7 @@ def plain(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return tuple(b if size == 1 else a for size, a, b in own)
 
 
-def lie_apart(at: Addressing, one: Any, other: Any) -> Any:
+def lie_apart(at: Addressing, one: Value, other: Value) -> Value:
     """Whether two arrays do not begin at the same place."""
     first, second = (at.builder.ptrtoint(x, I64) for x in (one, other))
     return at.builder.icmp_unsigned("!=", first, second)
@@ -193,7 +195,7 @@ def lie_apart(at: Addressing, one: Any, other: Any) -> Any:
 
 
 def emit_subtract_rows(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The first operand, less the sums of updates times a rate."""
     RowUpdate(at, node, operands, out).emit()
@@ -209,7 +211,7 @@ class RowUpdate:
     """
 
     def __init__(
-        self, at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+        self, at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
     ) -> None:
         self.at, self.node, self.dtype = at, node, node.dtype
         self.x, rate, self.updates, *_ = operands
@@ -255,7 +257,7 @@ class RowUpdate:
         at.builder.store(number(0), met)
         last = at.builder.sub(self.stride, number(1))
 
-        def single(update: Any) -> None:
+        def single(update: Value) -> None:
             named = index_at(at, numbers.of, update)
             before = at.builder.load(met, typ=I64)
             is_new = at.builder.icmp_signed("==", named, before)
@@ -277,7 +279,7 @@ class RowUpdate:
         at.long_range(number(0), number(self.count), 1, single, work, self.count)
 
     def add_part(
-        self, update: Any, named: Any, is_new: bool, column: Any, width: int
+        self, update: Value, named: Value, is_new: bool, column: Value, width: int
     ) -> None:
         at, there = self.at, self.rows.place(named, column)
         added = read(at, self.updates, self.rows.place(update, column), 1, width)
@@ -294,7 +296,7 @@ class RowUpdate:
         left = at.builder.add(left, at.builder.sub(self.stride, number(1)))
         trips = at.builder.sdiv(left, self.stride)
 
-        def single(index: Any) -> None:
+        def single(index: Value) -> None:
             named = at.builder.mul(index, self.stride)
             named = at.builder.add(named, rows.share)
             row = index_at(at, numbers.rows, named)
@@ -303,7 +305,7 @@ class RowUpdate:
         with at.builder.if_then(at.builder.icmp_signed(">", trips, number(0))):
             at.for_range(number(0), trips, 1, single)
 
-    def subtract(self, named: Any, row: Any, column: Any, width: int) -> None:
+    def subtract(self, named: Value, row: Value, column: Value, width: int) -> None:
         """A row less its sum times the rate, to its place or to wait for the others."""
         at, dtype = self.at, self.dtype
         there, here = self.rows.place(named, column), self.rows.place(row, column)
@@ -315,13 +317,13 @@ class RowUpdate:
         place = at.builder.select(self.is_whole, there, here)
         write(at, self.table._replace(pointer=to), place, 1, new)
 
-    def leave_row(self, row: Any, column: Any, width: int) -> None:
+    def leave_row(self, row: Value, column: Value, width: int) -> None:
         at, here = self.at, self.rows.place(row, column)
         nothing = at.widened(self.nothing, width)
         new = combined(at, "sub", read(at, self.x, here, 1, width), nothing, self.dtype)
         write(at, self.table, here, 1, new)
 
-    def put_back(self, named: Any, row: Any, column: Any, width: int) -> None:
+    def put_back(self, named: Value, row: Value, column: Value, width: int) -> None:
         at = self.at
         new = read(at, self.sums, self.rows.place(named, column), 1, width)
         write(at, self.table, self.rows.place(row, column), 1, new)
@@ -346,13 +348,13 @@ class Numbers(NamedTuple):
         return cls(*[ArrayOperand(place, INT32, (1,)) for place in places])
 
 
-def index_at(at: Addressing, x: ArrayOperand, place: Any) -> Any:
+def index_at(at: Addressing, x: ArrayOperand, place: Value) -> Value:
     """An element as a position."""
     value = at.load_at(x.pointer, place, x.dtype, 1)
     return at.lane_number(at.converted(value, x.dtype, INT64), 0)
 
 
-def put_index(at: Addressing, x: ArrayOperand, place: Any, value: Any) -> None:
+def put_index(at: Addressing, x: ArrayOperand, place: Value, value: Value) -> None:
     wide = at.spread(value, 1)
     at.store_at(x.pointer, place, at.converted(wide, INT64, x.dtype), x.dtype)
 
@@ -390,7 +392,7 @@ def number_rows(at: Addressing, node: Node, numbers: Numbers) -> None:
     for counter in (done, met):
         at.builder.store(number(0), counter)
 
-    def single(_: Any, row: Any, is_inside: Any) -> None:
+    def single(_: Value, row: Value, is_inside: Value) -> None:
         builder = at.builder
         update = builder.load(done, typ=I64)
         builder.store(builder.add(update, number(1)), done)
@@ -414,11 +416,11 @@ def number_of(
     at: Addressing,
     known: ArrayOperand,
     numbers: Numbers,
-    met: Any,
-    row: Any,
-    start: Any,
+    met: Value,
+    row: Value,
+    start: Value,
     size: int,
-) -> Any:
+) -> Value:
     """The number of a row, a new one if it has none."""
     builder, function = at.builder, at.function
     head, look, another, new, after = (
@@ -458,7 +460,7 @@ def number_of(
 
 
 def add_one_by_one(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The same for rows that do not lie side by side, and for halves."""
     x, updates, *indices = operands
@@ -477,8 +479,8 @@ def add_one_by_one(
     index_strides = [(0,) * (rank - len(i.strides)) + i.strides for i in indices]
     sizes, strides = merged(front, updates.strides[:rank], *index_strides)
 
-    def row(places: list[Any]) -> None:
-        position, is_inside = number(0), ir.Constant(ir.IntType(1), 1)
+    def row(places: list[Value]) -> None:
+        position, is_inside = number(0), TRUE
         for axis, index, place in zip(axes, indices, places[1:], strict=True):
             here, is_good = position_along(at, index, place, int(shape[axis]))
             position = moved(at, position, here, own[axis])
@@ -492,8 +494,8 @@ def add_one_by_one(
 
 
 def position_along(
-    at: Addressing, index: ArrayOperand, place: Any, size: int
-) -> tuple[Any, Any]:
+    at: Addressing, index: ArrayOperand, place: Value, size: int
+) -> tuple[Value, Value]:
     """An index, from the end if it is negative, and whether it is one of an axis."""
     given = at.load_at(index.pointer, place, index.dtype, 1)
     wide = at.lane_number(at.converted(given, index.dtype, INT64), 0)
@@ -509,10 +511,10 @@ def add_row(
     at: Addressing,
     shape: Sequence[Any],
     updates: ArrayOperand,
-    place: Any,
+    place: Value,
     rank: int,
     table: ArrayOperand,
-    position: Any,
+    position: Value,
     others: Sequence[int],
 ) -> None:
     """Add what belongs to one position, along the axes that are not indexed."""
@@ -523,10 +525,10 @@ def add_row(
     from_stride, to_stride = (own[-1] for own in strides)
     width = widest(table.dtype) if to_stride == 1 else 1
 
-    def inner(places: list[Any]) -> None:
+    def inner(places: list[Value]) -> None:
         source, target = places
 
-        def part(index: Any, lanes: int) -> None:
+        def part(index: Value, lanes: int) -> None:
             here = moved(at, source, index, from_stride)
             there = moved(at, target, index, to_stride)
             added = at.converted(

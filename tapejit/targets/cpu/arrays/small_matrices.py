@@ -30,11 +30,12 @@ from tapejit.targets.cpu.arrays.loops import (
     widest,
     write,
 )
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.nest.addressing import Addressing, number
 from tapejit.targets.cpu.simd import lanes
 
 # From the elements of each operand's matrices to those of the result's, and is_good.
-Compute = Callable[["Vectors", list[Rows]], tuple[Rows, Any]]
+Compute = Callable[["Vectors", list[Rows]], tuple[Rows, Value]]
 
 
 class Number:
@@ -42,7 +43,7 @@ class Number:
 
     __slots__ = ("builder", "value")
 
-    def __init__(self, builder: Any, value: Any) -> None:
+    def __init__(self, builder: IRBuilder, value: Value) -> None:
         self.builder = builder
         self.value = value
 
@@ -68,16 +69,16 @@ class Vectors:
         self.eps = float(np.finfo(dtype).eps)
         self.tiny = float(np.finfo(dtype).tiny)
 
-    def where(self, condition: Any, x: Number, y: Number) -> Number:
+    def where(self, condition: Value, x: Number, y: Number) -> Number:
         return Number(self.builder, self.builder.select(condition, x.value, y.value))
 
-    def both(self, x: Any, y: Any) -> Any:
+    def both(self, x: Value, y: Value) -> Value:
         return self.builder.and_(x, y)
 
-    def less(self, x: Number, y: Number) -> Any:
+    def less(self, x: Number, y: Number) -> Value:
         return self.builder.fcmp_ordered("<", x.value, y.value)
 
-    def differs(self, x: Number, y: Number) -> Any:
+    def differs(self, x: Number, y: Number) -> Value:
         return self.builder.fcmp_unordered("!=", x.value, y.value)
 
     def abs(self, x: Number) -> Number:
@@ -93,7 +94,7 @@ class Vectors:
 
 
 def emit_solve(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     emit_stack(
         at, node, operands, out, lambda m, given: small_matrices.solved(m, *given)
@@ -101,16 +102,16 @@ def emit_solve(
 
 
 def emit_solve_triangular(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
-    def compute(m: Vectors, given: list[Rows]) -> tuple[Rows, Any]:
+    def compute(m: Vectors, given: list[Rows]) -> tuple[Rows, Value]:
         return small_matrices.solved_triangular(m, *given, **node.attrs)
 
     emit_stack(at, node, operands, out, compute)
 
 
 def emit_cholesky(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     emit_stack(
         at,
@@ -122,7 +123,7 @@ def emit_cholesky(
 
 
 def emit_cofactor(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     emit_stack(
         at,
@@ -134,9 +135,9 @@ def emit_cofactor(
 
 
 def emit_det(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Any
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
-    def compute(m: Vectors, given: list[Rows]) -> tuple[Rows, Any]:
+    def compute(m: Vectors, given: list[Rows]) -> tuple[Rows, Value]:
         value, is_good = small_matrices.determinant(m, *given)
         return [[value]], is_good
 
@@ -147,7 +148,7 @@ def emit_stack(
     at: Addressing,
     node: Node,
     operands: Sequence[ArrayOperand],
-    out: Any,
+    out: Value,
     compute: Compute,
     *,
     is_number: bool = False,
@@ -174,8 +175,8 @@ def emit_stack(
     matrices = [x.shape[-2:] for x in node.inputs]
     last = [own[-1] for own in apart]
 
-    def row(places: list[Any]) -> None:
-        def part(index: Any, width: int) -> None:
+    def row(places: list[Value]) -> None:
+        def part(index: Value, width: int) -> None:
             here = [
                 moved(at, place, index, stride)
                 for place, stride in zip(places, last, strict=True)
@@ -213,7 +214,7 @@ def stack_strides(x: ArrayOperand, sizes: Sequence[Any], rank: int) -> list[int]
 def elements(
     at: Addressing,
     x: ArrayOperand,
-    place: Any,
+    place: Value,
     stride: int,
     size: Sequence[Any],
     width: int,

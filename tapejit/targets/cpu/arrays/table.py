@@ -12,7 +12,7 @@ Start reading at `EMITTERS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from tapejit.ir.node import Node
 from tapejit.targets.cpu.arrays import (
@@ -24,12 +24,13 @@ from tapejit.targets.cpu.arrays import (
     small_matrices,
 )
 from tapejit.targets.cpu.arrays.loops import ArrayOperand
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import Addressing
 
 __all__ = ["EMITTERS", "ArrayOperand", "Emitter"]
 
 
-Emitter = Callable[[Addressing, Node, Sequence[ArrayOperand], Any], None]
+Emitter = Callable[[Addressing, Node, Sequence[ArrayOperand], Value], None]
 
 # By the name of the operation: a table of records would load families of them that a
 # program has no use for.

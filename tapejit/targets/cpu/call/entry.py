@@ -55,13 +55,14 @@ from tapejit.targets.cpu.call.entry_tables import (
 )
 from tapejit.targets.cpu.call.entry_variables import Variables
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Module, Value
 
 CARRAY: Final = 0x0501  # NumPy's flags: C-contiguous, aligned, writeable
 EQUAL: Final = 2  # CPython's Py_EQ
 FITTING: Final = 0x0101  # C-contiguous, aligned
 
 
-def entry_module() -> Any:
+def entry_module() -> Module:
     """The module with the one function, `PyObject *(self, arguments, count, names)`.
 
     >>> text = str(entry_module())
@@ -208,7 +209,7 @@ class _Emitter(Variables):
         offset = self.word(self.record, Record.objects)
         self.objects = self.offset(self.frame, offset)
 
-    def hold_argument(self, at: Any) -> None:
+    def hold_argument(self, at: Value) -> None:
         """Hold the array of an argument, or a float as it is."""
         b = self.b
         row = self.row(Record.argument_table, Argument, at)
@@ -230,7 +231,7 @@ class _Emitter(Variables):
             with array:
                 self.hold(at)
 
-    def hold_variable(self, at: Any) -> None:
+    def hold_variable(self, at: Value) -> None:
         """Hold the array of a variable that is an input."""
         b = self.b
         row = self.row(Record.input_table, Input, at)
@@ -241,7 +242,7 @@ class _Emitter(Variables):
         b.store(held, self.found)
         self.hold(at)
 
-    def hold(self, at: Any) -> None:
+    def hold(self, at: Value) -> None:
         """Check an input that was found, hold its array, note where its data is."""
         b = self.b
         row = self.row(Record.input_table, Input, at)
@@ -271,7 +272,7 @@ class _Emitter(Variables):
         self.call(Services.Py_IncRef, value)
         b.store(value, self.at(self.objects, at))
 
-    def check_array(self, row: Any, array: Any) -> None:
+    def check_array(self, row: Value, array: Value) -> None:
         """dtype, layout, rank and sizes, exactly."""
         b = self.b
         descr = self.load(array, self.service(Services.array_descr))
@@ -295,7 +296,7 @@ class _Emitter(Variables):
             size, wanted = self.word(shape, axis), self.word(wanted_shape, axis)
             self.go_if(b.icmp_signed("!=", size, wanted), self.missed)
 
-    def make_output(self, at: Any) -> None:
+    def make_output(self, at: Value) -> None:
         """A new array, or a scalar, whose number is written to the frame first.
 
         None for the next value of a variable that can have the memory of its value:
@@ -318,7 +319,7 @@ class _Emitter(Variables):
         b.branch(made)
         b.position_at_end(made)
 
-    def take_output(self, at: Any) -> None:
+    def take_output(self, at: Value) -> None:
         """The memory of a variable's value for its next one."""
         b = self.b
         row = self.row(Record.output_table, Output, at)
@@ -328,7 +329,7 @@ class _Emitter(Variables):
             self.call(Services.Py_IncRef, taken)
             self.note_output(row, at, taken)
 
-    def new_scalar(self, row: Any) -> Any:
+    def new_scalar(self, row: Value) -> Value:
         """A scalar as NumPy has it, of the number in the frame."""
         data = self.word(self.table, self.word(row, Output.place), POINTER)
         descr = self.word(row, Output.descr, POINTER)
@@ -336,13 +337,13 @@ class _Emitter(Variables):
         self.go_if(self.is_null(scalar), self.failed)
         return scalar
 
-    def note_output(self, row: Any, at: Any, array: Any) -> None:
+    def note_output(self, row: Value, at: Value, array: Value) -> None:
         """Have the frame hold an array, and compiled code write to it."""
         self.b.store(array, self.at(self.results, at))
         data = self.load(array, self.service(Services.array_data))
         self.b.store(data, self.at(self.table, self.word(row, Output.place)))
 
-    def fresh_array(self, row: Any) -> Any:
+    def fresh_array(self, row: Value) -> Value:
         """A new array for an output."""
         b = self.b
         padded = self.word(row, Output.padded, POINTER)
@@ -366,7 +367,7 @@ class _Emitter(Variables):
                 b.store(array, self.found)
         return b.load(self.found, typ=POINTER)
 
-    def find_new_room(self, padded: Any) -> None:
+    def find_new_room(self, padded: Value) -> None:
         """An array of bytes as the room for an output, which starts inside of it."""
         b = self.b
         bytes_ = self.service(Services.byte_descr, POINTER)
@@ -389,13 +390,13 @@ class _Emitter(Variables):
 
     def new_array(
         self,
-        descr: Any,
-        ndim: Any,
+        descr: Value,
+        ndim: Value,
         shape: Any,
-        data: Any,
+        data: Value,
         flags: int,
-        base: Any = None,
-    ) -> Any:
+        base: Value | None = None,
+    ) -> Value:
         """An ndarray; `base` is the object that owns `data`, which it takes over."""
         b = self.b
         self.call(Services.Py_IncRef, descr)  # the next call takes a reference
@@ -437,7 +438,7 @@ class _Emitter(Variables):
         self.go_if(b.icmp_signed("==", failure, number(INTERRUPTED)), self.failed)
         self.go_if(b.icmp_signed("!=", failure, number(0)), self.missed)
 
-    def wrap(self, at: Any) -> None:
+    def wrap(self, at: Value) -> None:
         """A Tensor around the value, if that is wanted.
 
         Variables hold Tensors; one whose memory is written to has its own already.
@@ -459,7 +460,7 @@ class _Emitter(Variables):
                     made = self.load(held, self.service(Services.tensor_made))
                     self.wrap_in_tensor(place, made)
 
-    def wrap_in_tensor(self, place: Any, made: Any) -> None:
+    def wrap_in_tensor(self, place: Value, made: Value) -> None:
         """Have a Tensor in place of its value."""
         b = self.b
         # First: what it belongs to may be gone when there is a Tensor.
@@ -486,7 +487,7 @@ class _Emitter(Variables):
         self.call(Services.Py_IncRef, whole)
         self.b.store(whole, self.made)
 
-    def fill_container(self, at: Any, place: Any) -> None:
+    def fill_container(self, at: Value, place: Value) -> None:
         """Make a container of what the frame holds by now, and have the frame hold it.
 
         From where it is made until it is full nothing runs Python: a tuple takes items
@@ -513,7 +514,7 @@ class _Emitter(Variables):
                     self.call(Services.Py_IncRef, item)  # the next call takes one
                     b.call(put, [made, number_, item])
 
-    def new_container(self, row: Any, is_dict: Any) -> Any:
+    def new_container(self, row: Value, is_dict: Value) -> Value:
         """An empty container."""
         b = self.b
         length = self.word(row, Container.length)
@@ -532,7 +533,7 @@ class _Emitter(Variables):
         self.go_if(self.is_null(made), self.failed)
         return made
 
-    def item(self, row: Any) -> Any:
+    def item(self, row: Value) -> Value:
         """What an Item stands for; the frame holds it, or it is always there."""
         b = self.b
         fixed = self.word(row, Item.fixed, POINTER)
@@ -542,7 +543,7 @@ class _Emitter(Variables):
             b.store(held, self.found)
         return b.load(self.found, typ=POINTER)
 
-    def write_number(self, at: Any) -> None:
+    def write_number(self, at: Value) -> None:
         """Give a scalar the number that was computed."""
         b = self.b
         row = self.row(Record.output_table, Output, at)
@@ -573,7 +574,7 @@ class _Emitter(Variables):
                             values = b.load(self.made, typ=POINTER)
                             self.call(Services.PyList_SetItem, values, at, scalar)
 
-    def finish(self, inputs: Any, outputs: Any) -> None:
+    def finish(self, inputs: Value, outputs: Value) -> None:
         """The ways out."""
         b = self.b
         miss = Services.miss

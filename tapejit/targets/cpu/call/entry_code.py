@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from tapejit.targets.cpu.call.entry_tables import HEADER, WORD, Record, Services, Words
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Block, Function, Type, Value
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 
-SIGNATURES: Final[dict[Services, tuple[Any, tuple[Any, ...]]]] = {
+SIGNATURES: Final[dict[Services, tuple[Type, tuple[Type, ...]]]] = {
     Services.Py_IncRef: (ir.VoidType(), (POINTER,)),
     Services.Py_DecRef: (ir.VoidType(), (POINTER,)),
     Services.PyContextVar_Get: (I32, (POINTER, POINTER, POINTER)),
@@ -55,7 +56,7 @@ class EntryCode:
     set) go through `leave`, which drops what the frame holds and frees it.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Function) -> None:
         self.function = function
         self.owner, self.arguments, self.count, self.names = function.args
         self.b = ir.IRBuilder(function.append_basic_block("start"))
@@ -77,38 +78,38 @@ class EntryCode:
 
     # Words
 
-    def load(self, base: Any, offset: Any, kind: Any = POINTER) -> Any:
+    def load(self, base: Value, offset: Value | int, kind: Type = POINTER) -> Value:
         """What stands some bytes after `base`."""
         return self.b.load(self.offset(base, offset), typ=kind)
 
-    def offset(self, base: Any, offset: Any) -> Any:
+    def offset(self, base: Value, offset: Value | int) -> Value:
         """The address some bytes after `base`."""
         distance = number(offset) if isinstance(offset, int) else offset
         return self.b.gep(base, [distance], source_etype=I8)
 
-    def at(self, table: Any, index: Any) -> Any:
+    def at(self, table: Value, index: Value | int) -> Value:
         """The address of a word of a table."""
         place = number(index) if isinstance(index, int) else index
         return self.b.gep(table, [place], source_etype=I64)
 
-    def word(self, table: Any, index: Any, kind: Any = I64) -> Any:
+    def word(self, table: Value, index: Value | int, kind: Type = I64) -> Value:
         """A word of a table."""
         return self.b.load(self.at(table, index), typ=kind)
 
-    def row(self, table: Record, columns: type[Words], at: Any) -> Any:
+    def row(self, table: Record, columns: type[Words], at: Value) -> Value:
         """The address of a row of one of the record's tables."""
         start = self.word(self.record, table, POINTER)
         return self.offset(start, self.b.mul(at, number(WORD * len(columns))))
 
-    def service(self, which: Services, kind: Any = I64) -> Any:
+    def service(self, which: Services, kind: Type = I64) -> Value:
         return self.word(self.services, which, kind)
 
-    def call(self, which: Services, *operands: Any) -> Any:
+    def call(self, which: Services, *operands: Value) -> Value:
         """Call a function of CPython or NumPy."""
         result, kinds = SIGNATURES[which]
         return self.b.call(self.service(which, function_type(result, *kinds)), operands)
 
-    def call_method(self, name: Services, owner: Any, *operands: Any) -> Any:
+    def call_method(self, name: Services, owner: Value, *operands: Value) -> Value:
         """Call a method of an object."""
         given = (owner, *operands)
         for at, operand in enumerate(given):
@@ -121,7 +122,7 @@ class EntryCode:
             NULL,
         )
 
-    def pointers(self, count: int) -> Any:
+    def pointers(self, count: int) -> Value:
         """Room for pointers."""
         memory = self.b.alloca(ir.ArrayType(POINTER, count))
         memory.type = POINTER
@@ -129,39 +130,39 @@ class EntryCode:
 
     # Questions
 
-    def count_differs(self, thing: Any, count: int) -> Any:
+    def count_differs(self, thing: Value, count: int) -> Value:
         """Whether the number of references to an object is another."""
         found = self.load(thing, self.service(Services.object_count), I32)
         return self.b.icmp_signed("!=", found, ir.Constant(I32, count))
 
-    def has(self, flags: Any, flag: int) -> Any:
+    def has(self, flags: Value, flag: int) -> Value:
         wanted = ir.Constant(I32, flag)
         return self.b.icmp_signed("==", self.b.and_(flags, wanted), wanted)
 
-    def as_word(self, pointer: Any) -> Any:
+    def as_word(self, pointer: Value) -> Value:
         return self.b.ptrtoint(pointer, I64)
 
-    def differ(self, one: Any, other: Any) -> Any:
+    def differ(self, one: Value, other: Value) -> Value:
         return self.b.icmp_unsigned("!=", self.as_word(one), self.as_word(other))
 
-    def is_null(self, pointer: Any) -> Any:
+    def is_null(self, pointer: Value) -> Value:
         return self.b.icmp_unsigned("==", self.as_word(pointer), number(0))
 
-    def is_a(self, thing: Any, which: Services) -> Any:
+    def is_a(self, thing: Value, which: Services) -> Value:
         """Whether an object's class is exactly this one."""
         kind = self.load(thing, self.service(Services.object_class), I64)
         return self.b.icmp_unsigned("==", kind, self.service(which))
 
     # Ways
 
-    def go_if(self, condition: Any, block: Any) -> None:
+    def go_if(self, condition: Value, block: Block) -> None:
         """Go to `block` if the condition holds, else on."""
         further = self.function.append_basic_block()
         self.b.cbranch(condition, block, further)
         self.b.position_at_end(further)
 
     @contextmanager
-    def loop(self, count: Any) -> Iterator[Any]:
+    def loop(self, count: Value) -> Iterator[Value]:
         """What is written inside happens `count` times, with the index."""
         b = self.b
         before = b.block
@@ -180,9 +181,9 @@ class EntryCode:
         b.position_at_end(after)
 
 
-def number(value: int) -> Any:
+def number(value: int) -> Value:
     return ir.Constant(I64, int(value))
 
 
-def function_type(result: Any, *operands: Any) -> Any:
+def function_type(result: Type, *operands: Type) -> Type:
     return ir.FunctionType(result, operands).as_pointer()

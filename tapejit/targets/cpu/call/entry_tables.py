@@ -22,7 +22,9 @@ Start reading at `Record`.
 from __future__ import annotations
 
 from enum import IntEnum, auto
-from typing import Any, Final
+from typing import Final
+
+from tapejit.targets.cpu.llvm.ir import Value
 
 SYMBOL: Final = "tapejit_entry"
 HEADER: Final = 16  # bytes before an object's own fields: the only layout in the code
@@ -38,7 +40,7 @@ class Words(IntEnum):
 
     @staticmethod
     def _generate_next_value_(
-        name: str, start: int, count: int, last_values: list[Any]
+        name: str, start: int, count: int, last_values: list[Value]
     ) -> int:
         return count
 

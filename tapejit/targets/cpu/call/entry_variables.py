@@ -12,7 +12,7 @@ Start reading at `Variables.taken_array`, then `Variables.commit`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tapejit.targets.cpu.call.entry_code import (
     I32,
@@ -23,6 +23,7 @@ from tapejit.targets.cpu.call.entry_code import (
     number,
 )
 from tapejit.targets.cpu.call.entry_tables import Output, Record, Services
+from tapejit.targets.cpu.llvm.ir import Block, Value
 
 OWNING: Final = 0x0004  # NumPy's flags
 WRITEABLE: Final = 0x0400
@@ -31,10 +32,10 @@ WRITEABLE: Final = 0x0400
 class Variables(EntryCode):
     """The steps that deal with variables; `results` are the outputs in the frame."""
 
-    objects: Any
-    results: Any
+    objects: Value
+    results: Value
 
-    def take_lock(self, at: Any) -> None:
+    def take_lock(self, at: Value) -> None:
         """The lock of the variable that an output is for, unless another has it."""
         b = self.b
         row = self.row(Record.output_table, Output, at)
@@ -55,8 +56,8 @@ class Variables(EntryCode):
             self.go_if(b.not_(self.is_null(away)), self.missed)
 
     def find_sole_owner(
-        self, row: Any, fresh: Any, references: int
-    ) -> tuple[Any, Any, Any, Any]:
+        self, row: Value, fresh: Block, references: int
+    ) -> tuple[Value, Value, Value, Value]:
         """The Tensor and the array of an output's variable, if nobody else has them.
 
         Also the slot where the Tensor is and the one where it goes meanwhile. Else
@@ -88,7 +89,7 @@ class Variables(EntryCode):
         self.go_if(b.not_(self.is_null(b.load(away, typ=POINTER))), fresh)
         return tensor, array, place, away
 
-    def taken_array(self, row: Any, otherwise: Any) -> Any:
+    def taken_array(self, row: Value, otherwise: Block) -> Value:
         """The array of a variable that alone refers to it, taken away from there.
 
         The frame refers to it as well: it is the input that the output is made of.
@@ -102,7 +103,7 @@ class Variables(EntryCode):
         self.b.store(NULL, place)
         return array
 
-    def taken(self, row: Any, at: Any) -> tuple[Any, Any]:
+    def taken(self, row: Value, at: Value) -> tuple[Value, Value]:
         """The Tensor that this call has taken away for an output, or NULL.
 
         Also the slot where it is meanwhile.
@@ -120,7 +121,7 @@ class Variables(EntryCode):
                     b.store(tensor, self.found)
         return b.load(self.found, typ=POINTER), away
 
-    def walk_to_owner(self, array: Any, fresh: Any) -> None:
+    def walk_to_owner(self, array: Value, fresh: Block) -> None:
         """Go to `fresh` unless an array owns its memory, or refers alone to what does.
 
         Views of views refer to the first array, so `array` itself may not be seen.
@@ -146,7 +147,7 @@ class Variables(EntryCode):
         b.branch(head)
         b.position_at_end(alone)
 
-    def commit(self, at: Any) -> None:
+    def commit(self, at: Value) -> None:
         """Give a variable its next value; the frame holds what it had before.
 
         Nothing here runs Python: others see all the new values, or none.
@@ -166,7 +167,7 @@ class Variables(EntryCode):
             b.store(new, slot)
             b.store(old, place)
 
-    def put_back(self, at: Any) -> None:
+    def put_back(self, at: Value) -> None:
         """After a failure: what was taken away from a variable, and not written to.
 
         Unless the handler of a signal has assigned another value.

@@ -21,7 +21,7 @@ Start reading at `poll_module`.
 from __future__ import annotations
 
 import platform
-from typing import Any, Final
+from typing import Final
 
 from tapejit.targets.cpu.call.signal_layout import (
     ASSIGNED,
@@ -36,6 +36,7 @@ from tapejit.targets.cpu.call.signal_layout import (
 )
 from tapejit.targets.cpu.call.thread_driver import read_clock
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Module, Type, Value
 
 # The arena begins with these words: the number of a failure, why the call is left (a
 # handler of a signal has `RAISED`, or made it `OVERTAKEN` by an assignment), when
@@ -54,7 +55,7 @@ _ZERO = ir.Constant(I64, 0)
 CLOCKS: Final = frozenset({"x86_64", "amd64", "aarch64", "arm64"})
 
 
-def poll_module() -> Any:
+def poll_module() -> Module:
     """The module with `poll`, `words` (the address of the words) and `clock`.
 
     >>> [each.name for each in poll_module().functions if each.blocks]
@@ -88,11 +89,11 @@ def has_clock() -> bool:
 class _Poll:
     """Writes the function."""
 
-    def __init__(self, builder: Any, words: Any) -> None:
+    def __init__(self, builder: IRBuilder, words: Value) -> None:
         self.b = builder
         self.words = words
 
-    def emit(self, arena: Any) -> None:
+    def emit(self, arena: Value) -> None:
         b = self.b
         if not has_clock():
             b.ret(_ZERO)  # no clock that is cheap to read: such code runs to its end
@@ -125,15 +126,15 @@ class _Poll:
         b.atomic_rmw("xchg", flag, reason, "monotonic")
         b.ret(reason)
 
-    def return_if(self, condition: Any, value: Any) -> None:
+    def return_if(self, condition: Value, value: Value) -> None:
         with self.b.if_then(condition):
             self.b.ret(value)
 
-    def word(self, at: int) -> Any:
+    def word(self, at: int) -> Value:
         place = self.b.gep(self.words, [_ZERO, ir.Constant(I64, at)], inbounds=True)
         return self.b.load(place, typ=I64)
 
-    def call(self, at: int, result: Any, *operands: Any) -> Any:
+    def call(self, at: int, result: Type, *operands: Value) -> Value:
         """Call the function whose address is in a word."""
         signature = ir.FunctionType(result, [x.type for x in operands])
         address = self.b.inttoptr(self.word(at), signature.as_pointer())

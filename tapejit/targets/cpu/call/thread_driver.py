@@ -47,7 +47,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from tapejit.base.errors import UnsupportedError
 from tapejit.targets.cpu.call.thread_layout import (
@@ -80,6 +80,7 @@ from tapejit.targets.cpu.call.thread_layout import (
     WORTH,
 )
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Block, FunctionType, IRBuilder, Module, Value
 
 FUTEX_WAIT: Final = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 FUTEX_WAKE: Final = 129
@@ -103,38 +104,38 @@ BODY_TYPE = ir.FunctionType(VOID, [POINTER] * 4)
 class Code:
     """The body of one function over the words of the pool."""
 
-    def __init__(self, module: Any, name: str, signature: Any) -> None:
+    def __init__(self, module: Module, name: str, signature: FunctionType) -> None:
         self.function = ir.Function(module, signature, name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.pool = module.globals["pool"]
 
     @property
-    def operands(self) -> Any:
+    def operands(self) -> tuple[Value, ...]:
         return self.function.args
 
-    def place(self, word: int) -> Any:
+    def place(self, word: int) -> Value:
         return self.builder.gep(self.pool, [number(0), number(word)], inbounds=True)
 
-    def get(self, word: int, order: str = "monotonic") -> Any:
+    def get(self, word: int, order: str = "monotonic") -> Value:
         return self.builder.load_atomic(self.place(word), order, 8, typ=I64)
 
-    def put(self, word: int, value: Any, order: str = "monotonic") -> None:
+    def put(self, word: int, value: Value, order: str = "monotonic") -> None:
         self.builder.store_atomic(value, self.place(word), order, 8)
 
-    def change(self, op: str, word: int, by: Any, order: str = "seq_cst") -> Any:
+    def change(self, op: str, word: int, by: Value, order: str = "seq_cst") -> Value:
         """What the word was before."""
         return self.builder.atomic_rmw(op, self.place(word), by, order)
 
-    def call(self, signature: Any, address: Any, *operands: Any) -> Any:
+    def call(self, signature: FunctionType, address: Value, *operands: Value) -> Value:
         """Call what is at an address."""
         pointer = self.builder.inttoptr(address, signature.as_pointer())
         return self.builder.call(pointer, operands)
 
-    def is_positive(self, value: Any) -> Any:
+    def is_positive(self, value: Value) -> Value:
         return self.builder.icmp_signed(">", value, number(0))
 
     @contextmanager
-    def forever(self) -> Iterator[tuple[Any, Any]]:
+    def forever(self) -> Iterator[tuple[Block, Block]]:
         """A loop; gives the blocks to go on with and to leave to."""
         again = self.function.append_basic_block("again")
         out = self.function.append_basic_block("out")
@@ -145,20 +146,20 @@ class Code:
             self.builder.branch(again)
         self.builder.position_at_end(out)
 
-    def leave_if(self, condition: Any, out: Any) -> None:
+    def leave_if(self, condition: Value, out: Block) -> None:
         """Go to `out` if the condition holds, and on if not."""
         following = self.function.append_basic_block("following")
         self.builder.cbranch(condition, out, following)
         self.builder.position_at_end(following)
 
-    def counter(self) -> Any:
+    def counter(self) -> Value:
         """A local variable that starts at 0."""
         with self.builder.goto_entry_block():
             place = self.builder.alloca(I64)
         self.builder.store(number(0), place)
         return place
 
-    def add(self, place: Any, by: int = 1) -> Any:
+    def add(self, place: Value, by: int = 1) -> Value:
         """What the variable was before."""
         before = self.builder.load(place, typ=I64)
         self.builder.store(self.builder.add(before, number(by)), place)
@@ -166,19 +167,18 @@ class Code:
 
     def pause(self) -> None:
         """Tell the processor that this is a loop that waits."""
-        module = self.function.module
         match platform.machine().lower():
             case "x86_64" | "amd64":
-                self.builder.call(declared(module, "llvm.x86.sse2.pause", VOID), [])
+                self.builder.intrinsic("llvm.x86.sse2.pause", VOID, [])
             case "aarch64" | "arm64":
-                hint = declared(module, "llvm.aarch64.hint", VOID, I32)
-                self.builder.call(hint, [ir.Constant(I32, 1)])  # 1: yield
+                hint = [ir.Constant(I32, 1)]  # yield
+                self.builder.intrinsic("llvm.aarch64.hint", VOID, hint)
 
-    def clock(self) -> Any:
+    def clock(self) -> Value:
         """The processor's clock: reading it takes no call."""
         return read_clock(self.builder)
 
-    def look(self, found: Callable[[], Any], out: Any, limit: int) -> None:
+    def look(self, found: Callable[[], Value], out: Block, limit: int) -> None:
         """Leave to `out` as soon as something is found; look for so many ticks."""
         b = self.builder
         ticks, start = self.get(limit), self.clock()
@@ -189,15 +189,15 @@ class Code:
             self.leave_if(b.icmp_unsigned(">", passed, ticks), tired)
             self.pause()
 
-    def sleep(self, word: int, seen: Any) -> None:
+    def sleep(self, word: int, seen: Value) -> None:
         """Sleep until woken, if the low half of the word is still what was seen."""
         self._futex(word, FUTEX_WAIT, self.builder.trunc(seen, I32))
 
-    def awaken(self, word: int, count: Any) -> None:
+    def awaken(self, word: int, count: Value) -> None:
         """Wake up to `count` of those who sleep at the word."""
         self._futex(word, FUTEX_WAKE, self.builder.trunc(count, I32))
 
-    def _futex(self, word: int, operation: int, value: Any) -> None:
+    def _futex(self, word: int, operation: int, value: Value) -> None:
         what, nowhere = ir.Constant(I32, operation), ir.Constant(POINTER, None)
         self.call(
             SYSCALL_TYPE,
@@ -210,23 +210,15 @@ class Code:
         )
 
 
-def number(value: int) -> Any:
+def number(value: int) -> Value:
     return ir.Constant(I64, value)
 
 
-def declared(module: Any, name: str, result: Any, *operands: Any) -> Any:
-    """An intrinsic function of LLVM."""
-    if name in module.globals:
-        return module.globals[name]
-    return ir.Function(module, ir.FunctionType(result, operands), name)
-
-
-def read_clock(builder: Any) -> Any:
+def read_clock(builder: IRBuilder) -> Value:
     """The processor's clock, in ticks of its own."""
     match platform.machine().lower():
         case "x86_64" | "amd64":
-            read = declared(builder.module, "llvm.readcyclecounter", I64)
-            return builder.call(read, [])
+            return builder.intrinsic("llvm.readcyclecounter", I64, [])
         case "aarch64" | "arm64":
             kind = ir.FunctionType(I64, [])
             text = "mrs $0, cntvct_el0"
@@ -235,7 +227,7 @@ def read_clock(builder: Any) -> Any:
             raise UnsupportedError(f"there is no thread pool for {other}")
 
 
-def new_module(name: str) -> Any:
+def new_module(name: str) -> Module:
     """A module with the words of a pool, `state` that gives their address, and a task.
 
     The task is `trial`: it adds one to the word of the table at its index.
@@ -266,7 +258,7 @@ def emit_serial(code: Code) -> None:
     code.builder.ret_void()
 
 
-def call_task(code: Code, task: Any, table: Any, index: Any) -> None:
+def call_task(code: Code, task: Value, table: Value, index: Value) -> None:
     code.call(TASK_TYPE, code.builder.ptrtoint(task, I64), table, index)
 
 
@@ -286,17 +278,17 @@ def emit_entry(code: Code) -> None:
     b.position_at_end(rest)
 
 
-def smaller(code: Code, x: Any, y: Any) -> Any:
+def smaller(code: Code, x: Value, y: Value) -> Value:
     return code.builder.select(code.builder.icmp_signed("<", x, y), x, y)
 
 
-def emit_clock(module: Any) -> None:
+def emit_clock(module: Module) -> None:
     """`clock()`: for whoever has to know how long a tick is."""
     code = Code(module, "clock", ir.FunctionType(I64, []))
     code.builder.ret(code.clock())
 
 
-def emit_claim(code: Code, none: Any, is_helper: bool) -> Any:
+def emit_claim(code: Code, none: Block, is_helper: bool) -> Value:
     """Claim a task and run it, or go to `none`; how many tasks were left before.
 
     The caller takes the first one that is left, a helper the last one: from call to
@@ -316,7 +308,7 @@ def emit_claim(code: Code, none: Any, is_helper: bool) -> Any:
     return left
 
 
-def emit_pull(module: Any, is_helper: bool) -> Any:
+def emit_pull(module: Module, is_helper: bool) -> Value:
     """`pull()`: claim tasks and run them until none is left; how many they were."""
     name = "pull_last" if is_helper else "pull_first"
     code = Code(module, name, ir.FunctionType(I64, []))
@@ -329,7 +321,7 @@ def emit_pull(module: Any, is_helper: bool) -> Any:
     return code.function
 
 
-def emit_begin(module: Any) -> Any:
+def emit_begin(module: Module) -> Value:
     """`begin(wanted)`: claim and run tasks until it is clear whether to wake helpers.
 
     That is so when the rest, at the pace of the tasks done here, is worth it, when
@@ -368,13 +360,13 @@ def emit_begin(module: Any) -> Any:
     return code.function
 
 
-def emit_helper(module: Any, pull: Any) -> Any:
+def emit_helper(module: Module, pull: Value) -> Value:
     """`helper(unused)`: what a thread of the pool does, for ever."""
     code = Code(module, "helper", ir.FunctionType(POINTER, [POINTER]))
     code.function.linkage = "internal"
     b = code.builder
 
-    def has_work() -> Any:
+    def has_work() -> Value:
         left = code.is_positive(code.get(REMAINING, "seq_cst"))
         return b.and_(left, code.is_positive(code.get(SEATS, "seq_cst")))
 
@@ -403,7 +395,7 @@ def emit_helper(module: Any, pull: Any) -> Any:
     return code.function
 
 
-def emit_start(module: Any, helper: Any) -> Any:
+def emit_start(module: Module, helper: Value) -> Value:
     """`start(wanted)`: make threads until there are so many helpers, or no room.
 
     The threads inherit a mask that keeps signals from them: Python's handlers are to
@@ -433,7 +425,7 @@ def emit_start(module: Any, helper: Any) -> Any:
     return code.function
 
 
-def thread_pool_module() -> Any:
+def thread_pool_module() -> Module:
     """The driver with threads of its own.
 
     `state()` gives the address of the words; `ROOM` (at most how many helpers) and
@@ -471,7 +463,7 @@ def thread_pool_module() -> Any:
     others = b.sub(b.sub(tasks, first), b.call(pull, []))
     finish = code.function.append_basic_block("finish")
 
-    def all_done() -> Any:
+    def all_done() -> Value:
         return b.icmp_signed("==", code.get(DONE, "seq_cst"), others)
 
     code.look(all_done, finish, PATIENCE)
@@ -489,7 +481,7 @@ def thread_pool_module() -> Any:
     return module
 
 
-def foreign_pool_module() -> Any:
+def foreign_pool_module() -> Module:
     """The driver over a pool whose `parallel_for` is one of Numba's.
 
     >>> [each.name for each in foreign_pool_module().functions]

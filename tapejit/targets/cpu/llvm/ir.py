@@ -15,11 +15,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Final
 
 from tapejit.targets.cpu.llvm.values import (
     BIT,
     POINTER,
+    VOID,
     Alloca,
     ArrayType,
     Constant,
@@ -55,6 +56,7 @@ __all__ = [
     "LiteralStructType",
     "Module",
     "PointerType",
+    "Store",
     "Type",
     "Undefined",
     "Value",
@@ -81,7 +83,15 @@ class Module:
         """Those that are defined or declared."""
         return [x for x in self.globals.values() if isinstance(x, Function)]
 
-    def add_metadata(self, operands: Sequence[Any]) -> Note:
+    def declared(self, name: str, result: Type, operands: Sequence[Type]) -> Function:
+        """The function of this name, declared when it is first asked for."""
+        known = self.globals.get(name)
+        if known is None:
+            return Function(self, FunctionType(result, operands), name)
+        assert isinstance(known, Function)
+        return known
+
+    def add_metadata(self, operands: Sequence[Value | str]) -> Note:
         """A note of Values and strings; equal ones are made once."""
         made = Note(len(self.metadata), operands)
         for known in self.metadata:
@@ -270,7 +280,7 @@ class IRBuilder:
         else:
             lines.append(line)
 
-    def add_line(self, kind: Any, text: str) -> Value:
+    def add_line(self, kind: Type, text: str) -> Value:
         """An instruction that gives a value."""
         function = self.function
         function.count += 1
@@ -344,20 +354,16 @@ class IRBuilder:
 
     def mark(self, pointer: Value, nbytes: Value) -> None:
         """Set all bits of memory: NaN in every float format, -1 as an integer."""
-        name = "llvm.memset.p0.i64"
-        known: Any = self.module.globals.get(name)
-        if known is None:
-            kinds = [POINTER, IntType(8), IntType(64), BIT]
-            known = Function(self.module, FunctionType(Type("void"), kinds), name)
         ones, is_volatile = Constant(IntType(8), -1), Constant(BIT, 0)
-        self.call(known, [pointer, ones, nbytes, is_volatile])
+        operands = [pointer, ones, nbytes, is_volatile]
+        self.intrinsic("llvm.memset.p0.i64", VOID, operands)
 
     def gep(
         self,
         pointer: Value,
         indices: Sequence[Value],
         inbounds: bool = False,
-        source_etype: Any = None,
+        source_etype: Type | None = None,
     ) -> Value:
         """The address some elements further; by default of what is known to be there.
 
@@ -373,7 +379,7 @@ class IRBuilder:
         places = ", ".join(map(str, indices))
         return self.add_line(result, f"{word} {element}, {pointer}, {places}")
 
-    def load(self, pointer: Value, align: int = 0, typ: Any = None) -> Value:
+    def load(self, pointer: Value, align: int = 0, typ: Type | None = None) -> Value:
         """What is there; `typ` is needed where a pointer does not say."""
         kind = pointer.type.pointee if typ is None else typ
         return self.add_line(kind, f"load {kind.text}, {pointer}{aligned(align)}")
@@ -419,6 +425,11 @@ class IRBuilder:
         self._insert(text)
         return Value(kind, "")
 
+    def intrinsic(self, name: str, kind: Type, operands: Sequence[Value]) -> Value:
+        """Call a function of LLVM's own, which gives a value of this type."""
+        function = self.module.declared(name, kind, [x.type for x in operands])
+        return self.call(function, operands)
+
     def asm(
         self,
         kind: FunctionType,
@@ -434,11 +445,7 @@ class IRBuilder:
 
     def cttz(self, x: Value, is_never_zero: Value) -> Value:
         """The number of zeros below the lowest bit that is set."""
-        name = f"llvm.cttz.{x.type}"
-        known: Any = self.module.globals.get(name)
-        if known is None:
-            known = Function(self.module, FunctionType(x.type, [x.type, BIT]), name)
-        return self.call(known, [x, is_never_zero])
+        return self.intrinsic(f"llvm.cttz.{x.type}", x.type, [x, is_never_zero])
 
     # Ways
 

@@ -108,7 +108,7 @@ class PointerType(Type):
     __slots__ = ("pointee",)
     null = "null"
 
-    def __init__(self, pointee: Any = None) -> None:
+    def __init__(self, pointee: Type | None = None) -> None:
         self.text, self.pointee = "ptr", pointee
 
 
@@ -294,7 +294,7 @@ class Note(Value):
 
     __slots__ = ("text",)
 
-    def __init__(self, number: int, operands: Sequence[Any]) -> None:
+    def __init__(self, number: int, operands: Sequence[Value | str]) -> None:
         super().__init__(Type("metadata"), f"!{number}")
         parts = [f'!"{x}"' if isinstance(x, str) else str(x) for x in operands]
         self.text = f"!{{ {', '.join(parts)} }}"

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, Module, Type, Value
 from tapejit.targets.cpu.matmul.conv_tiling import (
     RowAxis,
     Term,
@@ -37,6 +37,7 @@ from tapejit.targets.cpu.matmul.micro_kernel import (
 from tapejit.targets.cpu.matmul.tiling import (
     Hooks,
     Registers,
+    Span,
     Spot,
     Tiling,
     host_registers,
@@ -44,7 +45,7 @@ from tapejit.targets.cpu.matmul.tiling import (
 
 
 def emit_windows(
-    module: Any,
+    module: Module,
     product: Step,
     name: str,
     hooks: Hooks,
@@ -83,7 +84,7 @@ class WindowEmitter(TileEmitter):
     """Products of windows and filters by register tiles."""
 
     def __init__(
-        self, module: Any, windows: Windows, tiling: Tiling, name: str, hooks: Hooks
+        self, module: Module, windows: Windows, tiling: Tiling, name: str, hooks: Hooks
     ) -> None:
         super().__init__(module, tiling, name, hooks)
         self.windows = windows
@@ -100,7 +101,7 @@ class WindowEmitter(TileEmitter):
         first, *rest = self.inner
         return -(-first.size // self.cut.parts) * prod(term.size for term in rest)
 
-    def task(self) -> Any:
+    def task(self) -> Function:
         """The function of a task: a block of the result of one group."""
         windows, tiling = self.windows, self.tiling
         signature = ir.FunctionType(VOID, [POINTER, I64])
@@ -130,19 +131,15 @@ class WindowEmitter(TileEmitter):
         return function
 
     def blocks(
-        self,
-        site: Site,
-        group: Any,
-        stacks: tuple[Any, Any],
-        tiles: tuple[Any, Any],
-        panels: tuple[Any, Any],
+        self, site: Site, group: Value, stacks: Span, tiles: Span, panels: Span
     ) -> None:
         """Block after block of terms, panel after panel: all tiles of all matrices."""
         windows, tiling, b = self.windows, self.tiling, site.builder
         tile_size = tiling.rows.most * tiling.columns
         room = tiling.tiles_of_task
         matrices = -(-windows.matrices // tiling.groups)
-        packed = sums = ir.Constant(POINTER, None)
+        nothing: Value = ir.Constant(POINTER, None)
+        packed = sums = nothing
         if tiling.packs_b:
             packed = site.scratch(self.depth * tiling.columns)
         if tiling.blocks > 1:
@@ -150,7 +147,7 @@ class WindowEmitter(TileEmitter):
         outer = windows.terms[: self.cut.axis]
         first = self.inner[0]
 
-        def block(at: Any) -> None:
+        def block(at: Value) -> None:
             *before, part = site.indices(at, [*(x.size for x in outer), self.cut.parts])
             start, end = site.share(part, first.size, self.cut.parts)
             count = b.sub(end, start)
@@ -162,7 +159,7 @@ class WindowEmitter(TileEmitter):
             is_last = b.icmp_signed("==", at, number(tiling.blocks - 1))
             state = b.or_(b.zext(is_first, I64), b.shl(b.zext(is_last, I64), number(1)))
 
-            def panel(at: Any, columns: int) -> None:
+            def panel(at: Value, columns: int) -> None:
                 column = site.times(at, tiling.columns)
                 here = site.at(right, site.times(column, windows.column))
                 if tiling.packs_b:
@@ -170,7 +167,7 @@ class WindowEmitter(TileEmitter):
                     b.call(self.pack(columns), [site.table, site.task, *own])
                     here = packed
 
-                def matrix(stack: Any) -> None:
+                def matrix(stack: Value) -> None:
                     place = left
                     for index, axis in zip(
                         site.indices(stack, [x.size for x in windows.stack]),
@@ -179,7 +176,7 @@ class WindowEmitter(TileEmitter):
                     ):
                         place = site.at(place, site.times(index, axis.a))
 
-                    def tile(tile: Any, row: Any, height: int) -> None:
+                    def tile(tile: Value, row: Value, height: int) -> None:
                         kept = sums
                         if tiling.blocks > 1:
                             which = site.times(b.sub(at, panels[0]), matrices)
@@ -202,15 +199,13 @@ class WindowEmitter(TileEmitter):
         site.loop(number(0), number(tiling.blocks), 1, block)
 
     def once(
-        self, kind: str, operands: Sequence[Any], body: Callable[..., None]
-    ) -> Any:
+        self, kind: str, operands: Sequence[Type], body: Callable[..., None]
+    ) -> Function:
         """A function of this kernel, emitted when it is first asked for."""
         name = f"{self.name}_{kind}"
-        known = self.module.globals.get(name)
-        if known is not None:
-            return known
-        signature = ir.FunctionType(VOID, [POINTER, I64, *operands])
-        made = ir.Function(self.module, signature, name)
+        made = self.module.declared(name, VOID, [POINTER, I64, *operands])
+        if made.blocks:
+            return made
         made.linkage = "internal"
         made.attributes.add("noinline")
         site = Site(made, self.tiling, self.hooks)
@@ -218,7 +213,7 @@ class WindowEmitter(TileEmitter):
         site.builder.ret_void()
         return made
 
-    def pack(self, columns: int) -> Any:
+    def pack(self, columns: int) -> Function:
         """Copy a panel of the filters for a block, a row of vectors for each term."""
         width, lanes = self.tiling.width, self.lanes(columns)
         align, row_size = width * self.gemm.lane, len(lanes) * width
@@ -226,22 +221,22 @@ class WindowEmitter(TileEmitter):
         # Shuffled if features lie apart and what is summed up does not.
         is_shuffled = apart != 1 and last.b == 1 and last.size >= width
 
-        def body(site: Site, right: Any, out: Any, count: Any) -> None:
+        def body(site: Site, right: Value, out: Value, count: Value) -> None:
             b = site.builder
 
-            def row(place: Any, out: Any) -> list[Any]:
+            def row(place: Value, out: Value) -> list[Value]:
                 for j, amount in enumerate(lanes):
                     value = self.features(site, place, j * width, amount)
                     value = site.widened(value, width)
                     b.store(value, site.at(out, j * width), align=align)
                 return []
 
-            def squares(place: Any, out: Any) -> list[Any]:
+            def squares(place: Value, out: Value) -> list[Value]:
                 is_known = len(self.inner) > 1 or self.cut.parts == 1
                 high = number(last.size) if is_known else count
                 most = b.sub(high, number(width))
 
-                def square(at: Any) -> None:
+                def square(at: Value) -> None:
                     at = site.smaller(at, most)  # the last ones may be done twice
                     near = site.at(place, at)
                     to = site.at(out, site.times(at, row_size))
@@ -267,12 +262,13 @@ class WindowEmitter(TileEmitter):
 
         return self.once(f"panel_{columns}", [POINTER, POINTER, I64], body)
 
-    def features(self, site: Site, place: Any, first: int, lanes: int) -> Any:
+    def features(self, site: Site, place: Value, first: int, lanes: int) -> Value:
         """Some features of a filter's entry, wherever they lie."""
         apart = self.windows.column
         if apart == 1 or lanes == 1:
             return site.load(site.at(place, first * apart), lanes)
-        found = ir.Constant(ir.VectorType(site.element, lanes), ir.Undefined)
+        kind = ir.VectorType(site.element, lanes)
+        found: Value = ir.Constant(kind, ir.Undefined)
         for lane in range(lanes):
             where = site.at(place, (first + lane) * apart)
             one = site.builder.load(where, align=site.nbytes, typ=site.element)
@@ -280,7 +276,7 @@ class WindowEmitter(TileEmitter):
             found = site.builder.insert_element(found, one, at)
         return found
 
-    def tile(self, height: int, columns: int) -> Any:
+    def tile(self, height: int, columns: int) -> Function:
         """The function of a register tile."""
         made = WindowTile(self, height, columns)
         kinds = [POINTER, POINTER, POINTER, *[I64] * 5, POINTER, I64]
@@ -300,26 +296,28 @@ class WindowEmitter(TileEmitter):
     def each_term(
         self,
         site: Site,
-        count: Any,
+        count: Value,
         steps: Sequence[Sequence[int]],
-        places: Sequence[Any],
-        values: Sequence[Any],
-        body: Callable[..., list[Any]],
+        places: Sequence[Value],
+        values: Sequence[Value],
+        body: Callable[..., list[Value]],
         depth: int,
         unrolled: int = 1,
-    ) -> list[Any]:
+    ) -> list[Value]:
         """Loops over `depth` axes of a block, of the first of which it has `count`.
 
         body(*places, *values) gives the next values; each place moves by its steps.
         """
         moving = len(places)
 
-        def along(at: int, places: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        def along(
+            at: int, places: Sequence[Value], values: Sequence[Value]
+        ) -> list[Value]:
             if at == depth:
                 return body(*places, *values)
 
-            def several(amount: int) -> Callable[..., list[Any]]:
-                def one(_: Any, *carried: Any) -> list[Any]:
+            def several(amount: int) -> Callable[..., list[Value]]:
+                def one(__: Value, *carried: Value) -> list[Value]:
                     here, found = list(carried[:moving]), list(carried[moving:])
                     for _ in range(amount):
                         found = along(at + 1, here, found)
@@ -367,16 +365,16 @@ class WindowTile(RegisterTile):
     def block(
         self,
         site: Site,
-        left: Any,
-        right: Any,
-        c: Any,
-        group: Any,
-        stack: Any,
-        row: Any,
-        column: Any,
-        count: Any,
-        sums: Any,
-        state: Any,
+        left: Value,
+        right: Value,
+        c: Value,
+        group: Value,
+        stack: Value,
+        row: Value,
+        column: Value,
+        count: Value,
+        sums: Value,
+        state: Value,
     ) -> None:
         """The body of the function, for a block of terms.
 
@@ -386,7 +384,7 @@ class WindowTile(RegisterTile):
         b = site.builder
         site.pointers["c"] = c
 
-        def term(left: Any, right: Any, *totals: Any) -> list[Any]:
+        def term(left: Value, right: Value, *totals: Value) -> list[Value]:
             return self.step(site, left, right, totals)
 
         places, axes, zeros = [left, right], len(self.of.inner), self.zeros(site)
@@ -412,11 +410,11 @@ class WindowTile(RegisterTile):
     def hand_over(
         self,
         site: Site,
-        group: Any,
-        stack: Any,
-        row: Any,
-        column: Any,
-        totals: Sequence[Any],
+        group: Value,
+        stack: Value,
+        row: Value,
+        column: Value,
+        totals: Sequence[Value],
     ) -> None:
         """Give vectors of the result to the epilogue, without lanes beyond it."""
         windows, epilogue = self.of.windows, site.hooks.epilogue
@@ -442,7 +440,7 @@ class WindowTile(RegisterTile):
                 spot = Spot(batch, index[-1], here, "column", lanes)
                 epilogue(site, spot, value)
 
-    def note(self, site: Site, index: list[Any], axis: RowAxis, at: Any) -> None:
+    def note(self, site: Site, index: list[Value], axis: RowAxis, at: Value) -> None:
         """Put the place along merged axes into the index of the result."""
         places = site.indices(at, [part.size for part in axis.parts])
         for part, place in zip(axis.parts, places, strict=True):

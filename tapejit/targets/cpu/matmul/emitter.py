@@ -17,7 +17,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.matmul.tiling import Gemm, Hooks, Spot, Tiling
+from tapejit.targets.cpu.llvm.ir import Function, Module, Type, Value, VectorType
+from tapejit.targets.cpu.matmul.tiling import Gemm, Hooks, Span, Spot, Tiling
 from tapejit.targets.cpu.simd import storage
 from tapejit.targets.cpu.simd.storage import Floats, is_small
 from tapejit.targets.cpu.simd.vector import Splat
@@ -25,27 +26,27 @@ from tapejit.targets.cpu.target import CPU
 
 I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
-Place = tuple[tuple[Any, ...], Any, Any]  # indices of the stack, row, column
-ByHeight = Callable[[Callable[[int], Any]], Any]
+Place = tuple[tuple[Value, ...], Value, Value]  # indices of the stack, row, column
+ByHeight = Callable[[Callable[[int], Value]], Value]
 
 
 ZERO = ir.Constant(I64, 0)
 
 
 @lru_cache(4096)
-def number(value: int) -> Any:
+def number(value: int) -> Value:
     """A position; its text is made once."""
     return ir.Constant(I64, value) if value else ZERO
 
 
 @lru_cache(256)
-def vector_of(element: Any, lanes: int) -> Any:
+def vector_of(element: Type, lanes: int) -> VectorType:
     """The type of a vector; its text is made once."""
     return ir.VectorType(element, lanes)
 
 
 @lru_cache(256)
-def mask_of(lanes: tuple[int, ...]) -> Any:
+def mask_of(lanes: tuple[int, ...]) -> Value:
     """Which lanes a shuffle takes."""
     kind = vector_of(I32, len(lanes))
     if not any(lanes):
@@ -54,48 +55,48 @@ def mask_of(lanes: tuple[int, ...]) -> Any:
 
 
 @lru_cache(256)
-def undefined(kind: Any) -> Any:
+def undefined(kind: Type) -> Value:
     return ir.Constant(kind, ir.Undefined)
 
 
 class Site:
     """Where code is being emitted: what hooks get."""
 
-    def __init__(self, function: Any, tiling: Tiling, hooks: Hooks) -> None:
+    def __init__(self, function: Function, tiling: Tiling, hooks: Hooks) -> None:
         self.function = function
         self.builder = hooks.enter(function)
         self.tiling = tiling
         self.hooks = hooks
-        self.pointers: dict[str, Any] = {}  # of those of a, b and c that it needs
+        self.pointers: dict[str, Value] = {}  # of those of a, b and c that it needs
         self.element = storage.register_element(tiling.gemm.dtype)  # of sums
         self.nbytes = tiling.gemm.lane
 
     @property
-    def table(self) -> Any:
+    def table(self) -> Value:
         """For functions in which hooks are called; the others have none."""
         return self.function.args[0]
 
     @property
-    def task(self) -> Any:
+    def task(self) -> Value:
         return self.function.args[1]
 
     # For hooks: in the matrices as the caller knows them
 
-    def load_a(self, spot: Spot) -> Any:
+    def load_a(self, spot: Spot) -> Value:
         """Elements of A as they are in memory, widened; for `Hooks.load_a` only."""
         return self.loaded("a", spot)
 
-    def load_b(self, spot: Spot) -> Any:
+    def load_b(self, spot: Spot) -> Value:
         """Elements of B as they are in memory, widened; for `Hooks.load_b` only."""
         return self.loaded("b", spot)
 
-    def loaded(self, operand: str, spot: Spot) -> Any:
+    def loaded(self, operand: str, spot: Spot) -> Value:
         if self.tiling.is_flipped:
             operand, spot = "ba"["ab".index(operand)], spot.flipped()
         near = Reader(self, operand, spot.batch, spot.row, spot.column)
         return near.plain(0, 0, spot.along, spot.lanes)
 
-    def store(self, spot: Spot, value: Any) -> None:
+    def store(self, spot: Spot, value: Value) -> None:
         """Store elements of C, rounded to its dtype; for `Hooks.epilogue` only."""
         if self.tiling.is_flipped:
             spot = spot.flipped()
@@ -104,7 +105,9 @@ class Site:
 
     # Instructions
 
-    def at(self, pointer: Any, offset: Any, element: Any = None) -> Any:
+    def at(
+        self, pointer: Value, offset: Value | int, element: Type | None = None
+    ) -> Value:
         """A pointer so many elements further."""
         if isinstance(offset, int):
             if not offset:
@@ -113,28 +116,28 @@ class Site:
         element = element or self.element
         return self.builder.gep(pointer, [offset], source_etype=element)
 
-    def times(self, value: Any, factor: int) -> Any:
+    def times(self, value: Value, factor: int) -> Value:
         return value if factor == 1 else self.builder.mul(value, number(factor))
 
-    def plus(self, value: Any, more: int) -> Any:
+    def plus(self, value: Value, more: int) -> Value:
         return self.builder.add(value, number(more)) if more else value
 
-    def sum(self, x: Any, y: Any) -> Any:
+    def sum(self, x: Value, y: Value) -> Value:
         if x is ZERO or y is ZERO:
             return x if y is ZERO else y
         return self.builder.add(x, y)
 
-    def smaller(self, x: Any, y: Any) -> Any:
+    def smaller(self, x: Value, y: Value) -> Value:
         return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
 
-    def zeros(self, lanes: int) -> Any:
+    def zeros(self, lanes: int) -> Value:
         kind = vector_of(self.element, lanes)
         return Splat(kind, ir.Constant(self.element, 0.0))
 
-    def shuffled(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
+    def shuffled(self, x: Value, y: Value, lanes: Sequence[int]) -> Value:
         return self.builder.shuffle_vector(x, y, mask_of(tuple(lanes)))
 
-    def widened(self, value: Any, lanes: int) -> Any:
+    def widened(self, value: Value, lanes: int) -> Value:
         """The same lanes and zeros after them."""
         count = value.type.count
         if count == lanes:
@@ -143,12 +146,12 @@ class Site:
         wanted = [min(lane, count) for lane in range(lanes)]
         return self.shuffled(value, self.zeros(count), wanted)
 
-    def first_lanes(self, value: Any, lanes: int) -> Any:
+    def first_lanes(self, value: Value, lanes: int) -> Value:
         if value.type.count == lanes:
             return value
         return self.shuffled(value, undefined(value.type), range(lanes))
 
-    def folded(self, values: Sequence[Any]) -> Any:
+    def folded(self, values: Sequence[Value]) -> Value:
         """The sum of all lanes of some vectors, as a tree, in a vector of one lane."""
         parts, b = list(values), self.builder
         while len(parts) > 1:
@@ -165,35 +168,25 @@ class Site:
             )
         return total
 
-    def spread(self, value: Any, lanes: int) -> Any:
+    def spread(self, value: Value, lanes: int) -> Value:
         """The number of a vector of one lane in every lane."""
         return self.shuffled(value, undefined(value.type), (0,) * lanes)
 
-    def fma(self, x: Any, y: Any, z: Any) -> Any:
+    def fma(self, x: Value, y: Value, z: Value) -> Value:
         name = f"llvm.fma.v{x.type.count}f{8 * self.nbytes}"
-        module = self.function.module
-        known = module.globals.get(name)
-        if known is None:
-            signature = ir.FunctionType(x.type, [x.type] * 3)
-            known = ir.Function(module, signature, name)
-        return self.builder.call(known, [x, y, z])
+        return self.builder.intrinsic(name, x.type, [x, y, z])
 
-    def load(self, pointer: Any, lanes: int, align: int = 0) -> Any:
+    def load(self, pointer: Value, lanes: int, align: int = 0) -> Value:
         """Lanes of a sum's format."""
         kind = vector_of(self.element, lanes)
         return self.builder.load(pointer, align=align or self.nbytes, typ=kind)
 
-    def prefetch(self, place: Any) -> None:
+    def prefetch(self, place: Value) -> None:
         """Ask for the line of an element; any address will do."""
-        module = self.function.module
-        known = module.globals.get("llvm.prefetch.p0")
-        if known is None:
-            signature = ir.FunctionType(VOID, [POINTER, I32, I32, I32])
-            known = ir.Function(module, signature, "llvm.prefetch.p0")
         how = [ir.Constant(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
-        self.builder.call(known, [place, *how])
+        self.builder.intrinsic("llvm.prefetch.p0", VOID, [place, *how])
 
-    def scratch(self, count: int) -> Any:
+    def scratch(self, count: int) -> Value:
         """Memory of this call for so many lanes."""
         with self.builder.goto_entry_block():
             found = self.builder.alloca(ir.ArrayType(self.element, count))
@@ -201,7 +194,7 @@ class Site:
             found.type = POINTER  # whose elements are told at each use
         return found
 
-    def share(self, index: Any, total: int, parts: int) -> tuple[Any, Any]:
+    def share(self, index: Value, total: int, parts: int) -> Span:
         """Where one of equal parts begins and ends."""
         if parts == 1:
             return number(0), number(total)
@@ -211,9 +204,9 @@ class Site:
         ]
         return ends[0], ends[1]
 
-    def indices(self, flat: Any, sizes: Sequence[int]) -> tuple[Any, ...]:
+    def indices(self, flat: Value, sizes: Sequence[int]) -> tuple[Value, ...]:
         """The place of an element in an array of these sizes, from its number."""
-        found: list[Any] = []
+        found: list[Value] = []
         for at in range(len(sizes) - 1, -1, -1):
             if at == 0:
                 found.append(flat)
@@ -226,12 +219,12 @@ class Site:
 
     def loop(
         self,
-        low: Any,
-        high: Any,
+        low: Value,
+        high: Value,
         stride: int,
-        body: Callable[..., Sequence[Any] | None],
-        carried: Sequence[Any] = (),
-    ) -> list[Any]:
+        body: Callable[..., Sequence[Value] | None],
+        carried: Sequence[Value] = (),
+    ) -> list[Value]:
         """for (i = low; i < high; i += stride): body(i, *values) gives the next values.
 
         `carried` are the first ones; those after the last iteration are returned.
@@ -259,9 +252,9 @@ class Site:
         for phi, x, y in zip(results, carried, made, strict=True):
             phi.add_incoming(x, before)
             phi.add_incoming(y, last)
-        return results
+        return [*results]
 
-    def transposed(self, rows: list[Any]) -> list[Any]:
+    def transposed(self, rows: list[Value]) -> list[Value]:
         """As many vectors as each has lanes, the other way round.
 
         First halves change places, then halves of halves, down to the parts of a
@@ -299,7 +292,7 @@ class Site:
         return made
 
 
-def pairs_of(rows: list[Any], at: int, size: int) -> list[tuple[Any, Any]]:
+def pairs_of(rows: list[Value], at: int, size: int) -> list[tuple[Value, Value]]:
     """Some vectors from one on, each with the one as many after it."""
     return [(rows[at + i], rows[at + i + size]) for i in range(size)]
 
@@ -308,7 +301,12 @@ class Reader:
     """Elements of an operand near a place; distances from it are constants."""
 
     def __init__(
-        self, site: Site, operand: str, batch: tuple[Any, ...], row: Any, column: Any
+        self,
+        site: Site,
+        operand: str,
+        batch: tuple[Value, ...],
+        row: Value,
+        column: Value,
     ) -> None:
         self.site, self.operand = site, operand
         self.batch, self.row, self.column = batch, row, column
@@ -317,7 +315,7 @@ class Reader:
         self.memory = storage.memory_type(gemm.dtype)
 
     @cached_property
-    def origin(self) -> Any:
+    def origin(self) -> Value:
         """A pointer to the place."""
         site, found = self.site, self.site.pointers[self.operand]
         # Those of functions that are given the place itself have no batch.
@@ -330,12 +328,12 @@ class Reader:
                 found = site.at(found, site.times(index, step), self.memory)
         return found
 
-    def place(self, row: int, column: int) -> Any:
+    def place(self, row: int, column: int) -> Value:
         """A pointer to an element."""
         offset = row * self.strides.row + column * self.strides.column
         return self.site.at(self.origin, offset, self.memory)
 
-    def load(self, row: int, column: int, along: str, lanes: int) -> Any:
+    def load(self, row: int, column: int, along: str, lanes: int) -> Value:
         """Elements, or what a hook makes of them."""
         site = self.site
         hooks = site.hooks.flipped() if site.tiling.is_flipped else site.hooks
@@ -351,7 +349,7 @@ class Reader:
         spot = Spot(self.batch, *here, along, lanes)
         return spot.flipped() if site.tiling.is_flipped else spot
 
-    def plain(self, row: int, column: int, along: str, lanes: int) -> Any:
+    def plain(self, row: int, column: int, along: str, lanes: int) -> Value:
         """Elements from memory, widened."""
         b, dtype = self.site.builder, self.site.tiling.gemm.dtype
         stride = getattr(self.strides, along)
@@ -372,7 +370,7 @@ class Reader:
                 found = b.insert_element(found, one, ir.Constant(I32, lane))
         return storage.from_memory(b, found, dtype)
 
-    def store(self, row: int, column: int, along: str, value: Any) -> None:
+    def store(self, row: int, column: int, along: str, value: Value) -> None:
         """Elements to memory, rounded."""
         b, dtype = self.site.builder, self.site.tiling.gemm.dtype
         lanes = value.type.count
@@ -389,7 +387,9 @@ class Reader:
             one = b.extract_element(value, ir.Constant(I32, lane))
             b.store(one, place, align=dtype.itemsize)
 
-    def finish(self, row: int, column: int, along: str, value: Any) -> Sequence[Any]:
+    def finish(
+        self, row: int, column: int, along: str, value: Value
+    ) -> Sequence[Value]:
         """Elements of the result: to the epilogue, or to memory.
 
         What the epilogue gives back is to be added up.
@@ -405,7 +405,7 @@ class Reader:
 class ProductEmitter:
     """What both kinds of kernels have in common: tasks, and shared functions."""
 
-    def __init__(self, module: Any, tiling: Tiling, name: str, hooks: Hooks) -> None:
+    def __init__(self, module: Module, tiling: Tiling, name: str, hooks: Hooks) -> None:
         self.module = module
         self.tiling = tiling
         self.name = name
@@ -419,9 +419,9 @@ class ProductEmitter:
         self,
         kind: str,
         details: Sequence[Any],
-        operands: Sequence[Any],
+        operands: Sequence[Type],
         body: Callable[..., None],
-    ) -> Any:
+    ) -> Function:
         """A function that nothing but its details tells from others of its kind.
 
         It is given places themselves: body(site, *operands).
@@ -432,10 +432,10 @@ class ProductEmitter:
         self,
         kind: str,
         details: Sequence[Any],
-        hook: Any,
-        operands: Sequence[Any],
+        hook: object,
+        operands: Sequence[Type],
         body: Callable[..., None],
-    ) -> Any:
+    ) -> Function:
         """A function for these strides in which hooks may be called, if there is one.
 
         Its arguments are the table, the task, others and the indices of the stack.
@@ -446,7 +446,7 @@ class ProductEmitter:
         if hook is not None:
             about.append(f"{self.hooks.key or self.name}_{self.tiling.is_flipped}")
 
-        def inside(site: Site, _: Any, __: Any, *arguments: Any) -> None:
+        def inside(site: Site, _: Value, __: Value, *arguments: Value) -> None:
             own = arguments[: len(operands)]
             body(site, arguments[len(operands) :], *own)
 
@@ -457,18 +457,17 @@ class ProductEmitter:
         self,
         kind: str,
         details: Sequence[Any],
-        operands: Sequence[Any],
+        operands: Sequence[Type],
         body: Callable[..., None],
         hooks: Hooks,
-    ) -> Any:
+    ) -> Function:
         """The function of a kind with such details, emitted unless it is known."""
         about = [self.gemm.dtype.name, self.tiling.width, *details]
         label = "_".join(str(x) for x in about).replace("-", "n")
         name = f"{self.module.name}_gemm_{kind}_{label}"
-        known = self.module.globals.get(name)
-        if known is not None:
-            return known
-        made = ir.Function(self.module, ir.FunctionType(VOID, operands), name)
+        made = self.module.declared(name, VOID, operands)
+        if made.blocks:
+            return made
         made.linkage = "internal"
         made.attributes.add("noinline")
         site = Site(made, self.tiling, hooks)
@@ -476,7 +475,7 @@ class ProductEmitter:
         site.builder.ret_void()
         return made
 
-    def hook_of(self, operand: str) -> Any:
+    def hook_of(self, operand: str) -> Callable[..., Any] | None:
         """What is called instead of loading or storing elements."""
         hooks = self.hooks.flipped() if self.tiling.is_flipped else self.hooks
         return {"a": hooks.load_a, "b": hooks.load_b, "c": hooks.epilogue}[operand]
@@ -484,11 +483,11 @@ class ProductEmitter:
     def near(
         self,
         operand: str,
-        others: Sequence[Any],
+        others: Sequence[Type],
         kind: str,
         details: Sequence[Any],
         body: Callable[..., None],
-    ) -> Any:
+    ) -> Function:
         """A function on what is near a place of an operand, for `call_near`.
 
         body(site, near, *others), where near(row, column) is a Reader so far away.
@@ -497,21 +496,21 @@ class ProductEmitter:
         """
         hook = self.hook_of(operand)
 
-        def anywhere(site: Site, pointer: Any, *others: Any) -> None:
+        def anywhere(site: Site, pointer: Value, *others: Value) -> None:
             site.pointers[operand] = pointer
             body(site, lambda i, j: Reader(site, operand, (), i, j), *others)
 
         def known(
             site: Site,
-            batch: tuple[Any, ...],
-            pointer: Any,
-            row: Any,
-            column: Any,
-            *others: Any,
+            batch: tuple[Value, ...],
+            pointer: Value,
+            row: Value,
+            column: Value,
+            *others: Value,
         ) -> None:
             site.pointers[operand] = pointer
 
-            def near(i: Any, j: Any) -> Reader:
+            def near(i: Value, j: Value) -> Reader:
                 here = site.sum(row, i), site.sum(column, j)
                 return Reader(site, operand, batch, *here)
 
@@ -524,7 +523,12 @@ class ProductEmitter:
         return self.special(kind, details, hook, kinds, known)
 
     def call_near(
-        self, site: Site, operand: str, place: Place, others: Sequence[Any], near: Any
+        self,
+        site: Site,
+        operand: str,
+        place: Place,
+        others: Sequence[Value],
+        near: Value,
     ) -> None:
         """Call a function on what is near a place of an operand."""
         batch, row, column = place
@@ -535,7 +539,7 @@ class ProductEmitter:
         own = [site.pointers[operand], row, column, *others]
         site.builder.call(near, [site.table, site.task, *own, *batch])
 
-    def task(self) -> Any:
+    def task(self) -> Function:
         """The function of a task: the matrices of its group, one after the other."""
         tiling = self.tiling
         signature = ir.FunctionType(VOID, [POINTER, I64])
@@ -557,7 +561,7 @@ class ProductEmitter:
             sizes = [axis.size for axis in self.gemm.batch]
             run = self.product(site, tiles, panels)
 
-            def matrix(at: Any) -> None:
+            def matrix(at: Value) -> None:
                 run(site.indices(at, sizes))
 
             if sizes:
@@ -568,16 +572,13 @@ class ProductEmitter:
         return function
 
     def product(
-        self, site: Site, tiles: tuple[Any, Any], panels: tuple[Any, Any]
-    ) -> Callable[[tuple[Any, ...]], None]:
+        self, site: Site, tiles: Span, panels: Span
+    ) -> Callable[[tuple[Value, ...]], None]:
         """What emits a block of the result, for given indices of the stack."""
         raise NotImplementedError
 
     def each_kind_of_panel(
-        self,
-        site: Site,
-        panels: tuple[Any, Any],
-        body: Callable[[Any, int], None],
+        self, site: Site, panels: Span, body: Callable[[Value, int], None]
     ) -> None:
         """Full panels, then the last one: body(panel, columns)."""
         tiling = self.tiling
@@ -592,7 +593,7 @@ class ProductEmitter:
                 body(last, tiling.rest)
 
     def each_kind_of_tile(
-        self, site: Site, tiles: tuple[Any, Any], body: Callable[[Any, Any, int], None]
+        self, site: Site, tiles: Span, body: Callable[[Value, Value, int], None]
     ) -> None:
         """Tiles of every height: body(tile, its first row, height)."""
         rows = self.tiling.rows
@@ -607,16 +608,13 @@ class ProductEmitter:
                 stop = site.smaller(end, number(high))
             extra = 0 if height > rows.short else rows.tall
 
-            def one(at: Any, height: int = height, extra: int = extra) -> None:
+            def one(at: Value, height: int = height, extra: int = extra) -> None:
                 body(at, site.plus(site.times(at, height), extra), height)
 
             site.loop(begin, stop, 1, one)
 
     def each_tile(
-        self,
-        site: Site,
-        tiles: tuple[Any, Any],
-        body: Callable[[Any, Any, ByHeight], None],
+        self, site: Site, tiles: Span, body: Callable[[Value, Value, ByHeight], None]
     ) -> None:
         """Tiles of every height in one loop: body(tile, its first row, by_height).
 
@@ -625,8 +623,9 @@ class ProductEmitter:
         """
         tiling, rows, b = self.tiling, self.tiling.rows, site.builder
 
-        def one(at: Any) -> None:
-            start, place = ZERO, at
+        def one(at: Value) -> None:
+            start: Value = ZERO
+            place = at
             if tiling.units > 1:
                 unit, place = site.indices(at, (tiling.units, rows.parts))
                 start = site.times(unit, tiling.unit)
@@ -637,7 +636,7 @@ class ProductEmitter:
             is_tall = b.icmp_signed("<", place, number(rows.tall))
             before = b.select(is_tall, place, number(rows.tall))
 
-            def by_height(what: Callable[[int], Any]) -> Any:
+            def by_height(what: Callable[[int], Value]) -> Value:
                 tall, short = what(rows.short + 1), what(rows.short)
                 return tall if tall is short else b.select(is_tall, tall, short)
 

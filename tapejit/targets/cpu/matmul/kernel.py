@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tapejit import ops
 from tapejit.loops.index import Axis
@@ -22,6 +21,8 @@ from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long, steps_in
 from tapejit.loops.steps import Buffer, PartialSum, Step, partial_of
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Module, Value
+from tapejit.targets.cpu.matmul.emitter import Site
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiling import (
     BatchAxis,
@@ -52,7 +53,7 @@ class MatmulKernel:
 
     def __init__(
         self,
-        module: Any,
+        module: Module,
         plan: LoopPlan,
         kernel: Kernel,
         layout: PointerTable,
@@ -63,7 +64,7 @@ class MatmulKernel:
         assert product is not None
         self.product = product
         self.places: dict[Place, int] = {}
-        self.cursors: dict[Any, Epilogue] = {}
+        self.cursors: dict[Function, Epilogue] = {}
         self.preparations: list[Preparation] = []
         self.ready: dict[int, Place] = {}  # operands that are packed beforehand
         self.nest = next((x for x in kernel.items if isinstance(x, Loop)), None)
@@ -101,7 +102,7 @@ class MatmulKernel:
         return not self.plan.checks and is_brief
 
     @property
-    def own(self) -> list[Any]:
+    def own(self) -> list[Function]:
         """The functions that no other kernel uses: those that have its name."""
         return [x for x in self.cursors if self.function.name in x.name]
 
@@ -113,7 +114,7 @@ class MatmulKernel:
         """
         ir.IRBuilder(self.cursors[self.function].builder.block).fence("seq_cst")
 
-    def enter(self, function: Any) -> Any:
+    def enter(self, function: Function) -> IRBuilder:
         """Begin a function; the first one is that of a task."""
         cursor = Epilogue(self, function)
         is_task = not self.cursors
@@ -123,7 +124,7 @@ class MatmulKernel:
             cursor.poll()
         return cursor.builder
 
-    def operands(self, site: Any) -> tuple[Any, Any, Any]:
+    def operands(self, site: Site) -> tuple[Value, Value, Value]:
         """Pointers to both operands and to the result."""
         cursor, found = self.cursors[site.function], []
         for base, offset, _ in self.product.views:
@@ -143,7 +144,7 @@ class MatmulKernel:
         )
         return a, b, out
 
-    def prepared(self, module: Any, hooks: Hooks) -> Tiling:
+    def prepared(self, module: Module, hooks: Hooks) -> Tiling:
         """How the product is cut; what all tasks have in common may be packed first."""
         plain = tiling_of(gemm_of(self.product), host_registers(), hooks)
         made = prepared(plain)
@@ -160,7 +161,7 @@ class MatmulKernel:
         self.preparations.append(Preparation(function, places, made.panels))
         return made
 
-    def epilogue(self, site: Any, spot: Spot, value: Any) -> list[Any]:
+    def epilogue(self, site: Site, spot: Spot, value: Value) -> list[Value]:
         """What is done with a vector of the product; what is to be added up of it."""
         cursor = self.cursors[site.function]
         cursor.finish(spot, value)
@@ -178,22 +179,24 @@ class MatmulKernel:
         unit = next((partial_of(x).unit for x in self.parts), 0)
         group = next((partial_of(x).group for x in self.row_parts), 0)
 
-        def begin(site: Any, spot: Spot) -> list[Any]:
+        def begin(site: Site, spot: Spot) -> list[Value]:
             cursor = self.cursors[site.function]
             return [cursor.total(x, spot) for x in self.parts]
 
-        def add(site: Any, totals: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        def add(
+            site: Site, totals: Sequence[Value], values: Sequence[Value]
+        ) -> list[Value]:
             cursor = self.cursors[site.function]
             each = zip(self.parts, totals, values, strict=False)
             return [cursor.combined(part, x, y) for part, x, y in each]
 
-        def end(site: Any, spot: Spot, totals: Sequence[Any]) -> None:
+        def end(site: Site, spot: Spot, totals: Sequence[Value]) -> None:
             cursor = self.cursors[site.function]
             for part, total in zip(self.parts, totals, strict=True):
                 cursor.go_to_part(part, spot)
                 cursor.write(self.plan.storage[part], total)
 
-        def along(site: Any, spot: Spot, vectors: Sequence[Sequence[Any]]) -> None:
+        def along(site: Site, spot: Spot, vectors: Sequence[Sequence[Value]]) -> None:
             cursor, width = self.cursors[site.function], site.tiling.width
             for at, part in enumerate(self.row_parts, len(self.parts)):
                 values = [site.widened(x[at], width) for x in vectors]
@@ -208,14 +211,14 @@ class MatmulKernel:
 class Epilogue(StepValues):
     """A function of a product: computes the Steps of its epilogue."""
 
-    def __init__(self, of: MatmulKernel, function: Any) -> None:
+    def __init__(self, of: MatmulKernel, function: Function) -> None:
         super().__init__(function, of.plan, of.kernel, of.layout, of.places)
         self.of = of
         # A tile has many vectors, and the epilogue is written for each of them.
         steps = steps_in(of.nest.body) if of.nest is not None else ()
         self.is_large = any(map(is_long, steps))
 
-    def finish(self, spot: Spot, value: Any) -> None:
+    def finish(self, spot: Spot, value: Value) -> None:
         """The Steps of the epilogue at one vector of the product."""
         of, product = self.of, self.of.product
         # Halves are rounded, as they would be in memory.
@@ -259,7 +262,7 @@ class Epilogue(StepValues):
         for axis in part.labels - {*self.indices}:
             self.indices[axis] = self.builder.udiv(index, number(size))
 
-    def total(self, part: Step, spot: Spot) -> Any:
+    def total(self, part: Step, spot: Spot) -> Value:
         """What a part of a sum is before the row of a Spot: nothing, in the first."""
         self.go_to_part(part, spot)
         row = self.builder.urem(spot.row, number(partial_of(part).unit))
@@ -269,13 +272,13 @@ class Epilogue(StepValues):
         start = lanes.constant(part.dtype, nothing, self.width)
         return self.builder.select(is_first, start, before)
 
-    def combined(self, part: Step, x: Any, y: Any) -> Any:
+    def combined(self, part: Step, x: Value, y: Value) -> Value:
         """Two totals as one."""
         return combine(self.builder, part.reduction, part.dtype, x, y, x.type.count)
 
     def place(
         self, spot: Spot, axes: list[Axis]
-    ) -> tuple[dict[Axis, Any], Axis | None]:
+    ) -> tuple[dict[Axis, Value], Axis | None]:
         """The index of each axis at a Spot, and the axis of its lanes."""
         dims = self.of.product.dims
         assert dims is not None
@@ -287,7 +290,7 @@ class Epilogue(StepValues):
             *more, row = self.split(row, rows)
             batch += more
         rest = iter(axes)
-        indices: dict[Axis, Any] = {next(rest): index for index in batch}
+        indices: dict[Axis, Value] = {next(rest): index for index in batch}
         vector: Axis | None = None
         for dim, index, name in zip(
             dims[-2:], (row, spot.column), ("row", "column"), strict=True
@@ -298,7 +301,7 @@ class Epilogue(StepValues):
                 vector = axis if spot.along == name else vector
         return indices, vector
 
-    def split(self, index: Any, sizes: list[int]) -> list[Any]:
+    def split(self, index: Value, sizes: list[int]) -> list[Value]:
         """The index of each of several axes from that in all of them as one."""
         found = []
         for size in reversed(sizes[1:]):

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Block, Function, Module, Value
 from tapejit.targets.cpu.matmul.emitter import (
     I32,
     I64,
@@ -42,7 +42,7 @@ from tapejit.targets.cpu.matmul.emitter import (
     number,
 )
 from tapejit.targets.cpu.matmul.tile_sums import ColumnSums, Near
-from tapejit.targets.cpu.matmul.tiling import Hooks, Strides, Tiling
+from tapejit.targets.cpu.matmul.tiling import Hooks, Span, Strides, Tiling
 from tapejit.targets.cpu.target import CPU
 
 
@@ -50,12 +50,12 @@ from tapejit.targets.cpu.target import CPU
 class EmittedMatmul:
     """The function of a product's tasks, how many there are, and the tiling."""
 
-    function: Any
+    function: Function
     tasks: int
     tiling: Tiling
 
 
-def emit(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> EmittedMatmul:
+def emit(module: Module, tiling: Tiling, name: str, hooks: Hooks) -> EmittedMatmul:
     """Add the function `name(table, task)` of a product to a module.
 
     >>> import numpy as np
@@ -75,7 +75,7 @@ def emit(module: Any, tiling: Tiling, name: str, hooks: Hooks) -> EmittedMatmul:
     return EmittedMatmul(function, tiling.tasks, tiling)
 
 
-def emit_panels(module: Any, tiling: Tiling) -> Any:
+def emit_panels(module: Module, tiling: Tiling) -> Function:
     """A function (table, panel) that packs B, for tilings that want it ready.
 
     The second entry of the table is B, the third is where its panels go.
@@ -87,13 +87,13 @@ class TileEmitter(ProductEmitter):
     """Products by register tiles."""
 
     def product(
-        self, site: Site, tiles: tuple[Any, Any], panels: tuple[Any, Any]
-    ) -> Callable[[tuple[Any, ...]], None]:
+        self, site: Site, tiles: Span, panels: Span
+    ) -> Callable[[tuple[Value, ...]], None]:
         tiling, gemm, b = self.tiling, self.gemm, site.builder
         rows, depth = tiling.rows, tiling.depth
         room = tiling.tiles_of_task
         tile_size = rows.most * tiling.columns
-        nothing = ir.Constant(POINTER, None)
+        nothing: Value = ir.Constant(POINTER, None)
         panel_scratch = tile_scratch = sums = nothing
         if tiling.packs_b and not tiling.is_ready:
             panel_scratch = site.scratch(depth * tiling.columns)
@@ -102,18 +102,18 @@ class TileEmitter(ProductEmitter):
         if tiling.kept_tiles:
             sums = site.scratch(tiling.kept_tiles * tile_size)
 
-        def block(batch: tuple[Any, ...], at: Any) -> None:
+        def block(batch: tuple[Value, ...], at: Value) -> None:
             start, end = site.share(at, gemm.k, tiling.blocks)
             count = number(gemm.k) if tiling.blocks == 1 else b.sub(end, start)
 
-            def packed(tile: Any) -> Any:
+            def packed(tile: Value) -> Value:
                 place = site.times(b.sub(tile, tiles[0]), rows.most * depth)
                 return site.at(tile_scratch, place)
 
             if tiling.packs_a:
                 self.pack_tiles(site, batch, tiles, start, count, packed)
 
-            def panel(number_of_it: Any, columns: int) -> None:
+            def panel(number_of_it: Value, columns: int) -> None:
                 column = site.times(number_of_it, tiling.columns)
                 row_size = len(self.lanes(columns)) * tiling.width
                 if tiling.is_ready:
@@ -127,7 +127,7 @@ class TileEmitter(ProductEmitter):
                 else:
                     right = Reader(site, "b", batch, start, column).origin
 
-                def tile(tile: Any, row: Any, by_height: ByHeight) -> None:
+                def tile(tile: Value, row: Value, by_height: ByHeight) -> None:
                     if tiling.packs_a:
                         left = packed(tile)
                     else:
@@ -162,7 +162,7 @@ class TileEmitter(ProductEmitter):
 
             self.each_kind_of_panel(site, panels, panel)
 
-        def run(batch: tuple[Any, ...]) -> None:
+        def run(batch: tuple[Value, ...]) -> None:
             if tiling.blocks > 1:
                 site.loop(
                     number(0), number(tiling.blocks), 1, lambda at: block(batch, at)
@@ -175,11 +175,11 @@ class TileEmitter(ProductEmitter):
     def pack_tiles(
         self,
         site: Site,
-        batch: tuple[Any, ...],
-        tiles: tuple[Any, Any],
-        start: Any,
-        count: Any,
-        packed: Callable[[Any], Any],
+        batch: tuple[Value, ...],
+        tiles: Span,
+        start: Value,
+        count: Value,
+        packed: Callable[[Value], Value],
     ) -> None:
         """Pack all tiles of a block for a block of k.
 
@@ -188,8 +188,8 @@ class TileEmitter(ProductEmitter):
         """
         b, at_once = site.builder, CPU.tuning.packed_at_once_steps
 
-        def steps(at: Any, amount: Any) -> None:
-            def pack(tile: Any, row: Any, by_height: ByHeight) -> None:
+        def steps(at: Value, amount: Value) -> None:
+            def pack(tile: Value, row: Value, by_height: ByHeight) -> None:
                 out = packed(tile)
                 if at is not ZERO:
                     step = by_height(lambda x: number(self.tile_steps(x).column))
@@ -200,7 +200,7 @@ class TileEmitter(ProductEmitter):
 
             self.each_tile(site, tiles, pack)
 
-        def some(at: Any) -> None:
+        def some(at: Value) -> None:
             steps(at, site.smaller(b.sub(count, at), number(at_once)))
 
         if self.packs_along_k:
@@ -213,17 +213,17 @@ class TileEmitter(ProductEmitter):
         width = self.tiling.width
         return [min(width, columns - at) for at in range(0, columns, width)]
 
-    def micro(self, height: int, columns: int) -> Any:
+    def micro(self, height: int, columns: int) -> Function:
         """The function of a register tile."""
         tile = RegisterTile(self, height, columns)
         kinds = [POINTER, POINTER, POINTER, I64, I64, I64]
         return self.plain("tile", tile.details, kinds, tile.emit)
 
-    def whole(self, height: int, columns: int) -> Any:
+    def whole(self, height: int, columns: int) -> Function:
         """A register tile from its first step of k to its epilogue."""
         tile = RegisterTile(self, height, columns)
 
-        def body(site: Site, near: Near, left: Any, right: Any) -> None:
+        def body(site: Site, near: Near, left: Value, right: Value) -> None:
             count = number(self.gemm.k)
             totals = tile.summed(site, left, right, count, tile.zeros(site))
             here, sums = near(ZERO, ZERO), ColumnSums(site, near, tile.lanes)
@@ -239,7 +239,7 @@ class TileEmitter(ProductEmitter):
         details = [*tile.details, self.gemm.k]
         return self.near("c", [POINTER, POINTER], "whole", details, body)
 
-    def finish(self, columns: int) -> Any:
+    def finish(self, columns: int) -> Function:
         """Hand the vectors of a tile over, without lanes beyond the result.
 
         A loop over the tile in memory: in the registers where it was summed, all that
@@ -252,15 +252,15 @@ class TileEmitter(ProductEmitter):
             # Instructions of two vectors wait less for each other: 5% of `pinn`.
             lanes = [columns]
 
-        def body(site: Site, near: Near, tile: Any, rows: Any) -> None:
+        def body(site: Site, near: Near, tile: Value, rows: Value) -> None:
             sums = ColumnSums(site, near, lanes)
 
-            def vector(i: Any, j: Any, count: int) -> Sequence[Any]:
+            def vector(i: Value, j: Value, count: int) -> Sequence[Value]:
                 offset = site.sum(site.times(i, row_size), j)
                 value = site.load(site.at(tile, offset), count)
                 return near(i, j).finish(0, 0, "column", value)
 
-            def row(i: Any, *before: Any) -> list[Any]:
+            def row(i: Value, *before: Value) -> list[Value]:
                 rest = lanes
                 is_wide = len(lanes) > CPU.tuning.written_epilogue_vectors
                 if is_wide and site.hooks.sums is None:
@@ -287,14 +287,14 @@ class TileEmitter(ProductEmitter):
     def packs_along_k(self) -> bool:
         return self.gemm.a.column == 1 or self.gemm.a.row != 1
 
-    def pack_tile(self, height: int) -> Any:
+    def pack_tile(self, height: int) -> Function:
         """Copy the rows of a tile for some steps of k."""
         width, steps = self.tiling.width, self.tile_steps(height)
 
-        def body(site: Site, near: Near, out: Any, count: Any) -> None:
+        def body(site: Site, near: Near, out: Value, count: Value) -> None:
             b = site.builder
 
-            def chunk(at: Any, lanes: int) -> None:
+            def chunk(at: Value, lanes: int) -> None:
                 here = near(ZERO, at)
                 place = site.at(out, site.times(at, steps.column))
                 if not self.packs_along_k:
@@ -311,7 +311,7 @@ class TileEmitter(ProductEmitter):
         return self.near("a", [POINTER, I64], "left", details, body)
 
     def along_k(
-        self, site: Site, count: Any, width: int, chunk: Callable[[Any, int], None]
+        self, site: Site, count: Value, width: int, chunk: Callable[[Value, int], None]
     ) -> None:
         """chunk(k, lanes) until all is done; the last ones may be done twice."""
         if self.gemm.k < width:
@@ -319,12 +319,12 @@ class TileEmitter(ProductEmitter):
             return
         last = site.builder.sub(count, number(width))
 
-        def one(at: Any) -> None:
+        def one(at: Value) -> None:
             chunk(site.smaller(at, last) if width > 1 else at, width)
 
         site.loop(number(0), count, width, one)
 
-    def pack_panel(self, columns: int) -> Any:
+    def pack_panel(self, columns: int) -> Function:
         """Copy the columns of a panel for a block of k, a row of vectors for each k."""
         width, lanes = self.tiling.width, self.lanes(columns)
         row_size = len(lanes) * width
@@ -332,10 +332,10 @@ class TileEmitter(ProductEmitter):
         is_shuffled = self.gemm.b.row == 1 and self.gemm.b.column != 1
         fetches = self.tiling.panels > 1 and self.hook_of("b") is None
 
-        def body(site: Site, near: Near, out: Any, count: Any) -> None:
+        def body(site: Site, near: Near, out: Value, count: Value) -> None:
             b, align = site.builder, width * site.nbytes
 
-            def rows(at: Any, _: int) -> None:
+            def rows(at: Value, _: int) -> None:
                 here = near(at, ZERO)
                 place = site.at(out, site.times(at, row_size))
                 if fetches:
@@ -348,7 +348,7 @@ class TileEmitter(ProductEmitter):
                     value = site.widened(value, width)
                     b.store(value, site.at(place, j * width), align=align)
 
-            def square(at: Any, j: Any, depth: int, count: int) -> None:
+            def square(at: Value, j: Value, depth: int, count: int) -> None:
                 here = near(at, j)
                 place = site.at(out, site.sum(site.times(at, row_size), j))
                 found = [
@@ -359,7 +359,7 @@ class TileEmitter(ProductEmitter):
                 for k, value in enumerate(site.transposed(found)[:depth]):
                     b.store(value, site.at(place, k * row_size), align=align)
 
-            def squares(at: Any, depth: int) -> None:
+            def squares(at: Value, depth: int) -> None:
                 full, rest = divmod(columns, width)
                 site.loop(
                     ZERO,
@@ -378,15 +378,15 @@ class TileEmitter(ProductEmitter):
         details = [columns, min(self.gemm.k, width), f"{fetches:d}"]
         return self.near("b", [POINTER, I64], "panel", details, body)
 
-    def panels(self) -> Any:
+    def panels(self) -> Function:
         """The function that packs one of all panels, for all of k."""
         tiling, gemm = self.tiling, self.gemm
 
-        def body(site: Site, _: Any, task: Any) -> None:
+        def body(site: Site, _: Value, task: Value) -> None:
             _, source, out = self.hooks.operands(site)
             site.pointers = {"b": source}
 
-            def panel(at: Any, columns: int) -> None:
+            def panel(at: Value, columns: int) -> None:
                 column = site.times(at, tiling.columns)
                 place = site.at(out, site.times(column, gemm.k))
                 here, others = ((), ZERO, column), (place, number(gemm.k))
@@ -428,12 +428,12 @@ class RegisterTile:
     def emit(
         self,
         site: Site,
-        a: Any,
-        right: Any,
-        out: Any,
-        step: Any,
-        count: Any,
-        block: Any,
+        a: Value,
+        right: Value,
+        out: Value,
+        step: Value,
+        count: Value,
+        block: Block,
     ) -> None:
         """The body of the function: `count` steps of k, from A's tile and B's panel.
 
@@ -457,11 +457,11 @@ class RegisterTile:
             value = site.first_lanes(total, lanes)
             b.store(value, place, align=site.nbytes)
 
-    def zeros(self, site: Site) -> list[Any]:
+    def zeros(self, site: Site) -> list[Value]:
         """The sums before the first step."""
         return [site.zeros(self.width)] * (self.height * self.vectors)
 
-    def places(self, site: Site, out: Any, step: Any) -> list[tuple[Any, int]]:
+    def places(self, site: Site, out: Value, step: Value) -> list[tuple[Value, int]]:
         """Where the vectors of the tile are in memory, and their lanes."""
         found = []
         for i in range(self.height):
@@ -473,12 +473,19 @@ class RegisterTile:
         return found
 
     def summed(
-        self, site: Site, left: Any, right: Any, count: Any, totals: Sequence[Any]
-    ) -> list[Any]:
+        self,
+        site: Site,
+        left: Value,
+        right: Value,
+        count: Value,
+        totals: Sequence[Value],
+    ) -> list[Value]:
         """The sums after all steps of k."""
 
-        def several(number_of_steps: int) -> Callable[..., list[Any]]:
-            def body(_: Any, left: Any, right: Any, *totals: Any) -> list[Any]:
+        def several(number_of_steps: int) -> Callable[..., list[Value]]:
+            def body(
+                __: Value | None, left: Value, right: Value, *totals: Value
+            ) -> list[Value]:
                 made = list(totals)
                 for _ in range(number_of_steps):
                     made = self.step(site, left, right, made)
@@ -503,8 +510,8 @@ class RegisterTile:
         return values[2:]
 
     def step(
-        self, site: Site, left: Any, right: Any, totals: Sequence[Any]
-    ) -> list[Any]:
+        self, site: Site, left: Value, right: Value, totals: Sequence[Value]
+    ) -> list[Value]:
         """The sums after one step of k.
 
         What many sums use waits in registers, the other operand comes one by one.
@@ -526,14 +533,14 @@ class RegisterTile:
                     made[at] = site.fma(x, y, made[at])
         return made
 
-    def vector(self, site: Site, right: Any, at: int) -> Any:
+    def vector(self, site: Site, right: Value, at: int) -> Value:
         """A vector of B's row."""
         place = site.at(right, at * self.width)
         if self.packs_b:
             return site.load(place, self.width, self.width * site.nbytes)
         return site.widened(site.load(place, self.lanes[at]), self.width)
 
-    def element(self, site: Site, left: Any, at: int) -> Any:
+    def element(self, site: Site, left: Value, at: int) -> Value:
         """An element of A's column in every lane."""
         place = site.at(left, at * self.a_steps.row)
         return site.spread(site.load(place, 1), self.width)
@@ -543,12 +550,12 @@ class DotEmitter(ProductEmitter):
     """Products of few rows with columns that lie along k: lanes are parts of a sum."""
 
     def product(
-        self, site: Site, tiles: tuple[Any, Any], panels: tuple[Any, Any]
-    ) -> Callable[[tuple[Any, ...]], None]:
+        self, site: Site, tiles: Span, panels: Span
+    ) -> Callable[[tuple[Value, ...]], None]:
         tiling = self.tiling
 
-        def run(batch: tuple[Any, ...]) -> None:
-            def panel(at: Any, columns: int) -> None:
+        def run(batch: tuple[Value, ...]) -> None:
+            def panel(at: Value, columns: int) -> None:
                 own = [*(site.pointers[x] for x in "abc")]
                 column = site.times(at, tiling.columns)
                 function = self.dots(columns)
@@ -559,17 +566,22 @@ class DotEmitter(ProductEmitter):
 
         return run
 
-    def dots(self, columns: int) -> Any:
+    def dots(self, columns: int) -> Function:
         """All rows times some columns."""
         gemm, width = self.gemm, self.tiling.width
         whole, rest = gemm.k // width * width, gemm.k % width
 
         def body(
-            site: Site, batch: tuple[Any, ...], a: Any, right: Any, c: Any, column: Any
+            site: Site,
+            batch: tuple[Value, ...],
+            a: Value,
+            right: Value,
+            c: Value,
+            column: Value,
         ) -> None:
             site.pointers = {"a": a, "b": right, "c": c}
 
-            def step(k: Any, totals: Sequence[Any], lanes: int) -> list[Any]:
+            def step(k: Value, totals: Sequence[Value], lanes: int) -> list[Value]:
                 left = Reader(site, "a", batch, number(0), k)
                 near = Reader(site, "b", batch, k, column)
                 xs = [
@@ -587,12 +599,12 @@ class DotEmitter(ProductEmitter):
             zeros = [site.zeros(width)] * (gemm.m * columns)
             size = CPU.numerics.matmul_block_terms * width
 
-            def chain(low: Any, high: Any) -> list[Any]:
+            def chain(low: Value, high: Value) -> list[Value]:
                 return site.loop(
                     low, high, width, lambda k, *x: step(k, x, width), zeros
                 )
 
-            def more(low: Any, *before: Any) -> list[Any]:
+            def more(low: Value, *before: Value) -> list[Value]:
                 high = site.smaller(site.plus(low, size), number(whole))
                 pairs = zip(before, chain(low, high), strict=True)
                 return [site.builder.fadd(x, y) for x, y in pairs]
@@ -615,10 +627,10 @@ class DotEmitter(ProductEmitter):
         details = [gemm.m, gemm.k, columns]
         return self.special("dots", details, has_hooks or None, kinds, body)
 
-    def added(self, site: Site, totals: Sequence[Any]) -> Any:
+    def added(self, site: Site, totals: Sequence[Value]) -> Value:
         """The sum of the lanes of each vector: always the same tree."""
         b, kind = site.builder, ir.VectorType(site.element, len(totals))
-        found: Any = ir.Constant(kind, ir.Undefined)
+        found: Value = ir.Constant(kind, ir.Undefined)
         for lane, x in enumerate(totals):
             one = b.extract_element(site.folded([x]), ir.Constant(I32, 0))
             found = b.insert_element(found, one, ir.Constant(I32, lane))

@@ -10,12 +10,12 @@ Start reading at `ColumnSums`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.matmul.emitter import ZERO, Reader, Site, number
 from tapejit.targets.cpu.matmul.tiling import Spot
 
-Near = Callable[[Any, Any], Reader]
+Near = Callable[[Value, Value], Reader]
 
 
 class ColumnSums:
@@ -31,12 +31,12 @@ class ColumnSums:
         if self.hooks is not None:
             self.spots = [self.spot(ZERO, at) for at in range(len(lanes))]
 
-    def spot(self, row: Any, at: int) -> Spot:
+    def spot(self, row: Value, at: int) -> Spot:
         """Where a vector of a row is."""
         column = number(at * self.site.tiling.width)
         return self.near(row, column).spot(0, 0, "column", self.lanes[at])
 
-    def begin(self) -> list[Any]:
+    def begin(self) -> list[Value]:
         """The totals before the first row of the tile."""
         if self.hooks is None:
             return []
@@ -44,8 +44,8 @@ class ColumnSums:
         return [total for some in found for total in some]
 
     def with_row(
-        self, row: Any, totals: Sequence[Any], found: Sequence[Sequence[Any]]
-    ) -> list[Any]:
+        self, row: Value, totals: Sequence[Value], found: Sequence[Sequence[Value]]
+    ) -> list[Value]:
         """The totals with what the epilogue has returned for each vector of a row."""
         if self.hooks is None:
             return []
@@ -55,13 +55,13 @@ class ColumnSums:
                 spot = self.spot(row, at)
                 self.hooks.along(self.site, spot, found[at : at + group])
         each = len(totals) // len(found)
-        made: list[Any] = []
+        made: list[Value] = []
         for at, values in enumerate(found):
             before = totals[at * each : (at + 1) * each]
             made += self.hooks.add(self.site, before, values)
         return made
 
-    def end(self, totals: Sequence[Any]) -> None:
+    def end(self, totals: Sequence[Value]) -> None:
         """The totals after the last row of the tile."""
         if self.hooks is None:
             return

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Storage
 from tapejit.loops.steps import Buffer, Step, TileRole, tiles_of
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.matmul.emitter import Reader
+from tapejit.targets.cpu.llvm.ir import Function, Value
+from tapejit.targets.cpu.matmul.emitter import Reader, Site
 from tapejit.targets.cpu.matmul.kernel import aligned_strides
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiling import (
@@ -199,7 +200,7 @@ class TiledMatmul:
             return whole
         return whole._replace(memory=parts, of_task=memory.size)
 
-    def pointer(self, operand: Operand, is_of_tile: bool = True) -> Any:
+    def pointer(self, operand: Operand, is_of_tile: bool = True) -> Value:
         """Where the matrix of this tile begins, or that of all tiles."""
         at, memory = self.at, operand.memory
         if isinstance(memory, Storage):
@@ -218,7 +219,7 @@ class TiledMatmul:
         element = lanes.memory_type(memory.dtype)
         return at.builder.gep(start, [place], source_etype=element)
 
-    def place_in_stack(self, strides: tuple[int, ...]) -> Any:
+    def place_in_stack(self, strides: tuple[int, ...]) -> Value:
         """How far the matrix of this iteration is from the first one of a stack."""
         assert self.step.node is not None
         stack = iter(self.along.axes[:-1])
@@ -249,7 +250,7 @@ class TiledMatmul:
         first = self.pointer(self.b, is_of_tile=False)
         function = emit_panels(at.function.module, self.tiling)
 
-        def pack(tile: Any) -> None:
+        def pack(tile: Value) -> None:
             b = at.builder
             column = b.mul(tile, number(tile_size))
             column = at.smaller(column, number(last))
@@ -259,7 +260,7 @@ class TiledMatmul:
 
         at.for_range(number(0), number(count), 1, pack)
 
-    def panels(self) -> Any:
+    def panels(self) -> Value:
         """Where the panels of the right operand are."""
         at, step, memory = self.at, self.step, self.b.memory
         if self.is_of_stack:
@@ -281,7 +282,7 @@ class TiledMatmul:
             at.preparations.append(Preparation(function, places, self.tiling.panels))
         return at.at_place(at.ready[step])
 
-    def emit(self) -> list[Any]:
+    def emit(self) -> list[Function]:
         """The product for the current tile; the functions that compute it."""
         at, functions = self.at, []
 
@@ -300,23 +301,23 @@ class TiledMatmul:
         choose(self.ends, frozenset())
         return functions
 
-    def is_at_end(self, axis: Axis) -> Any:
+    def is_at_end(self, axis: Axis) -> Value:
         """Whether the current tile is the last one of an axis, which has fewer."""
         tile = self.tiles[axis]
         is_column = axis is self.along.column
         first = axis.extent - (tile if is_column else axis.extent % tile)
         return self.at.builder.icmp_signed("==", self.at.origins[axis], number(first))
 
-    def emit_here(self) -> Any:
+    def emit_here(self) -> Function:
         """The product for tiles of these sizes; the function that computes it."""
         at, step = self.at, self.step
         kinds = "".join(x for x, axis in self.cuts.items() if axis in self.last)
         name = f"{at.function.name}_p{step.number}{kinds}"
-        function = at.function.module.globals.get(name)
+        module = at.function.module
         right = self.panels() if self.is_prepared else self.pointer(self.b)
-        if function is None:
-            made = emit(at.function.module, self.tiling, name, self.hooks)
-            function = made.function
+        function = module.globals.get(name)
+        if not isinstance(function, Function):
+            function = emit(module, self.tiling, name, self.hooks).function
         origin = at.origins[self.summed or self.row]
         begin = at.first_of(at.task) if self.c.of_task else number(0)
         first = at.builder.icmp_signed("==", origin, begin)
@@ -325,7 +326,7 @@ class TiledMatmul:
         self.call(function, table, self.tiling.tasks)
         return function
 
-    def call(self, function: Any, entries: Sequence[Any], tasks: int) -> None:
+    def call(self, function: Function, entries: Sequence[Value], tasks: int) -> None:
         """All tasks of a function, one after the other, with a table of their own."""
         at = self.at
         with at.at_entry():
@@ -334,15 +335,14 @@ class TiledMatmul:
         for place, value in enumerate(entries):
             where = at.builder.gep(table, [number(place)], source_etype=POINTER)
             at.builder.store(value, where)
-        at.for_range(
-            number(0),
-            number(tasks),
-            1,
-            lambda task: at.builder.call(function, [table, task]),
-        )
+
+        def run(task: Value) -> None:
+            at.builder.call(function, [table, task])
+
+        at.for_range(number(0), number(tasks), 1, run)
 
 
-def added(site: Any, spot: Spot, value: Any) -> None:
+def added(site: Site, spot: Spot, value: Value) -> None:
     """Add elements to those that earlier tiles have left."""
     b = site.builder
     where = b.gep(site.table, [number(3)], source_etype=POINTER)

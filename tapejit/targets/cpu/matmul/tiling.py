@@ -57,7 +57,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llvmlite import binding
 
@@ -65,8 +65,12 @@ from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import DType, is_float
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Value
 from tapejit.targets.cpu.simd.storage import is_small
 from tapejit.targets.cpu.target import CPU
+
+if TYPE_CHECKING:
+    from tapejit.targets.cpu.matmul.emitter import Site
 
 __all__ = [
     "BatchAxis",
@@ -179,6 +183,9 @@ class Gemm:
         return replace(self, m=self.n, n=self.m, a=a, b=b, c=c, batch=batch)
 
 
+Span = tuple[Value, Value]  # from one number up to another
+
+
 class Spot(NamedTuple):
     """Elements of a matrix: the first one's place, and how many follow along an axis.
 
@@ -186,9 +193,9 @@ class Spot(NamedTuple):
     in the next row, else "column".
     """
 
-    batch: tuple[Any, ...]
-    row: Any
-    column: Any
+    batch: tuple[Value, ...]
+    row: Value
+    column: Value
     along: str
     lanes: int
 
@@ -198,12 +205,12 @@ class Spot(NamedTuple):
         return Spot(self.batch, self.column, self.row, along, self.lanes)
 
 
-def plain_entry(function: Any) -> Any:
+def plain_entry(function: Function) -> IRBuilder:
     """A builder in a new block of a function."""
     return ir.IRBuilder(function.append_basic_block("entry"))
 
 
-def from_table(site: Any) -> tuple[Any, Any, Any]:
+def from_table(site: Site) -> tuple[Value, Value, Value]:
     """The first three entries of the table."""
     pointer, index = ir.PointerType(), ir.IntType(64)
     places = [
@@ -228,23 +235,23 @@ class Sums:
     """
 
     unit: int
-    begin: Callable[[Any, Spot], Sequence[Any]]
-    add: Callable[[Any, Sequence[Any], Sequence[Any]], Sequence[Any]]
-    end: Callable[[Any, Spot, Sequence[Any]], None]
+    begin: Callable[[Site, Spot], Sequence[Value]]
+    add: Callable[[Site, Sequence[Value], Sequence[Value]], Sequence[Value]]
+    end: Callable[[Site, Spot, Sequence[Value]], None]
     group: int
-    along: Callable[[Any, Spot, Sequence[Sequence[Any]]], None]
+    along: Callable[[Site, Spot, Sequence[Sequence[Value]]], None]
 
 
 @dataclass(frozen=True)
 class Hooks:
     """What to do instead at the edges of a kernel; see the top of this file."""
 
-    load_a: Callable[[Any, Spot], Any] | None = None
-    load_b: Callable[[Any, Spot], Any] | None = None
-    epilogue: Callable[[Any, Spot, Any], Sequence[Any] | None] | None = None
+    load_a: Callable[[Site, Spot], Value] | None = None
+    load_b: Callable[[Site, Spot], Value] | None = None
+    epilogue: Callable[[Site, Spot, Value], Sequence[Value] | None] | None = None
     sums: Sums | None = None
-    enter: Callable[[Any], Any] = plain_entry
-    operands: Callable[[Any], tuple[Any, Any, Any]] = from_table
+    enter: Callable[[Function], IRBuilder] = plain_entry
+    operands: Callable[[Site], tuple[Value, Value, Value]] = from_table
     is_brief: bool = False
     key: str = ""
 

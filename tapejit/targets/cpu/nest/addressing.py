@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tapejit.loops.kernels import Kernel, LoopPlan, Storage
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.call.signal_poll import POLL_TYPE
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Store, Type, Value
 from tapejit.targets.cpu.matmul.tiling import host_registers
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.simd.vector import Splat
@@ -33,7 +34,7 @@ POINTER = ir.PointerType()
 INT64: Final = np.dtype(np.int64)
 
 
-def number(value: int) -> Any:
+def number(value: int) -> Value:
     """A position."""
     return ir.Constant(I64, value)
 
@@ -42,7 +43,7 @@ class PointerTable:
     """Which entry of the table points to what."""
 
     def __init__(
-        self, inputs: int, outputs: int, constants: Sequence[Any], polls: bool = False
+        self, inputs: int, outputs: int, constants: Sequence[Value], polls: bool = False
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -86,7 +87,7 @@ class Place(NamedTuple):
 class Preparation(NamedTuple):
     """A function to be called before a kernel, with its table, once for each task."""
 
-    function: Any
+    function: Function
     places: tuple[Place, ...]
     tasks: int
 
@@ -96,7 +97,7 @@ class Addressing:
 
     def __init__(
         self,
-        function: Any,
+        function: Function,
         plan: LoopPlan,
         kernel: Kernel,
         layout: PointerTable,
@@ -108,25 +109,29 @@ class Addressing:
         self.function = function
         self.table, self.task = function.args[:2]
         self.entry = function.append_basic_block("entry")
-        self.builder: Any = ir.IRBuilder(self.entry)
+        self.builder: IRBuilder = ir.IRBuilder(self.entry)
         start = function.append_basic_block("start")
         self.builder.branch(start)
         self.builder.position_at_end(start)
-        self.indices: dict[Axis, Any] = {}
-        self.origins: dict[Axis, Any] = {}  # where the current tile begins
+        self.indices: dict[Axis, Value] = {}
+        self.origins: dict[Axis, Value] = {}  # where the current tile begins
         self.vector, self.width = kernel.vector, kernel.width
-        self.private: dict[Storage, Any] = {}
-        self.of_task: Any = None  # what this task has of the arena, if it was asked for
-        self.part: Any = None  # the number of the part that it has; by default the task
+        self.private: dict[Storage, Value] = {}
+        self.of_task: Value | None = (
+            None  # what this task has of the arena, if it was asked for
+        )
+        self.part: Value | None = (
+            None  # the number of the part that it has; by default the task
+        )
         self.on_stack = 0  # bytes
         self.has_streamed = False  # whether some stores go past the caches
         # Entries of the kernel's own table; its functions have the same one.
         self.places: dict[Place, int] = {} if places is None else places
-        self.pointers: dict[Place, Any] = {}
+        self.pointers: dict[Place, Value] = {}
         self.preparations: list[Preparation] = []
 
     @property
-    def own(self) -> list[Any]:
+    def own(self) -> list[Function]:
         """The functions of the kernel that no other kernel uses."""
         return [self.function]
 
@@ -141,7 +146,7 @@ class Addressing:
             self.builder = here
 
     def for_range(
-        self, low: Any, high: Any, stride: int, body: Callable[[Any], None]
+        self, low: Value, high: Value, stride: int, body: Callable[[Value], None]
     ) -> None:
         """for (i = low; i < high; i += stride); runs at least once."""
         before = self.builder.block
@@ -160,10 +165,10 @@ class Addressing:
 
     def long_range(
         self,
-        low: Any,
-        high: Any,
+        low: Value,
+        high: Value,
         stride: int,
-        body: Callable[[Any], None],
+        body: Callable[[Value], None],
         work: float,
         size: int,
     ) -> None:
@@ -176,7 +181,7 @@ class Addressing:
             return
         strip = stride * max(1, int(CPU.tuning.poll_instructions / (work * stride)))
 
-        def part(first: Any) -> None:
+        def part(first: Value) -> None:
             self.poll()
             end = self.builder.add(first, number(strip))
             end = self.smaller(end, high)
@@ -198,9 +203,9 @@ class Addressing:
 
     # Positions
 
-    def scalar(self, position: Affine) -> Any:
+    def scalar(self, position: Affine) -> Value:
         """A position, that of the first lane if it varies with the vector axis."""
-        total: Any = None
+        total: Value | None = None
         for axis, factor in position.terms:
             index = self.indices[axis.root]
             term = index if factor == 1 else self.builder.mul(index, number(factor))
@@ -211,7 +216,7 @@ class Addressing:
             total = self.builder.add(total, number(position.constant))
         return total
 
-    def affine(self, position: Affine, kind: DType = INT64) -> Any:
+    def affine(self, position: Affine, kind: DType = INT64) -> Value:
         """A position in every lane, as an integer that can hold it."""
         vector, width = self.vector, self.width
         along = sum(f for axis, f in position.terms if axis.root is vector)
@@ -223,30 +228,30 @@ class Addressing:
         here = self.spread(first, width)
         return self.builder.add(here, steps(width, along, element))
 
-    def offset(self, strides: dict[Axis, int]) -> Any:
+    def offset(self, strides: dict[Axis, int]) -> Value:
         """The place of this iteration in memory with these strides."""
         return self.scalar(Affine(tuple(strides.items())))
 
     # Memory
 
-    def arena(self) -> Any:
+    def arena(self) -> Value:
         return self.at_place(Place(self.layout.arena))
 
-    def imports(self) -> Any:
+    def imports(self) -> Value:
         return self.at_place(Place(self.layout.imports))
 
     def fail(self) -> None:
         """Leave a mark: NumPy will do all of this again, and raise."""
         self.builder.store(number(1), self.arena())
 
-    def fail_unless(self, is_good: Any) -> None:
+    def fail_unless(self, is_good: Value) -> None:
         """Leave the mark if something is not so in one of the lanes."""
         bits = self.builder.bitcast(is_good, ir.IntType(is_good.type.count))
         is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
         with self.builder.if_then(is_bad):
             self.fail()
 
-    def at_place(self, place: Place) -> Any:
+    def at_place(self, place: Place) -> Value:
         """A pointer to memory; the kernel's own table has it.
 
         What a kernel does not say itself, several can have in common.
@@ -259,11 +264,11 @@ class Addressing:
                 found = self.pointers[place] = self.builder.load(where, typ=POINTER)
         return found
 
-    def buffer(self, buffer: Buffer) -> Any:
+    def buffer(self, buffer: Buffer) -> Value:
         """The first element of a Buffer."""
         return self.at_place(self.layout.place_of(buffer))
 
-    def pointer_to(self, memory: Storage) -> Any:
+    def pointer_to(self, memory: Storage) -> Value:
         """The first element of a Step's memory."""
         if memory.buffer is not None or memory.kernel is None:
             return self.at_place(self.layout.place_of(memory))
@@ -277,7 +282,7 @@ class Addressing:
             self.private[memory] = found
         return found
 
-    def placed(self, memory: Storage) -> Any:
+    def placed(self, memory: Storage) -> Value:
         """Private memory in what this task has of the arena."""
         if self.of_task is None:
             self.of_task = self.part_of_arena(self.kernel.task_bytes)
@@ -285,7 +290,7 @@ class Addressing:
             offset = number(memory.offset)
             return self.builder.gep(self.of_task, [offset], source_etype=I8)
 
-    def private_memory(self, size: int, dtype: DType) -> Any:
+    def private_memory(self, size: int, dtype: DType) -> Value:
         """Memory of this task: on the stack, or its part of the arena."""
         nbytes = -(-size * dtype.itemsize // 64) * 64
         self.on_stack += nbytes
@@ -300,7 +305,7 @@ class Addressing:
             found.type = POINTER  # whose elements are told at each use
         return found
 
-    def part_of_arena(self, nbytes: int) -> Any:
+    def part_of_arena(self, nbytes: int) -> Value:
         """Memory of this task in the arena: each part of it is as large."""
         parts = self.plan.parts_of(self.kernel) if self.part is not None else 0
         offset = self.plan.room_for(nbytes * (parts or self.kernel.tasks))
@@ -313,7 +318,7 @@ class Addressing:
                 self.builder.mark(found, number(nbytes))
         return found
 
-    def load_at(self, pointer: Any, at: Any, dtype: DType, width: int) -> Any:
+    def load_at(self, pointer: Value, at: Value, dtype: DType, width: int) -> Value:
         """Neighbouring elements from memory."""
         element = lanes.memory_type(dtype)
         where = self.builder.gep(pointer, [at], source_etype=element)
@@ -321,20 +326,20 @@ class Addressing:
         value = self.builder.load(where, align=dtype.itemsize, typ=kind)
         return lanes.from_memory(self.builder, value, dtype)
 
-    def store_at(self, pointer: Any, at: Any, value: Any, dtype: DType) -> Any:
+    def store_at(self, pointer: Value, at: Value, value: Value, dtype: DType) -> Store:
         """Neighbouring elements to memory; the instruction that does it."""
         element = lanes.memory_type(dtype)
         where = self.builder.gep(pointer, [at], source_etype=element)
         plain = lanes.to_memory(self.builder, value, dtype)
         return self.builder.store(plain, where, align=dtype.itemsize)
 
-    def place_in(self, memory: Storage) -> Any:
+    def place_in(self, memory: Storage) -> Value:
         """The element of this iteration in a Step's memory."""
         at = self.offset(memory.strides)
         at = self.within_tile(memory, at)
         return self.builder.mul(at, number(memory.lanes)) if memory.lanes else at
 
-    def within_tile(self, memory: Storage, at: Any) -> Any:
+    def within_tile(self, memory: Storage, at: Value) -> Value:
         """A place in memory that holds one tile only."""
         for axis in memory.tiled:
             stride = number(memory.strides[axis])
@@ -342,7 +347,7 @@ class Addressing:
             at = self.builder.sub(at, start)
         return at
 
-    def read(self, memory: Storage) -> Any:
+    def read(self, memory: Storage) -> Value:
         """The value of this iteration from memory."""
         at, pointer = self.place_in(memory), self.pointer_to(memory)
         if memory.lanes:
@@ -354,7 +359,7 @@ class Addressing:
         place = self.builder.add(self.spread(at, width), steps(width, stride))
         return self.gather(pointer, place, memory.dtype, width)
 
-    def write(self, memory: Storage, value: Any) -> None:
+    def write(self, memory: Storage, value: Value) -> None:
         """The value of this iteration to memory."""
         at, pointer = self.place_in(memory), self.pointer_to(memory)
         vector, width = self.vector, self.width
@@ -390,7 +395,7 @@ class Addressing:
         places = [*others, width, vector.extent - width]
         return all(x * itemsize % CPU.tuning.streamed_store_bytes == 0 for x in places)
 
-    def stream(self, store: Any) -> None:
+    def stream(self, store: Store) -> None:
         """Let a store go past the caches."""
         store.align = CPU.tuning.streamed_store_bytes
         one = self.function.module.add_metadata([ir.Constant(I32, 1)])
@@ -399,10 +404,10 @@ class Addressing:
 
     # Widths
 
-    def whole(self, value: int, width: int) -> Any:
+    def whole(self, value: int, width: int) -> Value:
         return lanes.constant(INT64, value, width)
 
-    def spread(self, value: Any, width: int) -> Any:
+    def spread(self, value: Value, width: int) -> Value:
         """A plain number in every lane."""
         kind = ir.VectorType(value.type, width)
         one = self.builder.insert_element(
@@ -410,35 +415,35 @@ class Addressing:
         )
         return one if width == 1 else self.repeated(one, width)
 
-    def repeated(self, value: Any, width: int) -> Any:
+    def repeated(self, value: Value, width: int) -> Value:
         if isinstance(value, Splat):
             return Splat(ir.VectorType(value.type.element, width), value.constant)
         zeros = ir.Constant(ir.VectorType(I32, width), None)
         nothing = ir.Constant(value.type, ir.Undefined)
         return self.builder.shuffle_vector(value, nothing, zeros)
 
-    def widened(self, value: Any, width: int) -> Any:
+    def widened(self, value: Value, width: int) -> Value:
         """A value with as many lanes, all alike if it had one."""
         if value.type.count == width:
             return value
         return self.repeated(value, width)
 
-    def together(self, values: Sequence[Any], width: int = 1) -> list[Any]:
+    def together(self, values: Sequence[Value], width: int = 1) -> list[Value]:
         """Values with equally many lanes."""
         most = max([width, *[x.type.count for x in values]])
         return [self.widened(x, most) for x in values]
 
-    def lane(self, value: Any, at: int) -> Any:
+    def lane(self, value: Value, at: int) -> Value:
         """One lane as a value of one lane."""
         if value.type.count == 1:
             return value
         one = self.builder.extract_element(value, ir.Constant(I32, at))
         return self.spread(one, 1)
 
-    def lane_number(self, value: Any, at: int) -> Any:
+    def lane_number(self, value: Value, at: int) -> Value:
         return self.builder.extract_element(value, ir.Constant(I32, at))
 
-    def converted(self, value: Any, before: DType, after: DType) -> Any:
+    def converted(self, value: Value, before: DType, after: DType) -> Value:
         """Lanes of another dtype."""
         if before == after:
             return value
@@ -452,10 +457,10 @@ class Addressing:
             value.type.count,
         )
 
-    def gather(self, pointer: Any, place: Any, dtype: DType, width: int) -> Any:
+    def gather(self, pointer: Value, place: Value, dtype: DType, width: int) -> Value:
         """Elements from anywhere, one by one."""
         element = lanes.memory_type(dtype)
-        found: Any = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        found: Value = ir.Constant(ir.VectorType(element, width), ir.Undefined)
         for lane in range(width):
             at = self.builder.extract_element(place, ir.Constant(I32, lane))
             where = self.builder.gep(pointer, [at], source_etype=element)
@@ -464,8 +469,8 @@ class Addressing:
         return lanes.from_memory(self.builder, found, dtype)
 
     def guarded(
-        self, step: Step, pointer: Any, base: Any, width: int, holds: Any
-    ) -> Any:
+        self, step: Step, pointer: Value, base: Value, width: int, holds: Value | None
+    ) -> Value:
         """Neighbouring elements; 0 where a condition does not hold."""
         if holds is None:
             return self.load_at(pointer, base, step.dtype, width)
@@ -487,30 +492,35 @@ class Addressing:
             ]
         return lanes.from_memory(self.builder, parts[0], step.dtype)
 
-    def smaller(self, x: Any, y: Any) -> Any:
+    def smaller(self, x: Value, y: Value) -> Value:
         """The smaller one of two positions."""
         return self.builder.select(self.builder.icmp_signed("<", x, y), x, y)
 
     def masked(
-        self, step: Step, pointer: Any, base: Any, first: int, size: int, holds: Any
-    ) -> Any:
+        self,
+        step: Step,
+        pointer: Value,
+        base: Value,
+        first: int,
+        size: int,
+        holds: Value,
+    ) -> Value:
         """Some of neighbouring elements, zeros where a condition does not hold.
 
         A register at a time: LLVM does not split wider loads correctly if it knows the
         condition.
         """
         element = lanes.memory_type(step.dtype)
-        kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
+        kind = ir.VectorType(element, size)
         at = self.builder.add(base, number(first))
         where = self.builder.gep(pointer, [at], source_etype=element)
         letter = "i" if isinstance(element, ir.IntType) else "f"
         name = f"llvm.masked.load.v{size}{letter}{step.dtype.itemsize * 8}.p0"
-        load = self.declared(name, kind, [POINTER, mask, kind])
         wanted = self.part_of_mask(holds, first, size, step.dtype)
         fill = ir.Constant(kind, None)
-        return self.builder.call(load, [where, wanted, fill])
+        return self.builder.intrinsic(name, kind, [where, wanted, fill])
 
-    def part_of_mask(self, holds: Any, first: int, size: int, dtype: DType) -> Any:
+    def part_of_mask(self, holds: Value, first: int, size: int, dtype: DType) -> Value:
         """Some lanes of a condition, for numbers of a dtype in one register.
 
         As signs of numbers that are as wide: of bits that it knows in part, LLVM 22
@@ -523,48 +533,38 @@ class Addressing:
         return self.builder.icmp_signed("<", some, zero)
 
     def store_masked(
-        self, pointer: Any, at: Any, value: Any, dtype: DType, holds: Any
+        self, pointer: Value, at: Value, value: Value, dtype: DType, holds: Value
     ) -> None:
         """Those of neighbouring floats for which a condition holds, to memory."""
         element = lanes.memory_type(dtype)
         plain, width = lanes.to_memory(self.builder, value, dtype), value.type.count
         size = min(width, host_registers().nbytes // dtype.itemsize)
-        kind, mask = ir.VectorType(element, size), ir.VectorType(I1, size)
         name = f"llvm.masked.store.v{size}f{dtype.itemsize * 8}.p0"
-        store = self.declared(name, ir.VoidType(), [kind, POINTER, mask])
         for first in range(0, width, size):
             here = self.builder.add(at, number(first))
             where = self.builder.gep(pointer, [here], source_etype=element)
             new = self.shuffled(plain, plain, range(first, first + size))
             is_new = self.part_of_mask(holds, first, size, dtype)
-            self.builder.call(store, [new, where, is_new])
+            self.builder.intrinsic(name, ir.VoidType(), [new, where, is_new])
 
-    def declared(self, name: str, result: Any, operands: Sequence[Any]) -> Any:
-        """An intrinsic function of LLVM."""
-        module = self.function.module
-        known = module.globals.get(name)
-        if known is None:
-            known = ir.Function(module, ir.FunctionType(result, operands), name)
-        return known
-
-    def joined(self, x: Any, y: Any) -> Any:
+    def joined(self, x: Value, y: Value) -> Value:
         """The lanes of two vectors as one."""
         return self.shuffled(x, y, range(2 * x.type.count))
 
-    def shuffled(self, x: Any, y: Any, wanted: Sequence[int]) -> Any:
+    def shuffled(self, x: Value, y: Value, wanted: Sequence[int]) -> Value:
         """Some lanes of two vectors."""
         kind = ir.VectorType(I32, len(wanted))
         numbers = ir.Constant(kind, [ir.Constant(I32, lane) for lane in wanted])
         return self.builder.shuffle_vector(x, y, numbers)
 
 
-def lane_numbers(width: int) -> Any:
+def lane_numbers(width: int) -> Value:
     """0, 1, 2 ... in 32 bits, one for each lane."""
     kind = ir.VectorType(I32, width)
     return ir.Constant(kind, [ir.Constant(I32, lane) for lane in range(width)])
 
 
-def steps(width: int, stride: int = 1, element: Any = I64) -> Any:
+def steps(width: int, stride: int = 1, element: Type = I64) -> Value:
     """0, 1, 2 ... times a stride, one for each lane."""
     numbers = [ir.Constant(element, lane * stride) for lane in range(width)]
     return ir.Constant(ir.VectorType(element, width), numbers)

@@ -22,7 +22,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
 from tapejit.loops.steps import ArrayOp, Load, Step
 from tapejit.targets.cpu.call.signal_poll import TAKEN
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, Module, Value
 from tapejit.targets.cpu.matmul.tiled import TiledMatmul
 from tapejit.targets.cpu.nest.addressing import (
     I32,
@@ -53,7 +54,7 @@ MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
 
 
 def emit_kernel(
-    module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+    module: Module, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> KernelEmitter:
     """A function `name(table, task)` that runs one task of a kernel.
 
@@ -64,23 +65,22 @@ def emit_kernel(
     return emitter
 
 
-def new_function(module: Any, name: str) -> Any:
+def new_function(module: Module, name: str) -> Function:
     """A function of the kind that the driver calls, known in the module only."""
     function = ir.Function(module, TASK, name)
     function.linkage = "internal"
     return function
 
 
-def taking_function(module: Any, parts: int) -> Any:
+def taking_function(module: Module, parts: int) -> Function:
     """A function that finds a bit which is not set, sets it, and gives its number.
 
     It waits if there is none: whoever has set one is a task that runs.
     """
     name = f"{module.name}_take_{parts}"
-    known = module.globals.get(name)
-    if known is not None:
-        return known
-    function = ir.Function(module, ir.FunctionType(I64, [POINTER]), name)
+    function = module.declared(name, I64, [POINTER])
+    if function.blocks:
+        return function
     function.linkage = "internal"
     entry, look, take, done = (
         function.append_basic_block(x) for x in ("entry", "look", "take", "done")
@@ -104,8 +104,8 @@ def taking_function(module: Any, parts: int) -> Any:
 class Copy:
     """What is an iteration's own, while several go on together."""
 
-    indices: dict[Axis, Any]
-    values: dict[Step, Any]
+    indices: dict[Axis, Value]
+    values: dict[Step, Value]
     accumulators: dict[Step, Accumulator]
 
 
@@ -113,18 +113,22 @@ class KernelEmitter(Reductions):
     """Emits one kernel; `builder` is where it has got to."""
 
     def __init__(
-        self, function: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable
+        self, function: Function, plan: LoopPlan, kernel: Kernel, layout: PointerTable
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
-        self.products: list[Any] = []  # functions that are called for tiles of rows
+        self.products: list[
+            Function
+        ] = []  # functions that are called for tiles of rows
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
-        self.rooms: dict[Step, Any] = {}  # for what is packed for one matrix of a stack
+        self.rooms: dict[
+            Step, Value
+        ] = {}  # for what is packed for one matrix of a stack
 
     @property
-    def own(self) -> list[Any]:
+    def own(self) -> list[Function]:
         """The functions of the kernel that no other kernel uses."""
         return [self.function, *dict.fromkeys(self.products)]
 
@@ -151,7 +155,7 @@ class KernelEmitter(Reductions):
         with self.at_entry():
             self.part = self.builder.call(take, [taken])
 
-    def taken_parts(self) -> Any:
+    def taken_parts(self) -> Value:
         """The word that says which parts are taken."""
         arena = self.arena()
         with self.at_entry():
@@ -222,7 +226,12 @@ class KernelEmitter(Reductions):
                 self.finish(x)
 
     def iteration(
-        self, loop: Loop, path: LoopNest, at: Any, stride: int, is_full: bool = False
+        self,
+        loop: Loop,
+        path: LoopNest,
+        at: Value | int,
+        stride: int,
+        is_full: bool = False,
     ) -> None:
         """The body for `stride` iterations from `at` on, a number of Python or LLVM.
 
@@ -230,21 +239,21 @@ class KernelEmitter(Reductions):
         `is_full` says that there are as many.
         """
         axis = loop.axis
+        here = number(at) if isinstance(at, int) else at
         if loop.tile and axis is not self.vector and has_array_op(loop):
-            self.origins[axis] = number(at) if isinstance(at, int) else at
+            self.origins[axis] = here
             self.skips[axis] = None
             self.counts[axis] = self.rows_at(loop, at, is_full)
             self.body(loop, path)
             return
-        base, skip = at, None
+        base, skip = here, None
         last = axis.extent - stride
         if stride > 1 and isinstance(at, int):
-            base = min(at, last)
-            skip = number(at - base) if at != base else None
+            if at > last:
+                base, skip = number(last), number(at - last)
         elif stride > 1 and axis.extent % stride and not is_full:
-            base = self.smaller(at, number(last))
-            skip = self.builder.sub(at, base)
-        base = number(base) if isinstance(base, int) else base
+            base = self.smaller(here, number(last))
+            skip = self.builder.sub(here, base)
         if loop.tile:
             self.origins[axis] = base
             self.skips[axis] = skip
@@ -256,7 +265,7 @@ class KernelEmitter(Reductions):
         if stride > 1:
             self.valid = None
 
-    def rows_at(self, loop: Loop, at: Any, is_full: bool) -> Any:
+    def rows_at(self, loop: Loop, at: Value | int, is_full: bool) -> Value:
         """How many rows a tile for products has: the last one may have fewer."""
         size, rest = loop.axis.extent, loop.axis.extent % loop.tile
         if isinstance(at, int):
@@ -266,7 +275,7 @@ class KernelEmitter(Reductions):
         is_last = self.builder.icmp_signed("==", at, number(size - rest))
         return self.builder.select(is_last, number(rest), number(loop.tile))
 
-    def body(self, loop: Loop, path: LoopNest, at: Any = None) -> None:
+    def body(self, loop: Loop, path: LoopNest, at: Value | None = None) -> None:
         """The body of a loop, at an iteration; its values are forgotten afterwards."""
         outer = []
         for _ in self.each_copy():
@@ -278,7 +287,7 @@ class KernelEmitter(Reductions):
         for _, values in zip(self.each_copy(), outer, strict=True):
             self.values = values
 
-    def together_at(self, loop: Loop, path: LoopNest, at: Any) -> None:
+    def together_at(self, loop: Loop, path: LoopNest, at: Value) -> None:
         """The body of a loop for several iterations, which go on together."""
         outer, made = self.copies, []
         for _ in self.each_copy():
@@ -310,7 +319,7 @@ class KernelEmitter(Reductions):
             x.values = self.values
             self.indices, self.values, self.accumulators = outside
 
-    def known(self, step: Step) -> Any:
+    def known(self, step: Step) -> Value | None:
         """A value of this iteration that is in a register, or None.
 
         What does not differ between iterations that go on together is there once.
@@ -335,7 +344,7 @@ class KernelEmitter(Reductions):
             end = self.first_of(self.builder.add(self.task, number(1)))
             high = self.smaller(end, number(axis.extent))
 
-        def body(at: Any, is_full: bool = False) -> None:
+        def body(at: Value | int, is_full: bool = False) -> None:
             if loop.copies > 1:
                 self.together_at(loop, path, number(at) if isinstance(at, int) else at)
             else:
@@ -348,7 +357,7 @@ class KernelEmitter(Reductions):
         is_peeled = not is_cut and rest and is_short and trips > 1
         end = number(axis.extent - rest) if is_peeled else high
 
-        def part(at: Any) -> None:
+        def part(at: Value) -> None:
             body(at, is_full=bool(is_peeled))
 
         if self.flushes_in(loop):
@@ -362,7 +371,7 @@ class KernelEmitter(Reductions):
         if is_peeled:
             body(axis.extent - rest)
 
-    def share(self, loop: Loop, is_inner: bool) -> tuple[Any, Any]:
+    def share(self, loop: Loop, is_inner: bool) -> tuple[Value, Value]:
         """What a task has of two loops: one iteration, and a part of the other one.
 
         That is of whole tiles, the last of which may end before its time, or of
@@ -380,7 +389,7 @@ class KernelEmitter(Reductions):
         )
         return low, self.smaller(high, number(loop.axis.extent))
 
-    def first_of(self, task: Any) -> Any:
+    def first_of(self, task: Value) -> Value:
         """Where a task begins: all are of the same size, or one grain larger."""
         loop, grain = self.kernel.loop, grain_of(self.kernel)
         assert loop is not None
@@ -476,16 +485,16 @@ class KernelEmitter(Reductions):
     def loop_in_blocks(
         self,
         loop: Loop,
-        low: Any,
-        high: Any,
+        low: Value,
+        high: Value,
         stride: int,
-        body: Callable[[Any], None],
+        body: Callable[[Value], None],
         work: float,
     ) -> None:
         """A loop whose long sums are flushed at the end of blocks of iterations."""
         first, *later = self.flushes_in(loop)
 
-        def iteration(at: Any) -> None:
+        def iteration(at: Value) -> None:
             body(at)
             if first == 1:
                 self.flush_after(loop, 1)
@@ -495,7 +504,7 @@ class KernelEmitter(Reductions):
             return
         block = later.pop(0) if first == 1 else first
 
-        def part(at: Any) -> None:
+        def part(at: Value) -> None:
             end = self.builder.add(at, number(block * stride))
             self.for_range(at, self.smaller(end, high), stride, iteration)
             self.flush_after(loop, block)
@@ -515,7 +524,7 @@ class KernelEmitter(Reductions):
         origin, skip = self.origins[axis], self.skips[axis]
         is_vector = axis is self.vector
 
-        def body(at: Any) -> None:
+        def body(at: Value) -> None:
             if is_vector and skip is not None:
                 self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
                 self.is_repeating = True
@@ -558,7 +567,7 @@ class KernelEmitter(Reductions):
         tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
         return TiledMatmul(self, step, tiles)
 
-    def write(self, memory: Storage, value: Any) -> None:
+    def write(self, memory: Storage, value: Value) -> None:
         """The value of this iteration to memory.
 
         In the last tile, iterations that were done before are vectors' lanes once more,
@@ -599,7 +608,7 @@ class KernelEmitter(Reductions):
         width = min(16, 1 << (memory.size.bit_length() - 1))
         last = number(memory.size - width)
 
-        def body(at: Any) -> None:
+        def body(at: Value) -> None:
             at = self.smaller(at, last)
             total = self.load_at(base, at, made.dtype, width)
             for task in range(1, tasks):
@@ -626,7 +635,7 @@ def leaves_of(item: Step | Loop) -> list[Step]:
 
 
 def emit_combination(
-    module: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+    module: Module, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> KernelEmitter:
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)

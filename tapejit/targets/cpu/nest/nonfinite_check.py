@@ -9,13 +9,12 @@ Start reading at `fail_unless_finite`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tapejit.base.types import DType, is_float
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import Addressing, number
 
 
-def fail_unless_finite(at: Addressing, value: Any, dtype: DType) -> None:
+def fail_unless_finite(at: Addressing, value: Value, dtype: DType) -> None:
     """Leave a mark if a lane is NaN or infinite; other dtypes are always finite."""
     if not is_float(dtype):
         return
@@ -26,7 +25,7 @@ def fail_unless_finite(at: Addressing, value: Any, dtype: DType) -> None:
 
 
 def fail_unless_array_is_finite(
-    at: Addressing, pointer: Any, size: int, dtype: DType
+    at: Addressing, pointer: Value, size: int, dtype: DType
 ) -> None:
     """The same for everything in a stretch of memory."""
     if not is_float(dtype):
@@ -34,7 +33,7 @@ def fail_unless_array_is_finite(
     width = min(16, 1 << (size.bit_length() - 1))
     last = number(size - width)
 
-    def body(place: Any) -> None:
+    def body(place: Value) -> None:
         is_inside = at.builder.icmp_signed("<", place, last)
         place = at.builder.select(is_inside, place, last)
         fail_unless_finite(at, at.load_at(pointer, place, dtype, width), dtype)

@@ -37,6 +37,7 @@ from tapejit.loops.kernels import (
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Contract, Step
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Type, Value, VectorType
 from tapejit.targets.cpu.nest.addressing import I32, PointerTable, lane_numbers, number
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.step_values import StepValues
@@ -59,8 +60,8 @@ def identity(reduction: Op, dtype: DType) -> Any:
 
 
 def combine(
-    builder: Any, reduction: Op, dtype: DType, x: Any, y: Any, width: int
-) -> Any:
+    builder: IRBuilder, reduction: Op, dtype: DType, x: Value, y: Value, width: int
+) -> Value:
     """Two parts of a reduction as one."""
     if reduction in EXTREMES and is_float(dtype):
         b = Floats(builder, dtype, width)
@@ -70,7 +71,7 @@ def combine(
     return lanes.apply(builder, op, {}, [dtype, dtype], dtype, [x, y], width)
 
 
-def integers_like(dtype: DType, width: int) -> Any:
+def integers_like(dtype: DType, width: int) -> VectorType:
     """The LLVM type of the bits of float lanes."""
     bits = 64 if dtype == np.float64 else 32
     return ir.VectorType(ir.IntType(bits), width)
@@ -103,9 +104,9 @@ class Accumulator:
         self.axes = axes
         self.lanes = lanes
         self.width = width
-        self.pointer: Any = None
+        self.pointer: Value
         self.flushes: list[Flush] = []  # where a sum goes on from a new start
-        self.totals: list[Any] = []  # what is flushed into, level by level
+        self.totals: list[Value] = []  # what is flushed into, level by level
         self.undefined: Any = None  # the last NaN that a maximum or minimum has met
         self.bits: Any = None  # those of its elements that come first, as integers
         self.register: Any = None  # of one element of an array, while it is in use
@@ -148,23 +149,23 @@ def power_of_two(n: int) -> int:
     return 1 << (n.bit_length() - 1) if n else 0
 
 
-Combination = Callable[[Accumulator, Any, Any, int], Any]
+Combination = Callable[[Accumulator, Value, Value, int], Value]
 
 
 class Reductions(StepValues):
     """Emits the beginning, the steps and the end of reductions."""
 
     def __init__(
-        self, function: Any, plan: LoopPlan, kernel: Kernel, layout: PointerTable
+        self, function: Function, plan: LoopPlan, kernel: Kernel, layout: PointerTable
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.valid: Any = None  # lanes that are here for the first time
-        self.skips: dict[Axis, Any] = {}  # iterations of a tile done before
-        self.counts: dict[Axis, Any] = {}  # those of a tile of rows for products
+        self.skips: dict[Axis, Value | None] = {}  # iterations of a tile done before
+        self.counts: dict[Axis, Value] = {}  # those of a tile of rows for products
         self.is_repeating = False  # whether lanes that are not valid are of those
         self.accumulators: dict[Step, Accumulator] = {}
 
-    def lanes_from(self, skip: Any, width: int) -> Any:
+    def lanes_from(self, skip: Value, width: int) -> Value:
         """The lanes from a number on."""
         first = self.builder.trunc(skip, I32)
         return self.builder.icmp_signed(
@@ -212,7 +213,9 @@ class Reductions(StepValues):
         made.totals = [self.private_memory(whole, dtype) for _ in range(levels)]
         for pointer in (made.pointer, *made.totals):
 
-            def clear(at: Any, fill: Any, width: int, pointer: Any = pointer) -> None:
+            def clear(
+                at: Value, fill: Value, width: int, pointer: Value = pointer
+            ) -> None:
                 self.store_at(pointer, at, fill, dtype)
 
             self.along(number(0), whole, made, clear)
@@ -220,10 +223,10 @@ class Reductions(StepValues):
 
     def along(
         self,
-        start: Any,
+        start: Value,
         count: int,
         made: Accumulator,
-        body: Callable[[Any, Any, int], None],
+        body: Callable[[Value, Value, int], None],
     ) -> None:
         """Go through elements of an array in wide vectors, with neutral ones at hand.
 
@@ -233,7 +236,7 @@ class Reductions(StepValues):
         fill = lanes.constant(made.dtype, self.neutral_number(made), width)
         last = number(count - width)
 
-        def part(at: Any) -> None:
+        def part(at: Value) -> None:
             body(self.builder.add(start, self.smaller(at, last)), fill, width)
 
         self.for_range(number(0), number(count), width, part)
@@ -300,7 +303,7 @@ class Reductions(StepValues):
             else:
                 size *= made.tiles.get(axis, axis.extent)
 
-        def body(at: Any, fill: Any, width: int) -> None:
+        def body(at: Value, fill: Value, width: int) -> None:
             part = self.load_at(source, at, made.dtype, width)
             total = self.load_at(target, at, made.dtype, width)
             self.store_at(
@@ -311,7 +314,7 @@ class Reductions(StepValues):
         self.along(start, size, made, body)
 
     def flush_element(
-        self, made: Accumulator, level: int, source: Any, target: Any
+        self, made: Accumulator, level: int, source: Value, target: Value
     ) -> None:
         """The same of one element of an array, which is in a register by now."""
         width = made.full if made.vector in made.axes else made.width
@@ -330,10 +333,10 @@ class Reductions(StepValues):
     def neutral_number(self, made: Accumulator) -> Any:
         return identity(made.op, made.dtype)
 
-    def neutral(self, made: Accumulator) -> Any:
+    def neutral(self, made: Accumulator) -> Value:
         return lanes.constant(made.dtype, self.neutral_number(made), made.width)
 
-    def combined(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
+    def combined(self, made: Accumulator, x: Value, y: Value, width: int) -> Value:
         """Two parts of a reduction as one."""
         return combine(self.builder, made.op, made.dtype, x, y, width)
 
@@ -347,7 +350,7 @@ class Reductions(StepValues):
             self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
             for x in step.inputs
         ]
-        pointer, at = made.pointer, None
+        pointer, at = made.pointer, number(0)
         is_array = made.axes and made.register is None
         if is_array:
             at = self.place_of(made)
@@ -372,7 +375,7 @@ class Reductions(StepValues):
         else:
             self.builder.store(after, pointer)
 
-    def extreme(self, made: Accumulator, before: Any, value: Any) -> Any:
+    def extreme(self, made: Accumulator, before: Value, value: Value) -> Value:
         """The larger or smaller of two, where NaN and zeros are remembered elsewhere.
 
         One instruction; looking for them in what was found so far would make every
@@ -389,13 +392,13 @@ class Reductions(StepValues):
         self.builder.store(self.builder.select(is_lower, bits, lowest), made.bits)
         return self.beyond(made, before, value, made.width)
 
-    def bits_below(self, made: Accumulator, x: Any, y: Any) -> Any:
+    def bits_below(self, made: Accumulator, x: Value, y: Value) -> Value:
         """Whether bits come first: 0 does in a maximum, -0 in a minimum."""
         is_max = made.op is ops.max
         compare = self.builder.icmp_unsigned if is_max else self.builder.icmp_signed
         return compare("<", x, y)
 
-    def finished_extreme(self, made: Accumulator, total: Any) -> Any:
+    def finished_extreme(self, made: Accumulator, total: Value) -> Value:
         """A maximum or minimum with what `extreme` has remembered, lanes folded.
 
         Of equal numbers `extreme` takes the later one, so that 0 may have been lost to
@@ -418,12 +421,12 @@ class Reductions(StepValues):
         found = b.select(found.eq(0.0) & was_there, zero, found)
         return b.select(is_nan, math.nan, found).value
 
-    def beyond(self, made: Accumulator, x: Any, y: Any, width: int) -> Any:
+    def beyond(self, made: Accumulator, x: Value, y: Value, width: int) -> Value:
         """The larger or smaller one; of equal ones the second, of NaN either."""
         is_beyond = self.builder.fcmp_ordered(SIDES[made.op], y, x)
         return self.builder.select(is_beyond, x, y)
 
-    def into_register(self, made: Accumulator) -> tuple[Any, Any]:
+    def into_register(self, made: Accumulator) -> tuple[Value, Type]:
         """Take the element of this iteration to a register; where it was, its type."""
         width = made.full if made.vector in made.axes else made.width
         kind = lanes.register_type(made.dtype, width)
@@ -434,7 +437,7 @@ class Reductions(StepValues):
         self.builder.store(value, made.register)
         return at, kind
 
-    def place_of(self, made: Accumulator) -> Any:
+    def place_of(self, made: Accumulator) -> Value:
         """The element of this iteration in an array that adds up."""
         at = self.offset(made.strides)
         for axis in made.tiles:
@@ -486,7 +489,7 @@ class Reductions(StepValues):
             # again: the totals are those of then.
             skip = self.skips.get(axis) if axis in made.tiles else None
 
-            def body(at: Any) -> None:
+            def body(at: Value) -> None:
                 if stride > 1 and size % stride:
                     most = number(size - stride)
                     at = self.smaller(at, most)
@@ -538,7 +541,7 @@ class Reductions(StepValues):
         else:
             self.store_at(base, place, total, made.dtype)
 
-    def folded(self, made: Accumulator, total: Any, combined: Combination) -> Any:
+    def folded(self, made: Accumulator, total: Value, combined: Combination) -> Value:
         """The lanes of a reduction along the vector axis as one, as a tree."""
         if made.vector not in made.step.closed:
             return total

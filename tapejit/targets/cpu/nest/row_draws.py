@@ -9,12 +9,13 @@ Start reading at `draw_rows`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tapejit.loops.index import Affine, strides_of
 from tapejit.loops.steps import Step, tiles_of
 from tapejit.targets.cpu.arrays.loops import ArrayOperand
 from tapejit.targets.cpu.arrays.random import BLOCK_WORDS, Streams, emit_draw
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import number
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def draw_rows(at: KernelEmitter, step: Step) -> None:
         before = at.builder.add(before, first)
     out = at.pointer_to(own)
 
-    def draw(index: Any) -> None:
+    def draw(index: Value) -> None:
         here = at.builder.add(before, at.builder.mul(index, number(blocks[-1])))
         place = at.builder.mul(index, number(own.strides[row]))
         emit_draw(at, state, out, place, words, here)

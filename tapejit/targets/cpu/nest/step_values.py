@@ -9,7 +9,6 @@ Start reading at `StepValues.step`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -35,10 +34,10 @@ from tapejit.loops.steps import (
     Verify,
 )
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, Value
 from tapejit.targets.cpu.nest.addressing import (
     I32,
     INT64,
-    POINTER,
     Addressing,
     Place,
     PointerTable,
@@ -55,19 +54,19 @@ class StepValues(Addressing):
 
     def __init__(
         self,
-        function: Any,
+        function: Function,
         plan: LoopPlan,
         kernel: Kernel,
         layout: PointerTable,
         places: dict[Place, int] | None = None,
     ) -> None:
         super().__init__(function, plan, kernel, layout, places)
-        self.values: dict[Step, Any] = {}
+        self.values: dict[Step, Value] = {}
         self.read_before: set[Step] = set()  # by other loops of the outermost one
         is_large = sum(1 for _ in kernel.steps()) > CPU.tuning.large_kernel_steps
         self.is_large = is_large or plan.formulas > CPU.tuning.inlined_formulas
 
-    def step(self, step: Step) -> Any:
+    def step(self, step: Step) -> Value:
         """The value of a Step in this iteration."""
         match step.what:
             case Constant(value):
@@ -97,7 +96,7 @@ class StepValues(Addressing):
                 return self.contracted(step)
         raise AssertionError(f"{step} is no value of one iteration")
 
-    def value(self, step: Step) -> Any:
+    def value(self, step: Step) -> Value:
         """A value that was computed before, from a register or from memory."""
         found = self.known(step)
         if found is None:
@@ -108,11 +107,11 @@ class StepValues(Addressing):
             self.values[step] = found
         return found
 
-    def known(self, step: Step) -> Any:
+    def known(self, step: Step) -> Value | None:
         """A value of this iteration that is in a register, or None."""
         return self.values.get(step)
 
-    def computed(self, step: Step, what: Compute) -> Any:
+    def computed(self, step: Step, what: Compute) -> Value:
         """An elementwise operation."""
         values = self.together([self.value(x) for x in step.inputs])
         width = values[0].type.count if values else 1
@@ -124,7 +123,9 @@ class StepValues(Addressing):
             self.builder, what.op, what.attrs, dtypes, step.dtype, values, width
         )
 
-    def shared(self, step: Step, what: Compute, dtypes: list[DType], width: int) -> Any:
+    def shared(
+        self, step: Step, what: Compute, dtypes: list[DType], width: int
+    ) -> Value:
         """A function that computes a Step, for all who need the same.
 
         In a large kernel long formulas would be repeated too often: what the calls cost
@@ -134,11 +135,10 @@ class StepValues(Addressing):
         parts = [what.op.name, *(x.name for x in dtypes), step.dtype.name, width_name]
         parts += [f"{key}_{value}" for key, value in what.attrs.items()]
         name = f"{module.name}_{'_'.join(parts)}"
-        known = module.globals.get(name)
-        if known is None:
-            kinds = [lanes.register_type(x, width) for x in dtypes]
-            result = lanes.register_type(step.dtype, width)
-            known = ir.Function(module, ir.FunctionType(result, kinds), name)
+        kinds = [lanes.register_type(x, width) for x in dtypes]
+        result = lanes.register_type(step.dtype, width)
+        known = module.declared(name, result, kinds)
+        if not known.blocks:
             known.linkage = "internal"
             known.attributes.add("noinline")
             builder = ir.IRBuilder(known.append_basic_block())
@@ -148,7 +148,7 @@ class StepValues(Addressing):
             builder.ret(value)
         return known
 
-    def contracted(self, step: Step) -> Any:
+    def contracted(self, step: Step) -> Value:
         """A sum of one product."""
         dtype = accumulator(step.dtype)
         values = self.together(
@@ -159,20 +159,20 @@ class StepValues(Addressing):
         total = self.multiplied(zero, values, dtype, width)
         return self.converted(total, dtype, step.dtype)
 
-    def chosen(self, step: Step, ranges: Sequence[Range]) -> Any:
+    def chosen(self, step: Step, ranges: Sequence[Range]) -> Value:
         """The first input where all Ranges hold, else the second."""
         holds = self.condition(ranges)
         x, y = (self.value(v) for v in step.inputs)
         holds, x, y = self.together([holds, x, y])
         return self.builder.select(holds, x, y)
 
-    def verified(self, step: Step, what: Verify) -> Any:
+    def verified(self, step: Step, what: Verify) -> Value:
         """The input; a mark is left if it is not in [0, count)."""
         value = self.value(step.inputs[0])
         self.fail_unless_below(value, step.dtype, what.count, 0)
         return value
 
-    def checked_index(self, step: Step, size: int) -> Any:
+    def checked_index(self, step: Step, size: int) -> Value:
         """A position from 0 on; a mark is left if it is not in [-size, size)."""
         (given,) = step.inputs
         value = self.value(given)
@@ -186,14 +186,16 @@ class StepValues(Addressing):
         is_inside = self.builder.icmp_unsigned("<=", wide, most)
         return self.builder.select(is_inside, wide, zero)
 
-    def affine_index(self, step: Step, factor: int, offset: int) -> Any:
+    def affine_index(self, step: Step, factor: int, offset: int) -> Value:
         """A position times a factor, plus an offset."""
         value = self.value(step.inputs[0])
         width = value.type.count
         value = self.builder.mul(value, self.whole(factor, width))
         return self.builder.add(value, self.whole(offset, width))
 
-    def fail_unless_below(self, value: Any, dtype: DType, high: int, low: int) -> None:
+    def fail_unless_below(
+        self, value: Value, dtype: DType, high: int, low: int
+    ) -> None:
         """Leave a mark in the arena if a number is not in [low, high)."""
         width = value.type.count
         wide = self.converted(value, dtype, INT64)
@@ -206,7 +208,7 @@ class StepValues(Addressing):
             )
         self.fail_unless(is_good)
 
-    def added_at(self, step: Step) -> Any:
+    def added_at(self, step: Step) -> Value:
         """The second-last input, plus the last one where both positions are equal."""
         place, target, x, update = (self.value(v) for v in step.inputs)
         width = max(place.type.count, target.type.count)
@@ -229,10 +231,10 @@ class StepValues(Addressing):
             is_hit = self.builder.icmp_signed("==", place, target)
         return self.builder.select(is_hit, total, x)
 
-    def load(self, step: Step, what: Load) -> Any:
+    def load(self, step: Step, what: Load) -> Value:
         """An element of an array, or of the memory of another Step."""
         source = what.source
-        positions: list[tuple[Any, int]] = []
+        positions: list[tuple[Step | Affine, int]] = []
         if isinstance(source, Buffer):
             strides = (1,) if what.flat else strides_of(source.shape)
             positions = list(zip(what.index, strides, strict=True))
@@ -254,14 +256,14 @@ class StepValues(Addressing):
     def load_from(
         self,
         step: Step,
-        pointer: Any,
-        positions: list[tuple[Any, int]],
+        pointer: Value,
+        positions: list[tuple[Step | Affine, int]],
         times: int,
         memory: Storage | None,
-    ) -> Any:
+    ) -> Value:
         """Load where the positions say; `times` is the size of an element in lanes."""
         total = Affine()
-        moving: list[Any] = []
+        moving: list[Value] = []
         for position, stride in positions:
             if isinstance(position, Step):
                 value = self.value(position)
@@ -304,7 +306,9 @@ class StepValues(Addressing):
             found = self.builder.select(holds, found, fill)
         return found
 
-    def fetch_next(self, step: Step, pointer: Any, base: Any, place: Affine) -> None:
+    def fetch_next(
+        self, step: Step, pointer: Value, base: Value, place: Affine
+    ) -> None:
         """Ask for what the next iteration of the outermost loop will load here.
 
         A row that is read for the second time is in the cache. Meanwhile the next one
@@ -321,24 +325,18 @@ class StepValues(Addressing):
         element = lanes.memory_type(step.dtype)
         at = self.builder.add(base, number(row))
         where = self.builder.gep(pointer, [at], source_etype=element)
-        operands = [POINTER, I32, I32, I32]
-        fetch = self.declared("llvm.prefetch.p0", ir.VoidType(), operands)
-        read, nearest, data = (ir.Constant(I32, x) for x in (0, 3, 1))
-        self.builder.call(fetch, [where, read, nearest, data])
+        how = [ir.Constant(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
+        self.builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), [where, *how])
 
-    def condition(self, ranges: Sequence[Range]) -> Any:
+    def condition(self, ranges: Sequence[Range]) -> Value:
         """Whether all Ranges hold."""
-        found: Any = None
-        for x in ranges:
-            inside = self.inside(x)
-            if found is None:
-                found = inside
-            else:
-                found, inside = self.together([found, inside])
-                found = self.builder.and_(found, inside)
+        first, *others = ranges
+        found = self.inside(first)
+        for x in others:
+            found = self.builder.and_(*self.together([found, self.inside(x)]))
         return found
 
-    def inside(self, x: Range) -> Any:
+    def inside(self, x: Range) -> Value:
         """Whether a Range holds; a side that always does is not asked for."""
         low, high = x.position.span()
         # With room for the lanes beyond a short axis.
@@ -357,8 +355,8 @@ class StepValues(Addressing):
         return sides[0] if len(sides) == 1 else self.builder.and_(*sides)
 
     def multiplied(
-        self, before: Any, values: Sequence[Any], dtype: DType, width: int
-    ) -> Any:
+        self, before: Value, values: Sequence[Value], dtype: DType, width: int
+    ) -> Value:
         """before + x * y, rounded once if these are floats."""
         x, y = values
         if dtype.kind in "biu":
@@ -367,4 +365,4 @@ class StepValues(Addressing):
             return self.builder.add(before, self.builder.mul(x, y))
         kind = lanes.register_type(dtype, width)
         name = f"llvm.fma.v{width}f{8 * dtype.itemsize}"
-        return self.builder.call(self.declared(name, kind, [kind] * 3), [x, y, before])
+        return self.builder.intrinsic(name, kind, [x, y, before])

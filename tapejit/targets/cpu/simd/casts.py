@@ -15,11 +15,10 @@ Start reading at `cast`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tapejit.base.types import DType, is_float
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.simd.integers import Integers
 from tapejit.targets.cpu.simd.storage import Floats, constant, register_type, rounded
 from tapejit.targets.cpu.simd.vector import F64, Vector
@@ -27,7 +26,9 @@ from tapejit.targets.cpu.simd.vector import F64, Vector
 __all__ = ["cast"]
 
 
-def cast(builder: Any, value: Any, given: DType, wanted: DType, width: int) -> Any:
+def cast(
+    builder: IRBuilder, value: Value, given: DType, wanted: DType, width: int
+) -> Value:
     """Lanes of one dtype as lanes of another."""
     if given == wanted:
         return value
@@ -43,7 +44,7 @@ def cast(builder: Any, value: Any, given: DType, wanted: DType, width: int) -> A
     return _integer_to_integer(builder, value, given, wanted, width)
 
 
-def _to_bool(builder: Any, value: Any, given: DType, width: int) -> Any:
+def _to_bool(builder: IRBuilder, value: Value, given: DType, width: int) -> Value:
     """Whether a number is not 0, which NaN is not."""
     zero = constant(given, 0, width)
     if is_float(given):
@@ -52,8 +53,8 @@ def _to_bool(builder: Any, value: Any, given: DType, width: int) -> Any:
 
 
 def _integer_to_integer(
-    builder: Any, value: Any, given: DType, wanted: DType, width: int
-) -> Any:
+    builder: IRBuilder, value: Value, given: DType, wanted: DType, width: int
+) -> Value:
     """The last bits, or more of them: the sign's, or zeros."""
     type = register_type(wanted, width)
     if given.kind != "b" and wanted.itemsize < given.itemsize:
@@ -65,14 +66,14 @@ def _integer_to_integer(
 
 
 def _integer_to_float(
-    builder: Any, value: Any, given: DType, wanted: DType, width: int
-) -> Any:
+    builder: IRBuilder, value: Value, given: DType, wanted: DType, width: int
+) -> Value:
     convert = builder.sitofp if given.kind == "i" else builder.uitofp
     b = Floats(builder, wanted, width)
     return rounded(b, b.wrap(convert(value, b.float_type)), wanted).value
 
 
-def _float_to_float(b: Floats, value: Any, wanted: DType) -> Any:
+def _float_to_float(b: Floats, value: Value, wanted: DType) -> Value:
     other = Floats(b.ir, wanted, b.width)
     if b.format is other.format:
         return rounded(b, b.wrap(value), wanted).value
@@ -82,7 +83,7 @@ def _float_to_float(b: Floats, value: Any, wanted: DType) -> Any:
     return b.ir.fptrunc(rounded(b, b.wrap(value), wanted).value, other.float_type)
 
 
-def _float_to_integer(b: Floats, value: Any, wanted: DType) -> Any:
+def _float_to_integer(b: Floats, value: Value, wanted: DType) -> Value:
     if wanted == np.uint64:
         return _to_uint64(b, value)
     if wanted == np.uint16 or (wanted == np.uint8 and b.format is F64):
@@ -104,7 +105,7 @@ def _modulo(b: Floats, x: Vector, bits: int) -> Vector:
     return whole - b.floor(whole * 2.0**-bits) * 2.0**bits
 
 
-def _converted(b: Floats, value: Any, bits: int) -> Any:
+def _converted(b: Floats, value: Value, bits: int) -> Value:
     """The processor's conversion: the lowest integer stands for all that do not fit."""
     x = b.wrap(value)
     n = Integers(b.ir, np.dtype(f"int{bits}"), b.width)
@@ -114,7 +115,7 @@ def _converted(b: Floats, value: Any, bits: int) -> Any:
     return b.ir.select(is_inside.value, found, n.constant(n.lowest))
 
 
-def _to_uint64(b: Floats, value: Any) -> Any:
+def _to_uint64(b: Floats, value: Value) -> Value:
     """The upper half of the numbers is moved down first, and the result back up."""
     x = b.wrap(value)
     n = Integers(b.ir, np.dtype("uint64"), b.width)

@@ -15,11 +15,11 @@ Start reading at `fmod`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Value, VectorType
 from tapejit.targets.cpu.simd.division import divided
 from tapejit.targets.cpu.simd.storage import Floats, half_bits, half_value
 from tapejit.targets.cpu.simd.vector import F64, INTEGER, Vector
@@ -230,12 +230,12 @@ def exponent(b: Floats, x: Vector) -> Vector:
     return found
 
 
-def int32(b: Floats) -> Any:
+def int32(b: Floats) -> VectorType:
     """The LLVM type of lanes of int32."""
     return ir.VectorType(ir.IntType(32), b.width)
 
 
-def ldexp(b: Floats, x: Vector, count: Any) -> Vector:
+def ldexp(b: Floats, x: Vector, count: Value) -> Vector:
     """x 2^count, rounded once; `count` is an LLVM value of int32.
 
     By three powers of two at most, because one may be beyond the format. The first

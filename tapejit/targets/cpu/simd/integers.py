@@ -13,10 +13,9 @@ Start reading at `Integers`, then `divmod_towards_zero`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tapejit.base.types import DType
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.simd.vector import Splat
 
 __all__ = ["Integers"]
@@ -25,7 +24,7 @@ __all__ = ["Integers"]
 class Integers:
     """Appends instructions on integer lanes of one dtype."""
 
-    def __init__(self, builder: Any, dtype: DType, width: int) -> None:
+    def __init__(self, builder: IRBuilder, dtype: DType, width: int) -> None:
         self.ir = builder
         self.dtype = dtype
         self.bits = 1 if dtype.kind == "b" else 8 * dtype.itemsize
@@ -39,49 +38,49 @@ class Integers:
         """The smallest number of a signed dtype."""
         return -(1 << (self.bits - 1))
 
-    def constant(self, value: int) -> Any:
+    def constant(self, value: int) -> Value:
         """An integer in every lane."""
         return Splat(self.type, ir.Constant(self.element, value))
 
-    def compare(self, symbol: str, x: Any, y: Any) -> Any:
+    def compare(self, symbol: str, x: Value, y: Value) -> Value:
         """The lanes in which `x symbol y`, as numbers of the dtype."""
         if self.is_signed:
             return self.ir.icmp_signed(symbol, x, y)
         return self.ir.icmp_unsigned(symbol, x, y)
 
-    def equals(self, x: Any, value: int) -> Any:
+    def equals(self, x: Value, value: int) -> Value:
         """The lanes that are a certain number."""
         return self.compare("==", x, self.constant(value))
 
-    def any(self, mask: Any) -> Any:
+    def any(self, mask: Value) -> Value:
         """Whether any lane is set, as an LLVM bit."""
         bits = self.ir.bitcast(mask, ir.IntType(self.width))
         return self.ir.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
 
-def add(n: Integers, x: Any, y: Any) -> Any:
+def add(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.add(x, y)
 
 
-def sub(n: Integers, x: Any, y: Any) -> Any:
+def sub(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.sub(x, y)
 
 
-def mul(n: Integers, x: Any, y: Any) -> Any:
+def mul(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.mul(x, y)
 
 
-def negative(n: Integers, x: Any) -> Any:
+def negative(n: Integers, x: Value) -> Value:
     return n.ir.sub(n.constant(0), x)
 
 
-def magnitude(n: Integers, x: Any) -> Any:
+def magnitude(n: Integers, x: Value) -> Value:
     """The smallest integer has no positive kin and stays."""
     is_below = n.compare("<", x, n.constant(0))
     return n.ir.select(is_below, negative(n, x), x)
 
 
-def sign(n: Integers, x: Any) -> Any:
+def sign(n: Integers, x: Value) -> Value:
     """-1, 0 or 1."""
     zero, one = n.constant(0), n.constant(1)
     is_above = n.compare(">", x, zero)
@@ -89,34 +88,34 @@ def sign(n: Integers, x: Any) -> Any:
     return n.ir.select(is_above, one, other)
 
 
-def maximum(n: Integers, x: Any, y: Any) -> Any:
+def maximum(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.select(n.compare(">", x, y), x, y)
 
 
-def minimum(n: Integers, x: Any, y: Any) -> Any:
+def minimum(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.select(n.compare("<", x, y), x, y)
 
 
-def and_(n: Integers, x: Any, y: Any) -> Any:
+def and_(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.and_(x, y)
 
 
-def or_(n: Integers, x: Any, y: Any) -> Any:
+def or_(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.or_(x, y)
 
 
-def xor(n: Integers, x: Any, y: Any) -> Any:
+def xor(n: Integers, x: Value, y: Value) -> Value:
     return n.ir.xor(x, y)
 
 
-def invert(n: Integers, x: Any) -> Any:
+def invert(n: Integers, x: Value) -> Value:
     return n.ir.xor(x, n.constant(-1))
 
 
 # Shifts
 
 
-def shl(n: Integers, x: Any, count: Any) -> Any:
+def shl(n: Integers, x: Value, count: Value) -> Value:
     """Nothing is left of a number that is shifted by all its bits, or by fewer than 0.
 
     A negative count is a large one if its sign is a bit like the others.
@@ -126,7 +125,7 @@ def shl(n: Integers, x: Any, count: Any) -> Any:
     return n.ir.select(is_inside, n.ir.shl(x, safe), n.constant(0))
 
 
-def shr(n: Integers, x: Any, count: Any) -> Any:
+def shr(n: Integers, x: Value, count: Value) -> Value:
     """The sign is all that is left of what is shifted by all its bits."""
     last = n.constant(n.bits - 1)
     is_inside = n.ir.icmp_unsigned("<", count, n.constant(n.bits))
@@ -139,7 +138,7 @@ def shr(n: Integers, x: Any, count: Any) -> Any:
 # Division
 
 
-def divmod_towards_zero(n: Integers, x: Any, y: Any) -> tuple[Any, Any]:
+def divmod_towards_zero(n: Integers, x: Value, y: Value) -> tuple[Value, Value]:
     """The quotient without its fraction, and what remains; both 0 where y is 0."""
     has_result = n.compare("!=", y, n.constant(0))
     is_replaced = n.equals(y, 0)
@@ -153,7 +152,7 @@ def divmod_towards_zero(n: Integers, x: Any, y: Any) -> tuple[Any, Any]:
     return n.ir.select(has_result, quotient, zero), n.ir.select(has_result, rest, zero)
 
 
-def _quotient(n: Integers, x: Any, y: Any) -> Any:
+def _quotient(n: Integers, x: Value, y: Value) -> Value:
     """`x / y` for a divisor that is allowed.
 
     Processors divide integers one by one, but floats in vectors. The quotient of two
@@ -171,14 +170,14 @@ def _quotient(n: Integers, x: Any, y: Any) -> Any:
     return n.ir.fptoui(ratio, n.type)
 
 
-def _is_rounded_up(n: Integers, rest: Any, y: Any) -> Any:
+def _is_rounded_up(n: Integers, rest: Value, y: Value) -> Value:
     """Where the quotient towards zero is above the quotient."""
     zero = n.constant(0)
     is_other = n.compare("<", n.ir.xor(rest, y), zero)  # the signs differ
     return n.ir.and_(n.compare("!=", rest, zero), is_other)
 
 
-def floor_divide(n: Integers, x: Any, y: Any) -> Any:
+def floor_divide(n: Integers, x: Value, y: Value) -> Value:
     """The largest integer that is not above the quotient."""
     quotient, rest = divmod_towards_zero(n, x, y)
     if not n.is_signed:
@@ -187,7 +186,7 @@ def floor_divide(n: Integers, x: Any, y: Any) -> Any:
     return n.ir.add(quotient, n.ir.sext(_is_rounded_up(n, rest, y), n.type))
 
 
-def remainder(n: Integers, x: Any, y: Any) -> Any:
+def remainder(n: Integers, x: Value, y: Value) -> Value:
     """What remains, with the sign of the divisor."""
     _, rest = divmod_towards_zero(n, x, y)
     if not n.is_signed:
@@ -195,12 +194,12 @@ def remainder(n: Integers, x: Any, y: Any) -> Any:
     return n.ir.select(_is_rounded_up(n, rest, y), n.ir.add(rest, y), rest)
 
 
-def fmod(n: Integers, x: Any, y: Any) -> Any:
+def fmod(n: Integers, x: Value, y: Value) -> Value:
     """What remains, with the sign of the dividend."""
     return divmod_towards_zero(n, x, y)[1]
 
 
-def pow(n: Integers, x: Any, p: Any) -> Any:
+def pow(n: Integers, x: Value, p: Value) -> Value:
     """By squaring, for exponents that are not negative."""
     zero, one = n.constant(0), n.constant(1)
     before = n.ir.block

@@ -28,6 +28,7 @@ from tapejit.base.errors import UnsupportedError
 from tapejit.base.types import DType
 from tapejit.ir.node import Op
 from tapejit.targets.cpu import vecmath
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.simd import floats, integers
 from tapejit.targets.cpu.simd.casts import cast
 from tapejit.targets.cpu.simd.integers import Integers
@@ -108,12 +109,12 @@ def on_bits(formula: Formula) -> Function:
     return Function(None, formula, formula, formula)
 
 
-def same(b: Any, x: Any) -> Any:
+def same(b: Value, x: Value) -> Value:
     """What a function of complex numbers leaves of a real one."""
     return x
 
 
-def nothing(n: Integers, x: Any) -> Any:
+def nothing(n: Integers, x: Value) -> Value:
     """The imaginary part of an integer."""
     return n.constant(0)
 
@@ -124,7 +125,7 @@ def comparison(symbol: str) -> Function:
     def of_floats(b: Floats, x: Vector, y: Vector) -> Vector:
         return b.compare(symbol, x, y)
 
-    def of_integers(n: Integers, x: Any, y: Any) -> Any:
+    def of_integers(n: Integers, x: Value, y: Value) -> Value:
         return n.compare(symbol, x, y)
 
     return Function(of_floats, of_integers, of_integers, of_integers, result=BOOL_DTYPE)
@@ -273,7 +274,7 @@ class Typed(Algebra):
 class Emitting(Typed):
     """Appends LLVM instructions; values of Lanes are vectors of `width` lanes."""
 
-    def __init__(self, builder: Any, dtype: DType, width: int) -> None:
+    def __init__(self, builder: IRBuilder, dtype: DType, width: int) -> None:
         super().__init__(dtype)
         self.builder = builder
         self.width = width
@@ -294,18 +295,20 @@ class Emitting(Typed):
         found: Vector = formula(b, *vectors)
         return (rounded(b, found, dtype) if row.rounds else found).value
 
-    def _value(self, x: Operand, dtype: DType) -> Any:
+    def _value(self, x: Operand, dtype: DType) -> Value:
         return x.value if isinstance(x, Lane) else constant(dtype, x, self.width)
 
-    def emit_cast(self, x: Lane, dtype: DType) -> Any:
+    def emit_cast(self, x: Lane, dtype: DType) -> Value:
         assert x.dtype is not None
         return cast(self.builder, x.value, x.dtype, dtype, self.width)
 
-    def emit_select(self, condition: Lane, x: Operand, y: Operand, dtype: DType) -> Any:
+    def emit_select(
+        self, condition: Lane, x: Operand, y: Operand, dtype: DType
+    ) -> Value:
         chosen, other = self._value(x, dtype), self._value(y, dtype)
         return self.builder.select(condition.value, chosen, other)
 
-    def emit_ldexp(self, x: Lane, n: Lane) -> Any:
+    def emit_ldexp(self, x: Lane, n: Lane) -> Value:
         assert x.dtype is not None
         b = Floats(self.builder, x.dtype, self.width)
         return rounded(b, floats.ldexp(b, b.wrap(x.value), n.value), x.dtype).value
@@ -333,14 +336,14 @@ def is_supported(
 
 
 def apply(
-    builder: Any,
+    builder: IRBuilder,
     op: Op,
     attrs: Attrs,
     in_dtypes: Sequence[DType],
     out_dtype: DType,
-    values: Sequence[Any],
+    values: Sequence[Value],
     width: int,
-) -> Any:
+) -> Value:
     """The result of an operation, as instructions at the position of an IRBuilder.
 
     Values are as `register_type` says. The builder may be in another block after it.
@@ -360,4 +363,5 @@ def apply(
         Lane(algebra, value, dtype)
         for value, dtype in zip(values, in_dtypes, strict=True)
     ]
-    return algebra.interpret(op, lanes, attrs).value
+    found: Value = algebra.interpret(op, lanes, attrs).value
+    return found

@@ -26,6 +26,7 @@ import numpy as np
 from tapejit.base.types import DType, is_float
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Type, Value, VectorType
 from tapejit.targets.cpu.simd.vector import F32, F64, INTEGER, Builder, Splat, Vector
 
 __all__ = [
@@ -55,7 +56,7 @@ def is_small(dtype: DType) -> bool:
     return dtype.itemsize == 2 and dtype.name in SMALL  # names take NumPy 5 µs
 
 
-def register_element(dtype: DType) -> Any:
+def register_element(dtype: DType) -> Type:
     if dtype.kind == "b":
         return ir.IntType(1)
     if not is_float(dtype):
@@ -63,7 +64,7 @@ def register_element(dtype: DType) -> Any:
     return ir.DoubleType() if dtype == np.float64 else ir.FloatType()
 
 
-def register_type(dtype: DType, width: int) -> Any:
+def register_type(dtype: DType, width: int) -> VectorType:
     """The LLVM type of `width` lanes of a dtype.
 
     >>> print(register_type(np.dtype("float16"), 8))
@@ -72,7 +73,7 @@ def register_type(dtype: DType, width: int) -> Any:
     return ir.VectorType(register_element(dtype), width)
 
 
-def memory_type(dtype: DType) -> Any:
+def memory_type(dtype: DType) -> Type:
     """The LLVM type of one element in memory.
 
     >>> print(memory_type(np.dtype(bool)), memory_type(np.dtype("float16")))
@@ -83,7 +84,7 @@ def memory_type(dtype: DType) -> Any:
     return register_element(dtype)
 
 
-def constant(dtype: DType, number: Any, width: int) -> Any:
+def constant(dtype: DType, number: Any, width: int) -> Value:
     """A number, rounded to the dtype, in every lane.
 
     >>> print(constant(np.dtype("int8"), 257, 4))
@@ -98,7 +99,7 @@ def constant(dtype: DType, number: Any, width: int) -> Any:
 class Floats(Builder):
     """A Builder that knows of which dtype its floats are."""
 
-    def __init__(self, builder: Any, dtype: DType, width: int) -> None:
+    def __init__(self, builder: IRBuilder, dtype: DType, width: int) -> None:
         super().__init__(builder, F64 if dtype == np.float64 else F32, width)
         self.dtype = dtype
 
@@ -153,7 +154,7 @@ def half_value(b: Builder, bits: Vector) -> Vector:
     return b.select(bits >= INFINITY, beyond, value)
 
 
-def from_memory(builder: Any, value: Any, dtype: DType) -> Any:
+def from_memory(builder: IRBuilder, value: Value, dtype: DType) -> Value:
     """Lanes as they are computed with, from lanes as they were read."""
     width = value.type.count
     if dtype.kind == "b":
@@ -169,7 +170,7 @@ def from_memory(builder: Any, value: Any, dtype: DType) -> Any:
     return b.as_float(b.as_bits(size) | sign).value
 
 
-def to_memory(builder: Any, value: Any, dtype: DType) -> Any:
+def to_memory(builder: IRBuilder, value: Value, dtype: DType) -> Value:
     """Lanes as they are written, from lanes as they are computed with."""
     width = value.type.count
     wanted = ir.VectorType(memory_type(dtype), width)
@@ -186,5 +187,5 @@ def to_memory(builder: Any, value: Any, dtype: DType) -> Any:
     return builder.trunc((half_bits(b, x) | (upper & SIGN)).value, wanted)
 
 
-def _integer(bits: int, value: int) -> Any:
+def _integer(bits: int, value: int) -> ir.Constant:
     return ir.Constant(ir.IntType(bits), value)

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tapejit.base.errors import ArgumentError
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Value, VectorType
 from tapejit.targets.cpu.target import CPU
 
 
@@ -88,7 +89,7 @@ class Splat(ir.Constant):
     longer, and parsing it is a good part of compiling it.
     """
 
-    def __init__(self, type: Any, element: Any) -> None:
+    def __init__(self, type: VectorType, element: ir.Constant) -> None:
         self.type = type
         self.constant = element
         self.reference = f"splat ({element})"
@@ -99,7 +100,7 @@ class Vector:
 
     __slots__ = ("builder", "kind", "value")
 
-    def __init__(self, builder: Builder, value: Any, kind: str) -> None:
+    def __init__(self, builder: Builder, value: Value, kind: str) -> None:
         self.builder = builder
         self.value = value
         self.kind = kind
@@ -191,7 +192,7 @@ class Builder:
     %.3 = fadd <4 x double> %.1, %.1
     """
 
-    def __init__(self, builder: Any, format: Format, width: int) -> None:
+    def __init__(self, builder: IRBuilder, format: Format, width: int) -> None:
         if width < 1:
             raise ArgumentError(f"a vector has at least 1 lane, not {width}")
         self.ir = builder
@@ -205,7 +206,7 @@ class Builder:
 
     # Making Vectors
 
-    def wrap(self, value: Any) -> Vector:
+    def wrap(self, value: Value) -> Vector:
         """An LLVM value of this Builder's floats as a Vector."""
         return Vector(self, value, FLOAT)
 
@@ -270,13 +271,7 @@ class Builder:
         """An intrinsic on floats, such as `fma`, `sqrt` or `copysign`."""
         values = [self._like(FLOAT, operand).value for operand in operands]
         full = f"llvm.{name}.v{self.width}{self.format.suffix}"
-        function = self.ir.module.globals.get(full)
-        if function is None:
-            signature = ir.FunctionType(
-                self.float_type, [self.float_type] * len(values)
-            )
-            function = ir.Function(self.ir.module, signature, full)
-        return Vector(self, self.ir.call(function, values), FLOAT)
+        return self.wrap(self.ir.intrinsic(full, self.float_type, values))
 
     def fma(self, x: Operand, y: Operand, z: Operand) -> Vector:
         """x * y + z, rounded once."""
@@ -379,7 +374,7 @@ class Builder:
 
     # Control, for what is rare
 
-    def any(self, mask: Vector) -> Any:
+    def any(self, mask: Vector) -> Value:
         """Whether any lane is set, as an LLVM bit."""
         bits = self.ir.bitcast(mask.value, ir.IntType(self.width))
         return self.ir.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))

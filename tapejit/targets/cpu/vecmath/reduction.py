@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import functools
 from fractions import Fraction
-from typing import Any
 
 from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import Function, Value
 from tapejit.targets.cpu.simd.vector import INTEGER, Builder, Format, Vector
 from tapejit.targets.cpu.vecmath.numbers import INFINITY, NAN, table_of
 from tapejit.targets.cpu.vecmath.pairs import (
@@ -105,7 +105,7 @@ def factors(form: Format) -> tuple[tuple[float, ...], ...]:
     return tuple(rows)
 
 
-def table_global(b: Builder) -> Any:
+def table_global(b: Builder) -> Value:
     """The table of factors as a constant of the module."""
     name = f"two_over_pi.{b.format.suffix}"
     found = b.ir.module.globals.get(name)
@@ -120,19 +120,17 @@ def table_global(b: Builder) -> Any:
     return found
 
 
-def huge_function(b: Builder) -> Any:
+def huge_function(b: Builder) -> Function:
     """The function of this module that reduces vectors of huge numbers."""
     name = f"reduce_huge.v{b.width}{b.format.suffix}"
-    found = b.ir.module.globals.get(name)
-    if found is None:
-        result = ir.LiteralStructType([b.int_type, b.float_type, b.float_type])
-        signature = ir.FunctionType(result, [b.float_type])
-        found = ir.Function(b.ir.module, signature, name)
+    result = ir.LiteralStructType([b.int_type, b.float_type, b.float_type])
+    found = b.ir.module.declared(name, result, [b.float_type])
+    if not found.blocks:
         found.linkage = "internal"
         found.attributes.add("noinline")
         inner = Builder(ir.IRBuilder(found.append_basic_block()), b.format, b.width)
         k, r = reduce_huge(inner, inner.wrap(found.args[0]))
-        value: Any = ir.Constant(result, ir.Undefined)
+        value: Value = ir.Constant(result, ir.Undefined)
         for i, part in enumerate((k, *r)):
             value = inner.ir.insert_value(value, part.value, i)
         inner.ir.ret(value)
@@ -185,7 +183,8 @@ def reduce_huge(b: Builder, x: Vector) -> tuple[Vector, Pair]:
 def gather_rows(b: Builder, rows: Vector) -> list[Vector]:
     """The words of each lane's row of the table, lane by lane."""
     table = table_global(b)
-    found = [ir.Constant(b.float_type, ir.Undefined) for _ in range(WORDS)]
+    nothing: Value = ir.Constant(b.float_type, ir.Undefined)
+    found = [nothing] * WORDS
     index_type = ir.IntType(32)
     for lane in range(b.width):
         place = ir.Constant(index_type, lane)
