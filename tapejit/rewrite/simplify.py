@@ -30,7 +30,7 @@ from tapejit.base.types import DType, is_complex, is_float, real_dtype
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, literal
 from tapejit.ir.rewriting import Sources, in_place_of, rewritten
-from tapejit.ops.custom_rules import custom, custom_call
+from tapejit.ops.custom_rules import custom_call
 from tapejit.rewrite.memory_order import Layouts, is_complex_number
 
 INVERTED: Final = (np.dtype(np.float32), np.dtype(np.float64))
@@ -333,7 +333,7 @@ def spread_operand(node: Node) -> Node | None:
 def known_item(node: Node) -> Node | None:
     """item(custom_call(..., results)) -> result"""
     (whole,) = node.inputs
-    if whole.op is not custom_call and whole.op is not custom:
+    if whole.op is not custom_call:
         return None
     count: int = whole.attrs["results"]
     return whole.inputs[-count:][node.attrs["index"]]

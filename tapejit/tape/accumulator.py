@@ -49,7 +49,7 @@ from tapejit.base.types import (
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import ZERO, Node, Op, Zero, param
 from tapejit.ir.structural import results
-from tapejit.ops.custom_rules import CONNECTED, custom
+from tapejit.ops.custom_rules import CONNECTED, custom_call
 from tapejit.tape.recording import identify, leaf_key
 from tapejit.tape.rules import run_settled
 from tapejit.tape.tape import UnconnectedGradients
@@ -90,7 +90,7 @@ class Pushforward:
 
 MAX_PUSHFORWARDS: Final = 4096  # a few kilobytes each
 PUSHFORWARDS: Final[dict[Any, Pushforward]] = {}
-CALLBACK: Final = param("callback", OPAQUE)  # the operand of every `custom`
+CALLBACK: Final = param("callback", OPAQUE)  # of any `custom_call`
 
 
 def pushforward(
@@ -264,7 +264,7 @@ class Tangents:
 
         token = TAPES.set(outer)
         try:
-            if op is custom:  # which results it reaches is known when it has run
+            if op is custom_call:  # which results it reaches is known when it has run
                 values, pushed, _ = run_settled(build, run, lambda _: [CALLBACK], {})
             else:
                 pushed = build()

@@ -1,46 +1,51 @@
 """Functions that bring their own gradient.
 
 A function decorated with `custom_gradient` returns its result and a `grad_fn`. The
-call is recorded as one Node of `custom` whose operands are the arguments and a
+call is recorded as one Node of `custom_call` whose operands are the arguments and a
 `UserRule` that holds `grad_fn`. The inside is recorded as well, on copies of the
 arguments: `grad_fn` may use what was computed there, and a second derivative needs to
 know how that depends on the arguments.
 
 The result also depends on tensors that are no arguments, reached by closure. A
-`Witness` stands among the tapes while the function runs. When an operation has such a
-tensor among its operands, it is recorded once more, as a shadow in which the arguments
-are constants; the shadow of the result is an operand of the `custom` Node, through
-which those tensors get their ordinary gradient. The witness also hears which variables
-are read: `grad_fn` has to give their gradients.
+`Witness` (`witness.py`) sees them, and makes shadows of the results in which the
+arguments are constants; these are operands of that Node, through which those
+tensors get their ordinary gradient. It also hears which variables are read: `grad_fn`
+has to give their gradients.
 
-Start reading at `CustomGradient.__call__`, then `UserRule.pull`, then `Witness`.
+In a traced function what `grad_fn` computes is traced at once, for the Graph outlives
+the trace, and a tape may stand around it: the Node has Graphs in place of the rule.
+
+Start reading at `CustomGradient.__call__`, then `UserRule.pull`, then `offer`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from threading import get_ident
+from collections.abc import Callable, Sequence
 from types import CellType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from tapejit.base import tree
-from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tapejit.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ShapeError,
+    UnsupportedError,
+)
 from tapejit.base.types import TensorType, is_differentiable
-from tapejit.ir.node import Op
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import param
 from tapejit.ir.structural import read
-from tapejit.ops.arithmetic import stop_gradient
-from tapejit.ops.custom_rules import custom
-from tapejit.tape.custom_trace import offer_traced
+from tapejit.ops.custom_rules import custom_call, failing
 from tapejit.tape.linearity import line_of
 from tapejit.tape.rules import Gradients, PythonRule
 from tapejit.tape.variable import Variable
+from tapejit.tape.witness import Witness
 from tapejit.tensor.dispatch import (
-    SCALAR,
     TAPES,
     TRACE,
     apply,
@@ -49,7 +54,8 @@ from tapejit.tensor.dispatch import (
     weak_scalar,
 )
 from tapejit.tensor.recorder import Observer
-from tapejit.tensor.tensor import Tensor, TracedTensor, next_id
+from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.trace import Trace
 
 EMPTY_CELL = CellType()  # of a name that has no value (yet)
 P = ParamSpec("P")
@@ -365,17 +371,101 @@ def offer(
     values: Sequence[Tensor],
     witness: Witness,
 ) -> list[Tensor]:
-    """The results as handles of their own, recorded as one Node of `custom`."""
+    """The results as handles of their own, recorded as one Node of `custom_call`."""
     if not values:
         return []
     if _is_traced((*inputs, *values)):
-        return offer_traced(rule, inputs, values, witness.shadow_of)
+        return _offer_traced(rule, inputs, values, witness)
     results = tuple(Tensor(x._value) for x in values)
     operands = (Tensor(rule), *inputs, *map(witness.shadow_of, values))
     attrs = {"results": len(results)}
     for tape in TAPES.get():
-        tape.record(custom, operands, attrs, results)
+        tape.record(custom_call, operands, attrs, results)
     return list(results)
+
+
+def _offer_traced(
+    rule: PythonRule,
+    inputs: Sequence[Tensor],
+    values: Sequence[Tensor],
+    witness: Witness,
+) -> list[Tensor]:
+    """The results in a traced function, whose Graph outlives what the rule refers to.
+
+    A tape inside the trace calls the rule itself when it is asked, as it would in
+    plain Python; what a tape around it asks is traced now.
+    """
+    trace: Any = TRACE.get()
+    shadows = [witness.shadow_of(x) for x in values]
+    for x in inputs:
+        trace.node_of(x)
+    attrs, looked_at = _as_graphs(rule, inputs, trace)
+    operands = (*inputs, *looked_at, *shadows)
+    results: tuple[Tensor, ...] = trace.record(
+        custom_call, [trace.node_of(x) for x in operands], attrs
+    )
+    called = (Tensor(rule), *inputs, *shadows)
+    for tape in TAPES.get():
+        if isinstance(tape, Observer):
+            tape.record(custom_call, operands, attrs, results)
+        elif tape.trace is trace:
+            tape.record(custom_call, called, {"results": len(values)}, results)
+    return list(results)
+
+
+def _as_graphs(
+    rule: PythonRule, inputs: Sequence[Tensor], trace: Trace
+) -> tuple[dict[str, Any], list[Tensor]]:
+    """A rule as attributes of `custom_call`, and the tensors that it looks at.
+
+    An error of the user's belongs to whoever asks for the gradient: the Graph then
+    raises it when it runs.
+    """
+    refused: Exception | None = None
+    state = trace.state
+    held = {} if state is None else state.written()
+    effects = len(trace.effects)
+    token = TAPES.set(() if state is None else (state.watcher,))
+    try:
+        backward, looked_at, connected = rule.traced()
+        if state is not None:
+            _refuse_writes(rule, held, state.written())
+    except Exception as error:  # the rule is the user's; raised where it is needed
+        refused, looked_at, connected = error, [], (True,) * len(inputs)
+        seeds = [param(f"d_{at}", kind) for at, kind in enumerate(rule.results)]
+        name = f"{rule.name}.backward"
+        backward = Graph(name, seeds, failing(error, rule.arguments))
+    finally:
+        if state is not None:
+            state.put_back(held)  # a tape inside calls the rule again
+        del trace.effects[effects:]
+        TAPES.reset(token)
+    sizes = [x for x in inputs if not x._type.is_static]  # in an argument alone
+    looked_at = [*sizes, *looked_at]
+    kept = [param(f"n_{at}", x._type) for at, x in enumerate(sizes)]
+    backward = Graph(backward.name, (*kept, *backward.inputs), backward.outputs)
+    try:
+        if refused is not None:
+            raise refused
+        forward = rule.transposed(backward, looked_at)
+    except Exception as error:  # as above; a gradient that is not linear, too
+        tangents = [param(f"t_{at}", x.type) for at, x in enumerate(backward.outputs)]
+        wanted = [kind for kind in rule.results if is_differentiable(kind.dtype)]
+        given = (*backward.inputs[: len(looked_at)], *tangents)
+        forward = Graph(f"{rule.name}.forward", given, failing(error, wanted))
+    graphs = {"backward": backward, "forward": forward, "connected": connected}
+    return {"results": len(rule.results), **graphs}, looked_at
+
+
+def _refuse_writes(rule: PythonRule, before: Any, after: Any) -> None:
+    """A Graph of gradients computes and changes nothing."""
+    written = [key for key, (last, _) in after.items() if last is not None]
+    if any(before.get(key, (None,))[0] is not after[key][0] for key in written):
+        raise UnsupportedError(
+            f"the grad_fn of {rule.name} assigns to a variable or draws random "
+            "numbers, which a tape around a traced function cannot repeat",
+            help="open the tape inside the function, or draw outside grad_fn",
+        )
 
 
 def _is_traced(tensors: Sequence[Tensor]) -> bool:
@@ -384,187 +474,6 @@ def _is_traced(tensors: Sequence[Tensor]) -> bool:
     if trace is None:
         return False
     return trace.holds_state or any(isinstance(x, TracedTensor) for x in tensors)
-
-
-class Witness(Observer):
-    """Stands among the tapes while a function runs, and sees what it uses.
-
-    tapes     those around the function that its inside is shown to
-    mark      the ids up to this one are of tensors that were there before
-    reads     id of a Variable -> (the Variable, the Tensor of its first read)
-    own       ids of the Tensors of variables whose gradient the rule gives
-    outside   id -> Tensors that were there before and are no arguments
-    inside    in a trace: id -> arguments and what was computed from them
-    shadows   id -> (the result of an operation, the same value as a function of what
-              is outside alone)
-    pending   Tensor id -> Variable, for results of assignments
-    is_sealed  whether the inside is nobody's business: nothing outside is connected
-    """
-
-    def __init__(self, arguments: set[int]) -> None:
-        self.tapes: tuple[Any, ...] = ()
-        self.arguments = arguments
-        self.mark = next_id()
-        self.owner = get_ident()
-        self.trace: Any = TRACE.get()
-        self.is_sealed = False
-        self.inside: dict[int, Tensor] = {}
-        self.reads: dict[int, tuple[Variable, Tensor]] = {}
-        self.own: dict[int, Tensor] = {}
-        self.outside: dict[int, Tensor] = {}
-        self.shadows: dict[int, tuple[Tensor, Tensor]] = {}
-        self.pending: dict[int, Variable] = {}
-
-    @contextmanager
-    def watching(self, *, is_sealed: bool) -> Iterator[None]:
-        """What runs inside is seen by this witness; if it is sealed, by no tape."""
-        around = TAPES.get()
-        observer: Any = self
-        self.is_sealed = is_sealed
-        if is_sealed:  # but for the one that serves the trace itself
-            watcher = getattr(self.trace, "watcher", None)
-            TAPES.set((observer,) if watcher is None else (watcher, observer))
-        else:
-            self.tapes = around
-            TAPES.set((*around, observer))
-        try:
-            yield
-        finally:
-            inside = around if is_sealed else TAPES.get()
-            still = [x for x in inside if x is not observer and x.thread is not None]
-            TAPES.set(tuple(still))
-        if is_sealed:
-            self._tell(still)
-
-    def _tell(self, tapes: Sequence[Any]) -> None:
-        """Tell tapes that saw nothing which variables were read and assigned."""
-        for tape in tapes:
-            for variable, tensor in self.reads.values():
-                if tensor._id not in tape.nodes:
-                    tape.note_read(variable, tensor)
-            for key, variable in self.pending.items():
-                tape.pending[key] = variable
-
-    def variables(self) -> list[Variable]:
-        """The trainable variables that were read and are no arguments."""
-        found = [
-            variable
-            for variable, _ in self.reads.values()
-            if _is_trainable(variable) and id(variable) not in self.arguments
-        ]
-        return sorted(found, key=lambda variable: variable._serial)
-
-    def read_beside(self) -> list[Variable]:
-        """The variables that were read, are known to a tape and are no arguments."""
-        return [
-            variable
-            for variable, tensor in self.reads.values()
-            if id(variable) not in self.arguments and _is_known(tensor)
-        ]
-
-    def closure_tensors(self) -> list[Tensor]:
-        """The tensors from before that were used and are no arguments."""
-        reads = {id(tensor) for _, tensor in self.reads.values()}
-        found = [x for key, x in self.outside.items() if key not in reads]
-        return [x for x in found if _is_known(x)]
-
-    def note_results(self, values: Sequence[Tensor]) -> None:
-        """What is returned counts as used, also if no operation did."""
-        self.outside.update((id(x), x) for x in values if self._is_outside(x))
-
-    def closure(self) -> list[Tensor]:
-        """Both, as Tensors that tapes know."""
-        reads = [self.reads[id(variable)][1] for variable in self.read_beside()]
-        return [*reads, *self.closure_tensors()]
-
-    def note_read(self, variable: Variable, tensor: Tensor) -> None:
-        """A variable was read."""
-        if self.owner != get_ident():
-            return
-        self.reads.setdefault(id(variable), (variable, tensor))
-        if _is_trainable(variable) or id(variable) in self.arguments:
-            self.own[id(tensor)] = tensor
-        else:
-            self.outside[id(tensor)] = tensor
-
-    def record(
-        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
-    ) -> None:
-        """An operation was performed."""
-        if self.owner != get_ident():
-            return
-        if self.pending:
-            for x in inputs:
-                variable = self.pending.get(x._id)
-                if variable is not None:
-                    self.note_read(variable, x)
-        parts = result if type(result) is tuple else (result,)
-        if self.trace is not None:
-            if not any(id(x) in self.inside or id(x) in self.own for x in inputs):
-                return  # as if it had been computed outside
-            self.inside.update((id(part), part) for part in parts)
-        is_shadowed = False
-        for x in inputs:
-            if self._is_outside(x):
-                self.outside[id(x)] = x
-                is_shadowed = True
-            elif id(x) in self.shadows:
-                is_shadowed = True
-        if is_shadowed and not self.is_sealed:
-            self._shadow(op, inputs, attrs, parts, is_tuple=type(result) is tuple)
-
-    def _shadow(
-        self,
-        op: Op,
-        inputs: Sequence[Tensor],
-        attrs: dict[str, Any],
-        parts: Sequence[Tensor],
-        *,
-        is_tuple: bool,
-    ) -> None:
-        """Record an operation once more, on shadows."""
-        operands = tuple(self.shadow_of(x) for x in inputs)
-        tapes: Any = self.tapes
-        if any(isinstance(x, TracedTensor) for x in parts):
-            nodes = [self.trace.node_of(x) for x in operands]
-            whole = self.trace.record(op, nodes, attrs)
-            tapes = [tape for tape in tapes if tape.trace is self.trace]
-        else:
-            whole = tuple(Tensor(part._value) for part in parts)
-            whole = whole if is_tuple else whole[0]
-        for tape in tapes:
-            tape.record(op, operands, attrs, whole)
-        for part, shadow in zip(parts, whole if is_tuple else (whole,), strict=True):
-            self.shadows[id(part)] = (part, shadow)
-
-    def shadow_of(self, x: Tensor) -> Tensor:
-        """A value as a function of what is outside, a constant if of nothing."""
-        if not self.is_sealed:
-            if self._is_outside(x):
-                return x
-            if id(x) in self.shadows:
-                return self.shadows[id(x)][1]
-        return apply(stop_gradient, x) if self.trace else Tensor(x._value)
-
-    def _is_outside(self, x: Tensor) -> bool:
-        """Whether a tensor was there before and has a gradient of its own."""
-        if id(x) in self.own or not is_differentiable(x.dtype):
-            return False
-        if self.trace is None:
-            return 0 < x._id <= self.mark or id(x) in self.outside
-        return id(x) not in self.inside and x._made is not SCALAR
-
-
-def _is_known(x: Tensor) -> bool:
-    """Whether a gradient or tangent of `x` may be asked of what is recording."""
-    if not is_differentiable(x.dtype):
-        return False
-    tapes: Sequence[Any] = TAPES.get()
-    return any(isinstance(tape, Witness) or x._id in tape.nodes for tape in tapes)
-
-
-def _is_trainable(variable: Variable) -> bool:
-    return variable._trainable and is_differentiable(variable.dtype)
 
 
 __all__ = ["custom_gradient", "grad_pass_through"]

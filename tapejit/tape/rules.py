@@ -23,13 +23,14 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.array.creation import zeros
-from tapejit.array.elementwise import conj, multiply, real
 from tapejit.array.manipulation import reshape, stack
-from tapejit.array.reductions import sum as sum_of
-from tapejit.base.origin import Origin
-from tapejit.base.types import TensorType, is_complex, is_differentiable
-from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node
+from tapejit.base.errors import ArgumentError
+from tapejit.base.origin import Origin, user_origin
+from tapejit.base.types import TensorType, is_differentiable
+from tapejit.ir.graph import Graph, topological_order
+from tapejit.ir.node import Node, param
+from tapejit.ir.structural import call
+from tapejit.ir.structural import results as results_of
 from tapejit.ops.custom_rules import (
     CALLING,
     CONNECTED,
@@ -38,10 +39,14 @@ from tapejit.ops.custom_rules import (
     Flags,
     Reconnected,
 )
-from tapejit.tape.linearity import CotangentObserver
-from tapejit.tensor.tensor import Tensor
+from tapejit.tape.linearity import check_linear, left_tapejit
+from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.trace import Trace, run_graph, trace
+from tapejit.transforms.vjp import materialize, vjp
 
 Gradients = list[Tensor | None]
+# What a pull computes, the tensors it looks at, which arguments get a gradient.
+Traced = tuple[Graph, list[Tensor], Flags]
 
 
 class PythonRule(Callback):
@@ -114,29 +119,103 @@ class PythonRule(Callback):
         )
 
     def push(self, tangents: Sequence[Any]) -> Gradients:
-        """One tangent for each floating-point result, None for the others.
-
-        <u, push(t)> = <pull(u), t>, so it is the gradient of the latter by u, which is
-        the same at every u: at 0 as well.
-        """
-        from tapejit.tape.tape import GradientTape
-
-        seeds = [zeros(kind.shape, dtype=kind.dtype) for kind in self.results]
-        wanted = [x for x in seeds if is_differentiable(x.dtype)]
-        with GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(wanted)
-            observer = CotangentObserver(wanted)
-            with observer.listening():
-                gradients = self.pull(seeds)
-            observer.check(self.name, self.line, gradients)
-            pulled = zip(gradients, tangents, strict=True)
-            terms = [_inner(g, t) for g, t in pulled if g is not None]
-        found = tape.gradient(terms, wanted)
-        parts = iter(found)
+        """One tangent for each floating-point result, None for the others."""
+        backward, looked_at, connected = self.traced(for_tangents=True)
+        forward = self.transposed(backward, looked_at)
+        given = [t for t, flag in zip(tangents, connected, strict=True) if flag]
+        found = iter(run_graph(forward, [*looked_at, *given]))
         return [
-            _filled(next(parts), kind) if is_differentiable(kind.dtype) else None
+            next(found) if is_differentiable(kind.dtype) else None
             for kind in self.results
         ]
+
+    def traced(self, *, for_tangents: bool = False) -> Traced:
+        """`pull` as a Graph.
+
+        Its inputs are tensors that it looks at, the second result, and cotangents of
+        all results; the third result says which arguments get a gradient.
+        """
+        connected: Flags = ()
+
+        def pulled(*cotangents: Tensor) -> list[Tensor]:
+            nonlocal connected
+            gradients = self.pull(
+                [
+                    x if is_differentiable(x.dtype) else zeros(x.shape, dtype=x.dtype)
+                    for x in cotangents
+                ]
+            )
+            connected = tuple(g is not None for g in gradients)
+            return [g for g in gradients if g is not None]
+
+        graph, captured, _ = trace(
+            pulled,
+            self.results,
+            lambda seeds: (seeds, {}),
+            PullTrace(self, for_tangents=for_tangents),
+        )
+        count = len(self.results)
+        inputs = (*graph.inputs[count:], *graph.inputs[:count])
+        return Graph(graph.name, inputs, graph.outputs), captured, connected
+
+    def transposed(self, backward: Graph, looked_at: Sequence[Tensor]) -> Graph:
+        """From the tangents of connected arguments to those of the results.
+
+        Refused if the gradient is no linear map of its cotangents.
+        """
+        check_linear(self.name, self.line, backward, looked_at)
+        kept = backward.inputs[: len(looked_at)]
+        seeds = backward.inputs[len(looked_at) :]
+        wanted = [x for x in seeds if is_differentiable(x.dtype)]
+        tangents = [param(f"t_{at}", x.type) for at, x in enumerate(backward.outputs)]
+        order = topological_order(backward.outputs, stop=frozenset(backward.inputs))
+        found = vjp(order, targets=backward.outputs, seeds=tangents, sources=wanted)
+        ends = [materialize(g, x.type) for g, x in zip(found, wanted, strict=True)]
+        inputs = (*kept, *tangents)
+        name = f"{self.name}.forward"
+        if set(seeds).isdisjoint(topological_order(ends)):
+            return Graph(name, inputs, ends)
+        # The adjoint of a call takes all that the call took. What it makes of the seeds
+        # is not used, since the gradient is linear: zeros will do.
+        body = Graph(name, (*inputs, *seeds), ends)
+        nothing = [materialize(None, x.type) for x in seeds]
+        return Graph(name, inputs, results_of(call(*inputs, *nothing, graph=body)))
+
+
+class PullTrace(Trace):
+    """The trace of a `pull`: of its cotangents nothing is known but their types."""
+
+    def __init__(self, rule: PythonRule, *, for_tangents: bool) -> None:
+        super().__init__(f"{rule.name}.backward")
+        self.rule = rule
+        self.for_tangents = for_tangents
+
+    def needs_value(self, x: TracedTensor, what: str) -> Any:
+        """A function around it cannot be a Graph then."""
+        if self.state is not None and not self.for_tangents:
+            self.state.needs = self.state.needs or (what, user_origin(3))
+        return self.ask(x, what)
+
+    def ask(self, x: TracedTensor, kind: str) -> Any:
+        """Nobody knows the answer."""
+        if self.for_tangents:
+            rule = self.rule
+            raise left_tapejit(rule.name, "went through NumPy", user_origin(3))
+        if self.state is None:
+            return super().needs_value(x, kind)
+        raise ArgumentError(
+            f"{self.state.name} is traced without a call and needs the value of "
+            f"the cotangent in the grad_fn of {self.rule.name}",
+            help="trace it with tensors in place of specs, or decide with tj.where",
+        )
+
+    def number(self, x: TracedTensor, what: str) -> int:
+        """A size that depends on it."""
+        return int(self.ask(x, what))
+
+    def count_true(self, mask: TracedTensor, what: str) -> int:
+        """The size of what it selects."""
+        return self.number(mask, what)
 
 
 def _filled(found: Tensor | None, kind: TensorType) -> Tensor:
@@ -145,11 +224,6 @@ def _filled(found: Tensor | None, kind: TensorType) -> Tensor:
 
 def _masked(row: Sequence[Tensor], given: Flags) -> Gradients:
     return [x if flag else None for x, flag in zip(row, given, strict=True)]
-
-
-def _inner(g: Tensor, t: Tensor) -> Tensor:
-    """The real inner product of a gradient and a tangent."""
-    return sum_of(real(multiply(conj(g), t)) if is_complex(g.dtype) else g * t)
 
 
 def _rows(tensors: Sequence[Tensor], axes: int) -> Iterator[list[Tensor]]:

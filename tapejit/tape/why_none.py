@@ -19,7 +19,7 @@ from tapejit.base.types import is_differentiable
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ir.structural import call, item
-from tapejit.ops.custom_rules import custom, custom_call
+from tapejit.ops.custom_rules import callback_of, custom_call
 from tapejit.tape.recording import Recording
 from tapejit.tape.variable import Variable
 from tapejit.tensor.tensor import Tensor
@@ -64,8 +64,8 @@ def _is_connected(order: Sequence[Node], starts: list[Node], end: Node) -> bool:
 def _why_connected(recording: Recording, starts: list[Node], end: Node) -> str:
     """There is a path; but what a `grad_fn` returns is known only when it runs."""
     needed = _ancestors(end)
-    called = [x for x in recording.order if x.op is custom and x in needed]
-    rest = [node for node in recording.order if node.op is not custom]
+    called = [x for x in recording.order if callback_of(x) and x in needed]
+    rest = [node for node in recording.order if not callback_of(node)]
     if not called or _is_connected(rest, starts, end):
         return "there is a path: the gradient is not None"
     return (
@@ -155,7 +155,7 @@ def _where_it_ends(recording: Recording, starts: list[Node], end: Node) -> str:
 
 def _ways_into(node: Node) -> Sequence[Node]:
     """The inputs from which a path may lead into a Node."""
-    if node.op is not custom_call:
+    if node.op is not custom_call or callback_of(node):
         return node.inputs
     arguments = zip(node.inputs, node.attrs["connected"], strict=False)
     connected = [x for x, is_connected in arguments if is_connected]
@@ -187,11 +187,11 @@ def _inline(
     if inputs != node.inputs:
         copy = Node(node.op, inputs, node.attrs, node.type, node.origin)
     now[node] = copy
-    if node.op is not call:
+    graph: Graph | None = node.attrs.get("body" if node.op is custom_call else "graph")
+    if graph is None:
         made.append(copy)
         return
-    graph = node.attrs["graph"]
-    inner = dict(zip(graph.inputs, inputs, strict=True))
+    inner = dict(zip(graph.inputs, inputs, strict=False))
     for part in graph.nodes:
         if part not in inner:
             _inline(part, inner, made, results)
@@ -210,18 +210,13 @@ def _ancestors(end: Node) -> set[Node]:
 
 def _needed_by(node: Node) -> Sequence[Node]:
     """The inputs of a Node; of a result of `custom_call` those that lead to it."""
-    if node.op is custom_call:
+    if node.op is custom_call and not callback_of(node):
         return ()
     whole = node.inputs[0] if node.op is item else node
-    if whole.op is not custom_call:
+    if whole.op is not custom_call or callback_of(whole):
         return node.inputs
-    index, depends = node.attrs["index"], whole.attrs.get("depends", ())
-    arguments = whole.inputs[: len(whole.attrs["connected"])]
-    if depends:
-        pairs = zip(arguments, depends, strict=True)
-        arguments = tuple(x for x, results in pairs if index in results)
-    value = whole.inputs[index - whole.attrs["results"]]
-    return (whole, *arguments, value)
+    value = whole.inputs[node.attrs["index"] - whole.attrs["results"]]
+    return (whole, *whole.inputs[: len(whole.attrs["connected"])], value)
 
 
 def _why_blocked(node: Node) -> str:

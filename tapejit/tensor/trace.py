@@ -38,7 +38,7 @@ from tapejit.ir.node import (
     param,
 )
 from tapejit.ir.numerics import run_checked
-from tapejit.ir.structural import call, first_token, item, results
+from tapejit.ir.structural import first_token, item, results
 from tapejit.ops.custom_rules import CALLING, raise_failure
 from tapejit.tensor.dispatch import (
     TAPES,
@@ -175,7 +175,10 @@ class Trace:
 
 
 def trace(
-    function: Callable[..., Any], arguments: Sequence[TensorType], rebuild: Any
+    function: Callable[..., Any],
+    arguments: Sequence[TensorType],
+    rebuild: Any,
+    under_way: Trace | None = None,
 ) -> tuple[Graph, list[Tensor], tree.Structure]:
     """Run `function` symbolically.
 
@@ -183,7 +186,8 @@ def trace(
     (captured tensors are its last inputs), those tensors, and the structure of the
     results.
     """
-    under_way = Trace(getattr(function, "__name__", type(function).__name__))
+    if under_way is None:
+        under_way = Trace(getattr(function, "__name__", type(function).__name__))
     leaves = [under_way.parameter(f"x{at}", kind) for at, kind in enumerate(arguments)]
     token = TRACE.set(under_way)
     try:
@@ -249,6 +253,7 @@ def is_observed(inputs: Sequence[Tensor]) -> bool:
 
 def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
     values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    raise_failure(graph)  # where it is asked for, traced or not
     for node in graph.nodes:
         if node.op is LITERAL:
             values[node] = Tensor(node.attrs["value"][()])
@@ -267,8 +272,6 @@ def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
             values[node] = rule._value.perform(node.op.name, operands, node.attrs)
         else:
             operands = [values[x] for x in node.inputs]
-            if node.op is call:  # it fails where it is asked for, traced or not
-                raise_failure(node.attrs["graph"])
             with origin_of(node.origin):
                 if has_dims(node):  # also of tensors that have no symbolic sizes
                     values[node] = apply_traced(node.op, operands, dict(node.attrs))

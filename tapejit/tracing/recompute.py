@@ -2,7 +2,7 @@
 
 A function decorated with `recompute_grad` runs while no tape is looking, so nothing of
 its inside is kept; the call is recorded as one Node of `custom` (see
-`custom_gradient.py`) whose rule runs the function again, under a tape of its own, when
+`tape/custom.py`) whose rule runs the function again, under a tape of its own, when
 a gradient is wanted.
 
 Running again has to give the same numbers. What a function depends on besides its
@@ -10,10 +10,15 @@ arguments are variables, and the state of a random generator is one too. A `Witn
 sees which ones are read; for the second run each of them is put back to what it held
 when the first began, and afterwards to what it holds now.
 
-In a traced function there are no values to hold, and Nodes to copy instead: see
-`recompute_trace.py`.
+In a traced function there are no values to hold, and Python runs once: what the
+function prints, checks, asks and assigns happens in the first run alone. The Nodes that
+the trace made between those that were there before and the results are the body of a
+`custom_call`. Its adjoint is that of a second run, behind a barrier; so the values of
+the first run go when that ends, whoever asks for the gradient, a tape in the trace or
+one around the traced function. Draws of the second run begin with the state that the
+first began with.
 
-Start reading at `RecomputeGrad.__call__`, then `Again.pull`.
+Start reading at `RecomputeGrad.__call__`, then `Again.pull`, then `call_traced`.
 """
 
 from __future__ import annotations
@@ -24,14 +29,24 @@ from typing import Any, ParamSpec, TypeVar
 
 from tapejit.base import tree
 from tapejit.base.types import TensorType
+from tapejit.ir.graph import Graph, topological_order
+from tapejit.ir.node import LITERAL, PARAM, Node, Op
+from tapejit.ir.rewriting import opened
+from tapejit.ir.structural import first_token, item
+from tapejit.ops.custom_rules import custom_call
 from tapejit.tape.accumulator import ForwardAccumulator
-from tapejit.tape.custom import Arguments, CustomGradient, Witness, offer
+from tapejit.tape.custom import Arguments, CustomGradient, offer
 from tapejit.tape.rules import Gradients, PythonRule
 from tapejit.tape.tape import GradientTape
-from tapejit.tape.variable import JOURNAL, Variable
+from tapejit.tape.variable import JOURNAL, Variable, warn_tracked
+from tapejit.tape.witness import Witness
 from tapejit.tensor.dispatch import TAPES, TRACE, as_operand, muted
-from tapejit.tensor.tensor import Tensor
-from tapejit.tracing.recompute_trace import call_traced
+from tapejit.tensor.recorder import Listener
+from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tracing.path import assigns_tracked
+from tapejit.tracing.trace import FunctionTrace
+from tapejit.transforms.partition import size_carriers
+from tapejit.transforms.vjp import reached_from
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,6 +250,136 @@ def restored(states: Journal, written: frozenset[int]) -> Iterator[None]:
             for (variable, _), tensor in zip(changed, now, strict=True):
                 variable._tensor = tensor
             JOURNAL.reset(token)
+
+
+def call_traced(
+    trace: FunctionTrace,
+    name: str,
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    """Call a function whose values are computed again for its gradient."""
+    bystander = Bystander(trace)
+    with bystander.watching(is_sealed=True):
+        found, structure = tree.flatten(function(*args, **kwargs))
+        values = [as_operand(x, name) for x in found]
+        ends = [trace.node_of(x) for x in values]
+        bystander.note_used(values)
+    starts = bystander.beginnings(ends)
+    bystander.tell_starts(starts)
+    inside = topological_order(ends, stop=frozenset(starts))
+    if reached_from(starts, inside).isdisjoint(ends):
+        return tree.unflatten(structure, values)  # constants to every tape
+    operands = bystander.tensors_of(starts)
+    bystander.warn(starts, operands)
+    carriers = size_carriers(starts, (*inside, *ends))
+    operands += [TracedTensor(node, trace) for node in carriers]
+    operands += values
+    body = opened(Graph(name, (*starts, *carriers), ends))
+    attrs = {"results": len(ends), "body": body}
+    results = trace.record(custom_call, [trace.node_of(x) for x in operands], attrs)
+    for tape in TAPES.get():
+        if tape.trace is trace:
+            tape.record(custom_call, operands, attrs, results)
+    return tree.unflatten(structure, list(results))
+
+
+class Bystander(Witness):
+    """Sees, in the place of the tapes, what becomes Nodes while a function is traced.
+
+    mark     the Nodes with a smaller serial were there before
+    held     what the variables held then
+    used     Node -> a traced tensor that stood for it in an operation
+    """
+
+    def __init__(self, trace: FunctionTrace) -> None:
+        super().__init__(set())
+        self.mark = first_token().serial
+        self.held = {key: slot.tensor for key, slot in trace.slots.items()}
+        self.taken = len(trace.taken)
+        self.used: dict[Node, TracedTensor] = {}
+
+    def record(
+        self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any], result: Any
+    ) -> None:
+        """An operation was performed."""
+        self.note_used(inputs)
+
+    def note_used(self, tensors: Sequence[Tensor]) -> None:
+        """Tensors are operands, or results."""
+        for x in tensors:
+            if isinstance(x, TracedTensor):
+                before = self.used.get(x._value)
+                if before is None or not before._id:  # rather one that has a name
+                    self.used[x._value] = x
+            variable = self.pending.get(x._id)
+            if variable is not None:
+                self.note_read(variable, x)
+
+    def beginnings(self, ends: Sequence[Node]) -> list[Node]:
+        """Where the values that `ends` are made of come from, in a fixed order."""
+        captured = {node for _, node in self.trace.captures.values()}
+        entries = {slot.entry for slot in self.trace.slots.values()}
+        found: dict[Node, None] = {}
+        seen: set[Node] = set()
+        waiting = list(reversed(ends))
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            is_outside = self._was_there(node) or node.op is PARAM or node in entries
+            if node in captured or (is_outside and node.op is not LITERAL):
+                found[node] = None
+            else:
+                waiting.extend(reversed(node.inputs))
+        return list(found)
+
+    def _was_there(self, node: Node) -> bool:
+        """A projection is as old as what it is of: it is made when it is used."""
+        whole = node.inputs[0] if node.op is item else node
+        return whole.serial < self.mark
+
+    def tell_starts(self, starts: Sequence[Node]) -> None:
+        """Tell the tapes which variables were read, and of assignments.
+
+        The starts that stand for a variable are its reads: the value it held before,
+        and that at entry, which a read after an assignment inside belongs to.
+        """
+        for key, (variable, _) in self.reads.items():
+            entry = TracedTensor(self.trace.slots[key].entry, self.trace)
+            held = self.held.get(key, entry)
+            self._read(variable, held)
+            if held is not entry and entry._value in starts:
+                self._read(variable, entry)
+        for tape in TAPES.get():
+            tape.pending.update(self.pending)
+
+    def _read(self, variable: Variable, tensor: TracedTensor) -> None:
+        self.used[tensor._value] = tensor
+        variable._note_read(tensor)
+
+    def tell(self, tapes: Sequence[Listener]) -> None:
+        """Not before it is known which reads matter."""
+
+    def warn(self, starts: Sequence[Node], tensors: Sequence[Tensor]) -> None:
+        """Warn if something was assigned that a tape would have tracked."""
+        tracked = [
+            node
+            for node, x in zip(starts, tensors, strict=True)
+            if any(tape.tracks(x) for tape in TAPES.get())
+        ]
+        assigned = assigns_tracked(self.trace.taken[self.taken :], tracked)
+        if assigned is not None:
+            warn_tracked(assigned)
+
+    def tensors_of(self, nodes: Sequence[Node]) -> list[Tensor]:
+        """The tensors by which tapes know what Nodes stand for."""
+        known: dict[Node, Tensor] = dict(self.used)
+        for table in (self.trace.derived, self.trace.captures):
+            known.update((node, tensor) for tensor, node in table.values())
+        return [known.get(x, TracedTensor(x, self.trace)) for x in nodes]
 
 
 __all__ = ["recompute_grad"]

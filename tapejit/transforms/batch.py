@@ -18,7 +18,7 @@ from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import OPS, Derived, Node, origin_of, param
 from tapejit.ir.structural import call, item, recomputed
-from tapejit.ops.custom_rules import custom_call
+from tapejit.ops.custom_rules import callback_of, custom_call
 
 
 def batch(
@@ -74,7 +74,7 @@ def batch_node(
     if node.op is item:
         return item(*inputs, index=node.attrs["index"])
     if node.op is call:
-        return _batch_call(node, size, inputs, flags)
+        return call(*inputs, graph=_batch_body(node.attrs["graph"], size, flags))
     if node.op is custom_call:
         return _batch_custom_call(node, size, inputs, flags)
     if node.op.batch is None:
@@ -88,39 +88,36 @@ def batch_node(
     return result
 
 
-def _batch_call(
-    node: Node, size: Size, inputs: Sequence[Node], flags: Sequence[bool]
-) -> Node:
-    """A call of the batched body; every result gets the axis."""
-    body, has_axis = batch(node.attrs["graph"], size=size, batched=flags)
+def _batch_body(graph: Graph, size: Size, flags: Sequence[bool]) -> Graph:
+    """A Graph that is called, batched; every result gets the axis."""
+    body, has_axis = batch(graph, size=size, batched=flags)
     outputs: list[Any] = [
         out if flag else broadcast_front(out, size)
         for out, flag in zip(body.outputs, has_axis, strict=True)
     ]
-    return call(*inputs, graph=Graph(body.name, body.inputs, outputs, body.effects))
+    return Graph(body.name, body.inputs, outputs, body.effects)
 
 
 def _batch_custom_call(
     node: Node, size: Size, inputs: Sequence[Node], flags: Sequence[bool]
 ) -> Node:
-    """Arguments and results get the axis, residuals only if they have it."""
-    arguments, results = len(node.attrs["connected"]), node.attrs["results"]
-    middle = range(arguments, len(inputs) - results)
+    """Arguments and results get the axis, what its Graphs look at only if it has it."""
+    if callback_of(node) is not None:
+        raise UnsupportedError(
+            "a recorded call of a function with a custom gradient has no rows",
+            help="map the function itself: tj.vmap(function)",
+        )
+    attrs = dict(node.attrs)
+    first, last = len(attrs.get("connected", ())), len(inputs) - attrs["results"]
     operands = [
-        x if flag or at in middle else broadcast_front(x, size)
+        x if flag or first <= at < last else broadcast_front(x, size)
         for at, (x, flag) in enumerate(zip(inputs, flags, strict=True))
     ]
-    attrs = dict(node.attrs)
-    for name in ("backward", "forward"):
-        graph: Graph = attrs[name]
-        batched = [flags[at] for at in middle]
-        batched += [True] * (len(graph.inputs) - len(batched))
-        body, has_axis = batch(graph, size=size, batched=batched)
-        outputs = [
-            out if flag else broadcast_front(out, size)
-            for out, flag in zip(body.outputs, has_axis, strict=True)
-        ]
-        attrs[name] = Graph(body.name, body.inputs, outputs)
+    for name, graph in node.attrs.items():
+        if isinstance(graph, Graph):
+            batched = list(flags[first:last])
+            batched += [True] * (len(graph.inputs) - len(batched))
+            attrs[name] = _batch_body(graph, size, batched)
     return custom_call(*operands, **attrs)
 
 

@@ -8,21 +8,23 @@ Start reading at `jvp`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from tapejit.base.errors import NotDifferentiableError
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import ZERO, Derived, Node, Zero, origin_of, param
-from tapejit.ir.structural import call, item
+from tapejit.ir.node import ZERO, Derived, Node, Op, Zero, origin_of, param
+from tapejit.ir.structural import item
 from tapejit.transforms.vjp import (
     Cotangent,
-    call_beside,
     carries_gradient,
     materialize,
     passes_gradient,
     zeros,
 )
+
+# The tangents of the results of a call from those of its inputs: see `calls.py`.
+PUSHES: Final[dict[Op, Callable[[Node, Sequence[Any]], tuple[Cotangent, ...]]]] = {}
 
 
 def jvp(
@@ -53,8 +55,8 @@ def push_forward(node: Node, tangents: Sequence[Any]) -> Any:
     if node.op is item:
         (whole,) = tangents
         return whole[node.attrs["index"]]
-    if node.op is call:
-        return _push_forward_call(node, tangents)
+    if node.op in PUSHES:
+        return PUSHES[node.op](node, tangents)
     if node.op.jvp is None:
         raise NotDifferentiableError(f"{node.op.name} has no derivative")
     if all(t is None or isinstance(t, Zero) for t in tangents):
@@ -71,34 +73,6 @@ def _filled(node: Node, tangents: Sequence[Any]) -> tuple[Node | None, ...]:
         zeros(x.type) if isinstance(t, Zero) else t
         for t, x in zip(tangents, node.inputs, strict=True)
     )
-
-
-def _push_forward_call(node: Node, tangents: Sequence[Any]) -> tuple[Cotangent, ...]:
-    """The tangent of a call is a call of the body's tangents.
-
-    ZERO goes into the body as it is, as if the body were inlined.
-    """
-    body: Graph = node.attrs["graph"]
-    given = [at for at, t in enumerate(tangents) if t is not None]
-    starts = [
-        ZERO
-        if isinstance(tangents[at], Zero)
-        else param(f"t_{at}", body.inputs[at].type)
-        for at in given
-    ]
-    found = jvp(
-        body.nodes,
-        sources=[body.inputs[at] for at in given],
-        tangents=starts,
-        targets=body.outputs,
-    )
-    ends = [part for part in found if isinstance(part, Node)]
-    if not ends:
-        return found
-    seeds = [start for start in starts if isinstance(start, Node)]
-    values = [t for t in tangents if isinstance(t, Node)]
-    parts = iter(call_beside(node, f"{body.name}.jvp", seeds, values, ends))
-    return tuple(next(parts) if isinstance(p, Node) else p for p in found)
 
 
 def jvp_graph(graph: Graph) -> Graph:

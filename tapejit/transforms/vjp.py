@@ -13,8 +13,8 @@ Start reading at `vjp`, then `pull_back`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from tapejit.base.errors import GraphError, NotDifferentiableError
 from tapejit.base.types import (
@@ -26,20 +26,23 @@ from tapejit.base.types import (
 )
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import (
-    LITERAL,
     OPS,
     ZERO,
     Derived,
     Node,
+    Op,
     Zero,
     literal,
     origin_of,
     param,
 )
 from tapejit.ir.structural import call, item, results
-from tapejit.transforms.scatters import join_scatters
 
 Cotangent = Node | Zero | None
+
+# What the cotangents of the results of a call contribute to each of its inputs: see
+# `calls.py`, where they are put.
+PULLS: Final[dict[Op, Callable[[Node, Sequence[Any]], tuple[Cotangent, ...]]]] = {}
 
 
 def vjp(
@@ -111,8 +114,10 @@ def carries_gradient(type: Type) -> bool:
 
 def passes_gradient(node: Node) -> bool:
     """Whether a path can lead through this Node."""
-    through = node.op.differentiable or node.op is item or node.op is call
-    return through and carries_gradient(node.type)
+    op = node.op
+    return (op.differentiable or op is item or op in PULLS) and carries_gradient(
+        node.type
+    )
 
 
 def accumulate(table: dict[Node, Any], node: Node, g: Any) -> None:
@@ -143,8 +148,8 @@ def accumulate_item(table: dict[Node, Any], node: Node, g: Any) -> None:
 
 def pull_back(node: Node, g: Any) -> tuple[Cotangent, ...]:
     """What the cotangent `g` of a Node contributes to each of its inputs."""
-    if node.op is call:
-        return _pull_back_call(node, g)
+    if node.op in PULLS:
+        return PULLS[node.op](node, g)
     if node.op.vjp is None:
         raise NotDifferentiableError(f"{node.op.name} has no derivative")
     if _is_zero(g):
@@ -215,66 +220,6 @@ def filled(value: float, type: TensorType) -> Node:
     """A Node of one value everywhere."""
     scalar = literal(value, type.dtype)
     return OPS["broadcast_to"](scalar, shape=type.shape) if type.shape else scalar
-
-
-def _pull_back_call(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
-    """The adjoint of a call is a call of the body's adjoint.
-
-    Only the results that have a cotangent are seeded, so a path is found per result
-    and input exactly as if the body were inlined. What the adjoint looks at comes
-    from the call's inputs and results; what is neither is computed again.
-    """
-    body: Graph = node.attrs["graph"]
-    seeded = [at for at, part in enumerate(g) if part is not None]
-    targets = [body.outputs[at] for at in seeded]
-    # ZERO goes in as it is: 0 * -1 inside the body would be -0.0, which is not what
-    # the same operations give outside a call.
-    starts = [
-        ZERO if isinstance(g[at], Zero) else param(f"d_{at}", body.outputs[at].type)
-        for at in seeded
-    ]
-    found = vjp(body.nodes, targets=targets, seeds=starts, sources=body.inputs)
-    ends = [part for part in found if isinstance(part, Node)]
-    if not ends:
-        return found
-    seeds = [start for start in starts if isinstance(start, Node)]
-    given = [g[at] for at in seeded if isinstance(g[at], Node)]
-    known = dict.fromkeys((*body.inputs, *body.outputs, *seeds))
-    ends = list(join_scatters(Graph("ends", tuple(known), ends)).outputs)
-    parts = iter(call_beside(node, f"{body.name}.vjp", seeds, given, ends))
-    return tuple(next(parts) if isinstance(p, Node) else p for p in found)
-
-
-def call_beside(
-    node: Node,
-    name: str,
-    inputs: Sequence[Node],
-    given: Sequence[Node],
-    ends: Sequence[Node],
-) -> tuple[Node, ...]:
-    """A call that computes `ends`, Nodes written in terms of the body of `node`.
-
-    `inputs` are the further parameters in `ends` and `given` their values. Inputs and
-    results of `node` that `ends` look at are passed, not computed again.
-    """
-    body: Graph = node.attrs["graph"]
-    at_hand = {
-        x: result
-        for x, result in zip(body.outputs, results(node), strict=True)
-        if x.op is not LITERAL
-    }
-    at_hand.update(zip(body.inputs, node.inputs, strict=True))
-    inside = topological_order(ends, stop={*at_hand, *inputs})
-    looked_at = [x for inner in inside for x in inner.inputs if x in at_hand]
-    looked_at += [x for x in ends if x in at_hand]
-    looked_at += [x for x in body.inputs if not _is_static(x.type)]  # bind its sizes
-    kept = tuple(dict.fromkeys(looked_at))
-    beside = Graph(name, (*kept, *inputs), ends)
-    return results(call(*[at_hand[x] for x in kept], *given, graph=beside))
-
-
-def _is_static(type: Type) -> bool:
-    return not isinstance(type, TensorType) or type.is_static
 
 
 def vjp_graph(graph: Graph, *, wrt: Sequence[Node]) -> Graph:

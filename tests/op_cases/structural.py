@@ -91,6 +91,13 @@ def custom_called(x: Node) -> Node:
     return item(OPS["custom_call"](x, doubled(x), **attrs), index=0)
 
 
+def called_again(x: Node) -> Node:
+    """The same with the derivative of a body that runs again."""
+    g = param("g", x.type)
+    body = Graph("double", (g,), (g + g,))
+    return item(OPS["custom_call"](x, doubled(x), body=body, results=1), index=0)
+
+
 FLAG = Operand(integers=(EXPECTED, EXPECTED + 1), own=INDEX_DTYPES)
 
 CASES = [
@@ -172,6 +179,13 @@ CASES = [
         "custom_call",
         ref.arithmetic(lambda x: x + x, lambda n: 2 * n),
         custom_called,
+        SHAPES,
+        takes=INEXACT,
+    ),
+    structural(
+        "custom_call",
+        ref.arithmetic(lambda x: x + x, lambda n: 2 * n),
+        called_again,
         SHAPES,
         takes=INEXACT,
     ),
