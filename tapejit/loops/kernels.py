@@ -1,31 +1,33 @@
 """Kernels, the memory of Steps, and the LoopPlan that holds both.
 
-A `Kernel` is one item at the top of the tree of loops: a nest, a run of single Steps,
-or an operation on whole arrays. The `LoopNest` of a Step are the loops around it, its
-home the loops around its value: for a reduction, those outside of the loops it reduces
-along.
+A `Kernel` is a Nest that a target has scheduled: with vectors, tasks and a stage. A
+`LoopPlan` is a `Region` of Kernels, which run in order. The `LoopNest` of a Step are
+the loops around it, its home the loops around its value: for a reduction, those outside
+of the loops it reduces along.
 
 Start reading at `Kernel`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from tapejit.base.types import DType
 from tapejit.loops.index import Axis
-from tapejit.loops.lower.lower import Lowered
-from tapejit.loops.schedule.schedule import Loop, cost, is_long
-from tapejit.loops.steps import ArrayOp, Buffer, Step
+from tapejit.loops.nests import Item, Nest, Nests, Updates
+from tapejit.loops.schedule.schedule import Loop, is_long
+from tapejit.loops.steps import Buffer, Step
 
 ALIGNMENT: Final = 64
 LoopNest = tuple[Loop, ...]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class Storage:
     """Where the value of a Step is kept.
 
@@ -33,30 +35,15 @@ class Storage:
     does not matter.
     """
 
-    __slots__ = (
-        "buffer",
-        "dtype",
-        "is_placed",
-        "kernel",
-        "lanes",
-        "offset",
-        "size",
-        "strides",
-        "tiled",
-    )
-
-    def __init__(
-        self, dtype: DType, strides: dict[Axis, int], size: int, kernel: int | None
-    ) -> None:
-        self.dtype = dtype
-        self.strides = strides
-        self.size = size  # in elements
-        self.kernel = kernel  # of private memory, None for the arena
-        self.lanes = 0  # how many each element has, 0 if it is a number
-        self.tiled: tuple[Axis, ...] = ()  # the axes of which it holds one tile
-        self.buffer: Buffer | None = None
-        self.is_placed = False  # whether private memory has an offset, too
-        self.offset = 0  # in bytes: in the arena, or in what a task has of it
+    dtype: DType
+    strides: Mapping[Axis, int]
+    size: int  # in elements
+    kernel: int | None = None  # of private memory, None for the arena
+    lanes: int = 0  # how many each element has, 0 if it is a number
+    tiled: tuple[Axis, ...] = ()  # the axes of which it holds one tile
+    buffer: Buffer | None = None
+    is_placed: bool = False  # whether private memory has an offset, too
+    offset: int = 0  # in bytes: in the arena, or in what a task has of it
 
     @property
     def nbytes(self) -> int:
@@ -65,97 +52,79 @@ class Storage:
         return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class Kernel:
-    """One item at the top of the tree: what is compiled to one function."""
+@dataclass(eq=False)
+class Kernel(Nest):
+    """A Nest as a target runs it: what is compiled to one function."""
 
-    def __init__(self, number: int, items: list[Step | Loop]) -> None:
-        self.number = number
-        self.stage = number  # kernels with the same one may run at the same time
-        self.items = items
-        self.vector: Axis | None = None
-        self.width = 1
-        self.tasks = 1
-        self.inner_tasks = 1  # of each iteration of the outermost loop, by the next one
-        self.private: list[Storage] = []
-        self.task_bytes = 0  # of the arena for each task: private memory that is placed
-        self.partials: dict[Step, Storage] = {}
-
-    @property
-    def loop(self) -> Loop | None:
-        """The outermost loop, None for a run of Steps."""
-        first = self.items[0]
-        return first if isinstance(first, Loop) else None
-
-    @property
-    def array_op(self) -> Step | None:
-        """The operation on whole arrays that it is, if so.
-
-        That of a product may have an epilogue: loops over its elements, which are done
-        while these are in registers.
-        """
-        first = self.items[0]
-        if isinstance(first, Step) and isinstance(first.what, ArrayOp):
-            return first
-        return None
-
-    def steps(self) -> Iterator[Step]:
-        """Every Step, leaves excluded."""
-        for item in self.items:
-            if isinstance(item, Loop):
-                yield from item.steps()
-            else:
-                yield item
-
-    @property
-    def work(self) -> float:
-        """About how many instructions it takes, one lane at a time."""
-        return sum(map(work_of, self.steps()))
+    number: int
+    stage: int  # kernels with the same one may run at the same time
+    vector: Axis | None = None
+    width: int = 1
+    tasks: int = 1
+    inner_tasks: int = 1  # of each iteration of the outermost loop, by the next one
+    task_bytes: int = 0  # of the arena for each task: private memory that is placed
+    partials: Mapping[Step, Storage] = field(default_factory=dict)
 
 
-def work_of(step: Step) -> float:
-    """About how many instructions a Step takes in all its iterations."""
-    if not isinstance(step.what, ArrayOp):
-        return cost(step) * math.prod(a.hint for a in step.labels | step.closed)
-    node = step.node
-    assert node is not None
-    sizes = [math.prod(map(int, x.shape)) for x in (node, *node.inputs)]
-    if node.op.terms is not None:
-        return float(sizes[0] * node.op.terms(node))
-    return cost(step) * max(sizes)
+Region = tuple[Kernel, ...]
 
 
+@dataclass(eq=False)
 class LoopPlan:
     """Kernels in order, and the Storage of each Step that has one."""
 
-    def __init__(self, lowered: Lowered, kernels: list[Kernel]) -> None:
-        self.outputs = lowered.outputs
-        self.constants = lowered.constants
-        self.kernels = kernels
-        self.storage: dict[Step, Storage] = {}
-        self.paths: dict[Step, LoopNest] = {}
-        self.homes: dict[Step, LoopNest] = {}
-        self.lanes: dict[Step, tuple[Axis | None, int]] = {}
-        self.kernel_of: dict[Step, Kernel] = {}
-        # Who uses each Step, and whether from memory in any case.
-        self.uses: dict[Step, list[tuple[Step, bool]]] = {}
-        self.vector_bytes = 0
-        self.shared: set[Step] = set()  # what another kernel uses
-        long = (x for kernel in kernels for x in kernel.steps() if is_long(x))
-        self.formulas = sum(1 for _ in long)
-        self.updates: dict[Buffer, list[Buffer]] = {}  # results over inputs
-        self.checks = False  # whether a value that is not finite is a failure
-        self.arena_size = ALIGNMENT  # it begins with words that tell of failures
-        self.shared_size = ALIGNMENT  # of that, what several kernels use
-        self.used_size = ALIGNMENT  # with what the present stage has besides
-        self.rooms: list[tuple[int, int]] = []  # of that, bytes and offset of each
-        self.fresh: dict[int, list[Storage]] = {}  # in the arena, by its first stage
-        self.marks_memory = False  # whether memory is NaN until it is written
-        self.at_once = 0  # tasks that run at the same time at most, 0 for all
+    nests: Nests
+    kernels: Region
+    kernel_of: Mapping[Step, int] = field(default_factory=dict)
+    paths: Mapping[Step, LoopNest] = field(default_factory=dict)
+    homes: Mapping[Step, LoopNest] = field(default_factory=dict)
+    lanes: Mapping[Step, tuple[Axis | None, int]] = field(default_factory=dict)
+    # Who uses each Step, and whether from memory in any case.
+    uses: Mapping[Step, Sequence[tuple[Step, bool]]] = field(default_factory=dict)
+    storage: Mapping[Step, Storage] = field(default_factory=dict)
+    fresh: Mapping[int, Sequence[Storage]] = field(default_factory=dict)
+    arena_size: int = ALIGNMENT  # it begins with words that tell of failures
+    shared_size: int = ALIGNMENT  # of that, what several kernels use
+    used_size: int = ALIGNMENT  # with what the present stage has besides
+    rooms: list[tuple[int, int]] = field(default_factory=list)  # bytes and offset
+    marks_memory: bool = False  # whether memory is NaN until it is written
+    at_once: int = 0  # tasks that run at the same time at most, 0 for all
+
+    @staticmethod
+    def of(nests: Nests) -> LoopPlan:
+        """A Kernel for each Nest, about which nothing is decided."""
+        numbered = enumerate(nests.nests)
+        return LoopPlan(nests, tuple(Kernel(x.items, at, at) for at, x in numbered))
 
     def __str__(self) -> str:
         from tapejit.loops.printer import print_plan  # for people: it imports this
 
         return print_plan(self)
+
+    @property
+    def outputs(self) -> Sequence[Buffer]:
+        """The results."""
+        return self.nests.outputs
+
+    @property
+    def constants(self) -> Sequence[Buffer]:
+        """Arrays that are part of the code."""
+        return self.nests.constants
+
+    @property
+    def updates(self) -> Updates:
+        """The inputs that each result may be written over."""
+        return self.nests.updates
+
+    @property
+    def checks(self) -> bool:
+        """Whether a value that is not finite is a failure."""
+        return self.nests.checks
+
+    @cached_property
+    def formulas(self) -> int:
+        """How many long formulas there are."""
+        return sum(map(is_long, self.paths))
 
     def begin_stage(self) -> None:
         """What kernels of an earlier stage had for themselves is free again."""
@@ -179,48 +148,28 @@ class LoopPlan:
         return [(out.number, x.number) for out, inputs in pairs for x in inputs]
 
 
-def kernels_of(
-    tree: Sequence[Step | Loop], epilogues: Mapping[Step, Loop]
-) -> list[Kernel]:
-    """Each loop at the top, each operation on whole arrays, each run of Steps."""
-    kernels: list[Kernel] = []
-    single: list[Step | Loop] = []
-    for item in tree:
-        if isinstance(item, Step) and not isinstance(item.what, ArrayOp):
-            single.append(item)
-            continue
-        if single:
-            kernels.append(Kernel(len(kernels), single))
-            single = []
-        items = [item]
-        if isinstance(item, Step) and item in epilogues:
-            items.append(epilogues[item])
-        kernels.append(Kernel(len(kernels), items))
-    if single:
-        kernels.append(Kernel(len(kernels), single))
-    return kernels
+def located(plan: LoopPlan) -> LoopPlan:
+    """The plan with the loops around every Step, and around its value."""
+    paths: dict[Step, LoopNest] = {}
+    homes: dict[Step, LoopNest] = {}
+    lanes: dict[Step, tuple[Axis | None, int]] = {}
+    kernel_of: dict[Step, int] = {}
 
+    def note(kernel: Kernel, items: Sequence[Item], path: LoopNest) -> None:
+        for item in items:
+            if isinstance(item, Loop):
+                note(kernel, item.body, (*path, item))
+                continue
+            paths[item] = path
+            kernel_of[item] = kernel.number
+            closing = (at for at, loop in enumerate(path) if loop.axis in item.closed)
+            homes[item] = path[: next(closing, len(path))]
+            inner = [loop.lanes for loop in path if loop.lanes is not None]
+            lanes[item] = inner[-1] if inner else (kernel.vector, kernel.width)
 
-def note_paths(
-    plan: LoopPlan, kernel: Kernel, item: Step | Loop, path: LoopNest
-) -> None:
-    """Remember the loops around every Step, and around its value."""
-    if isinstance(item, Loop):
-        for inner in item.body:
-            note_paths(plan, kernel, inner, (*path, item))
-        return
-    plan.paths[item] = path
-    plan.kernel_of[item] = kernel
-    home = path
-    for at, loop in enumerate(path):
-        if loop.axis in item.closed:
-            home = path[:at]
-            break
-    plan.homes[item] = home
-    plan.lanes[item] = kernel.vector, kernel.width
-    for loop in path:
-        if loop.lanes is not None:
-            plan.lanes[item] = loop.lanes
+    for kernel in plan.kernels:
+        note(kernel, kernel.items, ())
+    return replace(plan, paths=paths, homes=homes, lanes=lanes, kernel_of=kernel_of)
 
 
 def inner_axes(plan: LoopPlan, step: Step) -> list[Axis]:

@@ -14,12 +14,14 @@ Loads, constants and positions stand where they are used.
       }
     }
 
+Nests are printed in the same way; what goes from one to another is `-> memory`.
+
 Start reading at `print_plan`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tapejit.base.types import short_name
@@ -27,6 +29,7 @@ from tapejit.ir.node import Node
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range
 from tapejit.loops.kernels import Kernel, LoopPlan, Storage
+from tapejit.loops.nests import Nests
 from tapejit.loops.schedule.schedule import Loop, is_leaf
 from tapejit.loops.steps import (
     AddAt,
@@ -55,23 +58,38 @@ BUFFERS: Final = {"input": "in", "output": "out", "constant": "const"}
 
 def print_plan(plan: LoopPlan) -> str:
     """All kernels of a plan, with their memory."""
-    printer = Printer(plan)
+    printer = Printer(plan.storage)
     lines = [f"arena of {plan.arena_size} bytes"]
     for kernel in plan.kernels:
         lines += printer.kernel(kernel)
     return "\n".join(lines)
 
 
-def print_tree(items: Sequence[Step | Loop]) -> str:
-    """A tree of loops that has no kernels yet, as passes before `plan` make it."""
-    return "\n".join(Printer(None).items(items, 0))
+def print_nests(nests: Nests) -> str:
+    """The nests of a Graph, which no target has scheduled; the Graph before that."""
+    if not nests.nests:
+        return str(nests.graph)
+    printer = Printer(shared=nests.shared)
+    lines: list[str] = []
+    for number, nest in enumerate(nests.nests):
+        lines.append(f"nest {number} ({nest.role}) {{")
+        lines += [*printer.items(nest.items, 1), "}"]
+    for out, inputs in nests.updates.items():
+        given = ", ".join(map(printer.memory, inputs))
+        lines.append(f"{printer.memory(out)} may be written over {given}")
+    return "\n".join(lines)
 
 
 class Printer:
     """Names for Steps and axes, given in the order in which they are met."""
 
-    def __init__(self, plan: LoopPlan | None) -> None:
-        self.plan = plan
+    def __init__(
+        self,
+        storage: Mapping[Step, Storage] | None = None,
+        shared: Collection[Step] = (),
+    ) -> None:
+        self.storage: Mapping[Step, Storage] = storage or {}
+        self.shared = shared  # what goes from one nest to another
         self.names: dict[Step, str] = {}
         self.axes: dict[Axis, str] = {}
         self.lanes: tuple[Axis | None, int] = (None, 1)
@@ -124,8 +142,12 @@ class Printer:
     def line(self, step: Step) -> str:
         """A Step with its value's number and place."""
         text = f"{self.name(step)}: {short_name(step.dtype)} = {self.what(step)}"
-        memory = None if self.plan is None else self.plan.storage.get(step)
-        return text if memory is None else f"{text} -> {self.place(memory)}"
+        memory = self.storage.get(step)
+        if memory is not None:
+            return f"{text} -> {self.place(memory)}"
+        if step.output is not None:
+            return f"{text} -> {self.memory(step.output)}"
+        return f"{text} -> memory" if step in self.shared else text
 
     def name(self, step: Step) -> str:
         """The number of a value."""

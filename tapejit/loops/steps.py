@@ -372,6 +372,17 @@ class Step:
         )
 
 
+def is_matmul(step: object) -> bool:
+    """Whether this is a product of matrices that is a kernel of its own."""
+    return (
+        isinstance(step, Step)
+        and isinstance(step.what, ArrayOp)
+        and step.op is not None
+        and step.op.terms is not None
+        and step.dtype.kind not in "biu"
+    )
+
+
 def view_others(step: Step, instead: Mapping[Step, Step]) -> None:
     """Let an operation on whole arrays find its operands in other Steps' memory."""
     views = tuple(

@@ -10,8 +10,8 @@ keep none. So a test has other numbers by putting a `dataclasses.replace` of the
 the other into the Target.
 
 The passes that know no target may ask the one they are given: `supports` says what its
-loops can compute, `schedule` makes the Kernels of a LoopPlan, which `emit` turns into
-code and may not change.
+loops can compute, `arrange` has the tree as it wants it. `schedule` makes Kernels of
+the Nests that these passes end in, and `emit` turns a LoopPlan of Kernels into code.
 
 Start reading at `Target`.
 """
@@ -19,7 +19,7 @@ Start reading at `Target`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -29,14 +29,12 @@ from tapejit.ir.node import Op
 
 if TYPE_CHECKING:  # who only asks what is supported needs no loops
     from tapejit.loops.kernels import LoopPlan
-    from tapejit.loops.lower.lower import Lowered
-    from tapejit.loops.schedule.schedule import Loop
-    from tapejit.loops.steps import Step
+    from tapejit.loops.nests import Item, Nests
+    from tapejit.loops.pipeline import Observe
 
 Tuning = TypeVar("Tuning")
 Numerics = TypeVar("Numerics")
 Code = TypeVar("Code", covariant=True)
-Observe = Callable[[str, str], None]  # the name of a pass, and what it left, as text
 
 
 @dataclass
@@ -53,19 +51,32 @@ class Target(ABC, Generic[Tuning, Numerics, Code]):
     ) -> bool:
         """Whether loops can compute an operation on these dtypes, to this one."""
 
+    @property
     @abstractmethod
-    def schedule(
-        self,
-        lowered: Lowered,
-        tree: Sequence[Step | Loop],
-        checks: bool = False,
-        observe: Observe | None = None,
-    ) -> LoopPlan:
-        """The Kernels of a tree of loops.
+    def unpolled_instructions(self) -> float:
+        """How much work may go on without asking for signals."""
 
-        With `checks`, a value that is not finite is a failure. `observe` hears the name
-        of each pass, with what it left.
+    @abstractmethod
+    def arrange(self, items: Sequence[Item]) -> list[Item]:
+        """A tree of loops as this target wants it before epilogues are fused."""
+
+    @abstractmethod
+    def schedule(self, nests: Nests, observe: Observe | None = None) -> LoopPlan:
+        """The Kernels of some Nests.
+
+        `observe` hears the name of each pass, with what it left.
         """
+
+    def plan(
+        self, graph: Graph, checks: bool = False, observe: Observe | None = None
+    ) -> LoopPlan:
+        """The Kernels of a Graph all of whose Nodes are native.
+
+        With `checks`, a value that is not finite is a failure.
+        """
+        from tapejit.loops.pipeline import nests_for
+
+        return self.schedule(nests_for(graph, self, checks, observe), observe)
 
     @abstractmethod
     def emit(self, graph: Graph, plan: LoopPlan, name: str) -> Code:

@@ -10,22 +10,22 @@ import pytest
 import tapejit as tj
 from tapejit.loops.check import check_plan
 from tapejit.loops.lower import lower
-from tapejit.targets.cpu import module
+from tapejit.targets.cpu.target import CPUTarget
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _plans_are_checked() -> Iterator[None]:
     """Of everything that these tests compile; it takes a millisecond for each."""
-    plan = module.plan_for_cpu
+    schedule = CPUTarget.schedule
 
     def checked(*given: Any) -> Any:
-        made = plan(*given)
+        made = schedule(*given)
         if not tj.config.check:  # then it is checked anyway
             check_plan(made, "a test's graph")
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "plan_for_cpu", checked)
+        patch.setattr(CPUTarget, "schedule", checked)
         yield
 
 

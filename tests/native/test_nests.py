@@ -15,9 +15,9 @@ from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.base.types import TensorType
 from tapejit.ir import Graph, param
 from tapejit.loops.lower.lower import lower
-from tapejit.loops.schedule.schedule import Loop, schedule
+from tapejit.loops.nests import Nests
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 from tapejit.targets.cpu.target import CPU
 
 from .compiled import assert_same_for_any_threads, run_native, run_numpy
@@ -175,8 +175,7 @@ def test_results_are_the_same_for_any_number_of_threads(name: str) -> None:
 
 
 def planned(graph: Graph) -> Any:
-    lowered = lower(graph)
-    return plan_for_cpu(lowered, schedule(lowered.steps), 64)
+    return CPU.plan(graph)
 
 
 def graph_of(name: str) -> Graph:
@@ -214,7 +213,7 @@ def test_parts_of_parts_do_not_double_with_every_level() -> None:
     value = x
     for _ in range(12):
         value = ops.concat(value, value, axis=0)
-    lowered = lower(Graph("doubled", (x,), (value,)))
+    lowered = lower(Nests(Graph("doubled", (x,), (value,))))
     assert len(lowered.steps) < 100
     with tj.config.override(native=True):
         ours = tj.function(lambda t: tj.concat([tj.concat([t, -t])] * 2))(tj.ones(3))

@@ -18,23 +18,22 @@ from tapejit.base.errors import GraphError
 from tapejit.ir import Graph
 from tapejit.loops.check import Checker, check_plan
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import LoopPlan
-from tapejit.loops.lower import lower
-from tapejit.loops.schedule.schedule import loops_in, schedule
+from tapejit.loops.kernels import Kernel, LoopPlan, Storage, located
+from tapejit.loops.nests import Item
+from tapejit.loops.pipeline import nests_for
+from tapejit.loops.schedule.schedule import Loop, loops_in
 from tapejit.loops.steps import Copy, Load, Step
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.compiled import native_form, whole_graph
-from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
+from tapejit.targets.cpu.schedule.pipeline import schedule_nests
+from tapejit.targets.cpu.target import CPU
 
 from .golden_programs import PROGRAMS
 from .test_nests import PROGRAMS as NESTS
 
-LANES = 64
-
 
 def planned(graph: Graph, checks: bool = False) -> LoopPlan:
-    lowered = lower.lower(graph)
-    return plan_for_cpu(lowered, schedule(lowered.steps), LANES, checks)
+    return schedule_nests(nests_for(graph, CPU, checks))
 
 
 def native_parts(graph: Graph) -> Iterator[Graph]:
@@ -187,95 +186,138 @@ def loads_in(plan: LoopPlan) -> set[Step]:
     return {x for step in plan.paths for x in step.inputs if isinstance(x.what, Load)}
 
 
-def passes_in_another_order(plan: LoopPlan) -> None:
-    """The loop with the most items: those that come later use the earlier ones."""
+def with_loops(plan: LoopPlan, change: Callable[[Loop], Loop]) -> LoopPlan:
+    """The plan with other loops, the inner ones changed first."""
+
+    def changed(item: Item) -> Item:
+        if not isinstance(item, Loop):
+            return item
+        return change(replace(item, body=tuple(map(changed, item.body))))
+
+    kernels = [replace(x, items=tuple(map(changed, x.items))) for x in plan.kernels]
+    return located(replace(plan, kernels=tuple(kernels)))
+
+
+def with_kernels(plan: LoopPlan, change: Callable[[Kernel], Kernel]) -> LoopPlan:
+    """The plan with other kernels."""
+    return replace(plan, kernels=tuple(map(change, plan.kernels)))
+
+
+def with_memory(plan: LoopPlan, change: Callable[[Storage], Storage]) -> LoopPlan:
+    """The plan with other memory."""
+    changed = {memory: change(memory) for memory in plan.storage.values()}
+    return replace(plan, storage={x: changed[y] for x, y in plan.storage.items()})
+
+
+def passes_in_another_order(plan: LoopPlan) -> LoopPlan:
+    """In the loop with the most items, those that come later use the earlier ones."""
     loops = [loop for kernel in plan.kernels for loop in loops_in(kernel.items)]
-    max(loops, key=lambda x: len(x.body)).body.reverse()
+    most = max(len(x.body) for x in loops)
+
+    def turned(loop: Loop) -> Loop:
+        return replace(loop, body=loop.body[::-1]) if len(loop.body) == most else loop
+
+    return with_loops(plan, turned)
 
 
-def one_place_for_a_row(plan: LoopPlan) -> None:
-    for memory in plan.kernels[0].private:
-        memory.strides = {}
+def one_place_for_a_row(plan: LoopPlan) -> LoopPlan:
+    return with_memory(
+        plan, lambda x: x if x.kernel is None else replace(x, strides={})
+    )
 
 
-def kernels_at_the_same_time(plan: LoopPlan) -> None:
-    for kernel in plan.kernels:
-        kernel.stage = 0
+def kernels_at_the_same_time(plan: LoopPlan) -> LoopPlan:
+    return with_kernels(plan, lambda x: replace(x, stage=0))
 
 
-def a_sum_that_tasks_have_in_parts(plan: LoopPlan) -> None:
+def a_sum_that_tasks_have_in_parts(plan: LoopPlan) -> LoopPlan:
     """Somebody reads it before the parts are combined."""
     (step,) = plan.kernels[0].partials
-    loop = plan.kernels[0].loop
-    assert loop is not None
+    outer = plan.kernels[0].loop
+    assert outer is not None
     user = Step(Copy(), step.dtype, inputs=[step], dims=())
-    plan.paths[user] = (loop,)
-    loop.body.append(user)
+
+    def used(loop: Loop) -> Loop:
+        is_outer = loop.axis is outer.axis
+        return replace(loop, body=(*loop.body, user)) if is_outer else loop
+
+    return with_loops(plan, used)
 
 
-def a_kernel_less(plan: LoopPlan) -> None:
-    plan.kernels.pop()
+def a_kernel_less(plan: LoopPlan) -> LoopPlan:
+    return replace(plan, kernels=plan.kernels[:-1])
 
 
-def part_of_a_result(plan: LoopPlan) -> None:
-    for step, memory in plan.storage.items():
-        if step.output is not None:
-            memory.strides.popitem()
+def part_of_a_result(plan: LoopPlan) -> LoopPlan:
+    def cut(memory: Storage) -> Storage:
+        if memory.buffer is None:
+            return memory
+        return replace(memory, strides=dict([*memory.strides.items()][:-1]))
+
+    return with_memory(plan, cut)
 
 
-def an_element_further_on(plan: LoopPlan) -> None:
+def an_element_further_on(plan: LoopPlan) -> LoopPlan:
     for x in loads_in(plan):
         *front, last = x.index
         x.change(index=(*front, last + 1))
+    return plan
 
 
-def a_position_without_a_loop(plan: LoopPlan) -> None:
+def a_position_without_a_loop(plan: LoopPlan) -> LoopPlan:
     for x in loads_in(plan):
         *front, _ = x.index
         x.change(index=(*front, Affine.of(Axis(2))))
+    return plan
 
 
-def an_operand_beyond_its_array(plan: LoopPlan) -> None:
+def an_operand_beyond_its_array(plan: LoopPlan) -> LoopPlan:
     for step in plan.paths:
         views = tuple(x._replace(offset=x.offset + 1) for x in step.views)
         if views:
             step.change(views=views)
+    return plan
 
 
-def less_memory(plan: LoopPlan) -> None:
-    for memory in plan.storage.values():
-        memory.size -= 1
+def less_memory(plan: LoopPlan) -> LoopPlan:
+    return with_memory(plan, lambda x: replace(x, size=x.size - 1))
 
 
-def one_place_in_the_arena(plan: LoopPlan) -> None:
-    for memory in plan.storage.values():
-        memory.offset = 64 if memory.kernel is None else 0
+def one_place_in_the_arena(plan: LoopPlan) -> LoopPlan:
+    return with_memory(plan, lambda x: replace(x, offset=64 if x.kernel is None else 0))
 
 
-def the_end_of_the_arena(plan: LoopPlan) -> None:
-    plan.arena_size -= 64
+def the_end_of_the_arena(plan: LoopPlan) -> LoopPlan:
+    return replace(plan, arena_size=plan.arena_size - 64)
 
 
-def sums_without_parts(plan: LoopPlan) -> None:
-    plan.kernels[0].partials = {}
+def sums_without_parts(plan: LoopPlan) -> LoopPlan:
+    return with_kernels(plan, lambda x: replace(x, partials={}))
 
 
-def too_few_parts(plan: LoopPlan) -> None:
-    for memory in plan.kernels[0].partials.values():
-        memory.size -= 1
+def too_few_parts(plan: LoopPlan) -> LoopPlan:
+    def cut(kernel: Kernel) -> Kernel:
+        parts = kernel.partials.items()
+        less = {step: replace(x, size=x.size - 1) for step, x in parts}
+        return replace(kernel, partials=less)
+
+    return with_kernels(plan, cut)
 
 
-def one_place_for_iterations_that_go_together(plan: LoopPlan) -> None:
-    kernel = plan.kernels[0]
-    (outer, *_) = loops_in(kernel.items)
-    outer.copies = 2
+def one_place_for_iterations_that_go_together(plan: LoopPlan) -> LoopPlan:
+    outer = plan.kernels[0].loop
+    assert outer is not None
+    return with_loops(
+        plan, lambda x: replace(x, copies=2) if x.axis is outer.axis else x
+    )
 
 
-def elements_that_are_replaced_before(plan: LoopPlan) -> None:
+def elements_that_are_replaced_before(plan: LoopPlan) -> LoopPlan:
     assert plan.updates
     for x in loads_in(plan):
         row, column = x.index
         x.change(index=(row * -1 + 39, column))
+    return plan
 
 
 FAULTS = [
@@ -308,8 +350,7 @@ def test_no_fault_is_found_where_there_is_none(program: Callable[..., Any]) -> N
 
 @pytest.mark.parametrize(("program", "fault", "invariant"), FAULTS)
 def test_every_kind_of_fault_is_found(
-    program: Callable[..., Any], fault: Callable[[LoopPlan], None], invariant: int
+    program: Callable[..., Any], fault: Callable[[LoopPlan], LoopPlan], invariant: int
 ) -> None:
     plan = plan_of(program, *SHAPES[program])
-    fault(plan)
-    assert invariant in found_in(plan)
+    assert invariant in found_in(fault(plan))

@@ -7,12 +7,13 @@ import re
 import numpy as np
 
 import tapejit as tj
-from tapejit.loops.lower.lower import lower
-from tapejit.loops.printer import print_tree
-from tapejit.loops.schedule.schedule import schedule
+from tapejit.loops import pipeline
+from tapejit.loops.pipeline import nests_for
 from tapejit.runtime.executable import executable_for
 from tapejit.runtime.executable_report import Inside
 from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import pipeline as cpu_pipeline
+from tapejit.targets.cpu.target import CPU
 
 from .test_kernel_source import more_programs, programs
 
@@ -30,25 +31,57 @@ def without_lines(text: str) -> str:
     return re.sub(r" +# \S+:\d+$", "", text, flags=re.MULTILINE)
 
 
-def test_a_tree_shows_loops_before_they_are_planned() -> None:
-    tree = schedule(lower(tj.function(softmax).graph(ROWS)).steps)
+def test_nests_show_loops_before_they_are_scheduled() -> None:
     assert (
-        without_lines(print_tree(tree))
+        without_lines(str(nests_for(tj.function(softmax).graph(ROWS), CPU)))
         == """\
-for i:8 {
-  for j:256 {
-    %0: f32 = max in0[i, j] over j
+nest 0 (reduce) {
+  for i:8 {
+    for j:256 {
+      %0: f32 = max in0[i, j] over j
+    }
+    for j:256 {
+      %1: f32 = sub in0[i, j], %0
+      %2: f32 = exp %1
+      %3: f32 = sum %2 over j
+    }
+    for j:256 {
+      %4: f32 = div %2, %3 -> out0
+    }
   }
-  for j:256 {
-    %1: f32 = sub in0[i, j], %0
-    %2: f32 = exp %1
-    %3: f32 = sum %2 over j
-  }
-  for j:256 {
-    %4: f32 = div %2, %3
-  }
-}"""
+}
+out0 may be written over in0"""
     )
+
+
+def test_nests_show_what_goes_between_them_and_what_is_updated() -> None:
+    def program(w: tj.Tensor, x: tj.Tensor) -> list[tj.Tensor]:
+        y = tj.cumulative_sum(tj.tanh(x), axis=0)
+        return [y @ y, w - 0.1 * tj.exp(w)]
+
+    square = np.ones((40, 40), "f4")
+    graph = tj.function(program).graph(square, square)
+    text = without_lines(str(nests_for(graph, CPU)))
+    assert re.findall(r"^nest \d \(.*\) {$", text, re.MULTILINE) == [
+        "nest 0 (map) {",
+        "nest 1 (array op) {",
+        "nest 2 (matmul) {",
+        "nest 3 (map) {",
+    ]
+    assert "tanh in1[i, j] -> memory" in text
+    assert text.endswith("out1 may be written over in0")
+
+
+def test_every_pass_is_observed_with_what_it_left() -> None:
+    """Nests have no word of what a target decides."""
+    seen: dict[str, str] = {}
+    plan = CPU.plan(tj.function(softmax).graph(ROWS), observe=seen.__setitem__)
+    passes = [x.run.__name__ for x in (*pipeline.PASSES, *cpu_pipeline.PASSES)]
+    assert list(seen) == list(dict.fromkeys(passes))
+    assert seen["expand"].startswith("graph softmax")
+    assert all(" by " not in seen[x.run.__name__] for x in pipeline.PASSES)
+    assert seen["vectorize"].count("for j:256 by 16") == 3
+    assert seen[passes[-1]] == str(plan)
 
 
 def test_a_plan_shows_vectors_and_memory() -> None:

@@ -13,15 +13,14 @@ from limits import set_limits
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.ir import Graph
-from tapejit.loops.lower.lower import lower
-from tapejit.loops.schedule.schedule import Loop, loops_in, schedule
+from tapejit.loops.schedule.schedule import Loop, loops_in
 from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime import executable
 from tapejit.runtime.native_entry import Frames
 from tapejit.targets.cpu import module
 from tapejit.targets.cpu.module import build
-from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
+from tapejit.targets.cpu.target import CPU
 
 from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
 
@@ -158,8 +157,7 @@ def tiled_loops(items: list[Any]) -> list[Loop]:
 
 @pytest.mark.parametrize("attention", ["plain", "causal"])
 def test_products_and_what_is_between_them_share_their_loops(attention: str) -> None:
-    lowered = lower(graph_of(ATTENTIONS[attention], 512))
-    made = plan_for_cpu(lowered, schedule(lowered.steps), 64)
+    made = CPU.plan(graph_of(ATTENTIONS[attention], 512))
     shared = [
         kernel
         for kernel in made.kernels
@@ -223,8 +221,7 @@ def test_memory_of_a_tile_is_shared_by_what_is_not_there_at_once(
     set_limits(monkeypatch, row_tile_recomputed_bytes=1)
     arguments = [np.zeros((3, 256, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(ATTENTIONS[attention])).graph(*arguments))
-    lowered = lower(graph)
-    made = plan_for_cpu(lowered, schedule(lowered.steps), 64)
+    made = CPU.plan(graph)
     savings = []
     for kernel in made.kernels:
         order = {step: at for at, step in enumerate(kernel.steps())}

@@ -114,7 +114,7 @@ def test_kernels_of_a_stage_need_nothing_of_each_other(seed: int) -> None:
     for kernel in plan.kernels:
         for step in kernel.steps():
             memory = plan.storage.get(step)
-            uses = [plan.kernel_of[x] for x in sources_of(step)]
+            uses = [plan.kernels[plan.kernel_of[x]] for x in sources_of(step)]
             assert all(x is kernel or x.stage < kernel.stage for x in uses)
             stored = [plan.storage[x] for x in sources_of(step) if x in plan.storage]
             for used in (*stored, *([] if memory is None else [memory])):

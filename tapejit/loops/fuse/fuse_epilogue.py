@@ -17,20 +17,17 @@ from typing import Final
 from tapejit.loops.fuse.fuse_sums import Parts, SumCut, is_sum, load_of, sum_cut
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, steps_in
-from tapejit.loops.steps import ArrayOp, Choose, Compute, Convert, Copy, Step
+from tapejit.loops.steps import (
+    ArrayOp,
+    Choose,
+    Compute,
+    Convert,
+    Copy,
+    Step,
+    is_matmul,
+)
 
 ELEMENTWISE: Final = (Compute, Convert, Copy, Choose)
-
-
-def is_matmul(step: Step | Loop) -> bool:
-    """Whether this is a product of matrices that is a kernel of its own."""
-    return (
-        isinstance(step, Step)
-        and isinstance(step.what, ArrayOp)
-        and step.op is not None
-        and step.op.terms is not None
-        and step.dtype.kind not in "biu"
-    )
 
 
 class EpilogueFusion:

@@ -2,7 +2,7 @@
 
 The new value of a variable, `w - rate * g`, is computed from the old one element by
 element. If nobody needs the old one afterwards, the new one can have its memory: half
-of the memory is touched, and what is written is in the cache already. `with_updates`
+of the memory is touched, and what is written is in the cache already. `update_in_place`
 finds such results, each with the inputs that it may replace. Whether one does is known
 when the code is called; the code is right in both cases, if
 
@@ -13,18 +13,18 @@ when the code is called; the code is right in both cases, if
   which gives up has changed nothing. So what can fail comes first too, and what is left
   to do is short.
 
-Start reading at `with_updates`.
+Start reading at `update_in_place`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
-from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.index import Affine, Axis, strides_of
-from tapejit.loops.kernels import Kernel
+from tapejit.loops.nests import Nest, Nests, Updates
 from tapejit.loops.schedule.schedule import sources_of
 from tapejit.loops.steps import (
     ArrayOp,
@@ -33,52 +33,52 @@ from tapejit.loops.steps import (
     Load,
     Step,
     Verify,
+    is_matmul,
 )
 
-Updates = dict[Buffer, list[Buffer]]
+AnyNest = TypeVar("AnyNest", bound=Nest)
 
 
-def with_updates(
-    kernels: Sequence[Kernel], late_work: float
-) -> tuple[list[Kernel], Updates]:
-    """The kernels in the order in which most results can replace an input.
+def update_in_place(nests: Nests, late_work: float) -> Nests:
+    """The nests in the order in which most results can replace an input.
 
     Also these results, with the inputs that each may replace. Signals are not asked for
     after an update, so no more than `late_work` instructions are left then.
     """
-    order = Order(kernels)
+    order = Order(nests.nests)
     found: list[tuple[int, Buffer, Buffer]] = []
-    for at, kernel in enumerate(kernels):
-        for out, given in candidates(kernel):
+    for at, nest in enumerate(nests.nests):
+        for out, given in candidates(nest):
             if order.put_last(at, {*order.readers[given], *order.failing}):
                 found.append((at, out, given))
     if not found:
-        return list(kernels), {}
+        return nests
     places = order.sorted()
     left, late = late_work, set()
     for at in reversed(places):
-        left -= kernels[at].work
+        left -= nests.nests[at].work
         if left < 0:
             break
         late.add(at)
-    updates: Updates = {}
+    updates: dict[Buffer, list[Buffer]] = {}
     for at, out, given in found:
         if at in late:
             updates.setdefault(out, []).append(given)
-    return [kernels[at] for at in places], updates
+    moved = tuple(nests.nests[at] for at in places)
+    return replace(nests, nests=moved, updates=updates)
 
 
 class Order:
-    """What has to come before what among kernels, which are numbers here."""
+    """What has to come before what among nests, which are numbers here."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, nests: Sequence[Nest]) -> None:
         self.readers: dict[Buffer, set[int]] = {}
-        self.failing = {at for at, x in enumerate(kernels) if can_fail(x)}
-        self.needs: list[set[int]] = [set() for _ in kernels]
+        self.failing = {at for at, x in enumerate(nests) if can_fail(x)}
+        self.needs: list[set[int]] = [set() for _ in nests]
         self.before: list[int] = []  # all that come before each, as bits
-        made_by = {step: at for at, x in enumerate(kernels) for step in x.steps()}
-        for at, kernel in enumerate(kernels):
-            for step in kernel.steps():
+        made_by = {step: at for at, x in enumerate(nests) for step in x.steps()}
+        for at, nest in enumerate(nests):
+            for step in nest.steps():
                 for buffer in buffers_of(step):
                     self.readers.setdefault(buffer, set()).add(at)
                 self.needs[at].update(made_by[x] for x in sources_of(step))
@@ -86,14 +86,14 @@ class Order:
             self.before.append(self.bits(self.needs[at]))
 
     def bits(self, some: set[int]) -> int:
-        """These kernels and all that come before them."""
+        """These nests and all that come before them."""
         found = 0
         for at in some:
             found |= self.before[at] | 1 << at
         return found
 
     def put_last(self, last: int, others: set[int]) -> bool:
-        """Have a kernel come after others; False if that is impossible."""
+        """Have a nest come after others; False if that is impossible."""
         others = others - {last}
         if last in self.failing or any(self.before[at] >> last & 1 for at in others):
             return False
@@ -105,7 +105,7 @@ class Order:
         return True
 
     def sorted(self) -> list[int]:
-        """All kernels, as far as possible in the order in which they were."""
+        """All nests, as far as possible in the order in which they were."""
         users: list[list[int]] = [[] for _ in self.needs]
         missing = [len(needed) for needed in self.needs]
         for at, needed in enumerate(self.needs):
@@ -123,20 +123,20 @@ class Order:
         return found
 
 
-def first_update(kernels: Sequence[Kernel], updates: Updates) -> Kernel | None:
-    """The first kernel that may write over an input."""
-    for kernel in kernels:
-        if any(step.output in updates for step in kernel.steps()):
-            return kernel
+def first_update(nests: Sequence[AnyNest], updates: Updates) -> AnyNest | None:
+    """The first nest that may write over an input."""
+    for nest in nests:
+        if any(step.output in updates for step in nest.steps()):
+            return nest
     return None
 
 
-def can_fail(kernel: Kernel) -> bool:
-    """Whether something in a kernel may leave the mark of a failure."""
-    step = kernel.array_op
+def can_fail(nest: Nest) -> bool:
+    """Whether something in a nest may leave the mark of a failure."""
+    step = nest.array_op
     is_whole = step is not None and not is_matmul(step) and not is_scatter(step)
     return is_whole or any(
-        isinstance(x.what, (Verify, CheckedIndex)) for x in kernel.steps()
+        isinstance(x.what, (Verify, CheckedIndex)) for x in nest.steps()
     )
 
 
@@ -150,21 +150,21 @@ def is_scatter(step: Step) -> bool:
     return step.what.op.scatters is not None
 
 
-def candidates(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
-    """Results and inputs that the kernel reads only where it writes the result."""
+def candidates(nest: Nest) -> Iterator[tuple[Buffer, Buffer]]:
+    """Results and inputs that the nest reads only where it writes the result."""
     uses: dict[Buffer, list[tuple[Step, Step]]] = {}
     whole: set[Buffer] = set()
-    inside = set(kernel.steps())
-    for step in kernel.steps():
+    inside = set(nest.steps())
+    for step in nest.steps():
         for x in (step, *step.needed()):
             if isinstance(x.what, Load) and is_input(x.source):
                 uses.setdefault(x.source, []).append((x, step))
         whole.update(viewed(step))
-    for step in kernel.steps():
+    for step in nest.steps():
         out = step.output
         if out is not None and is_scatter(step):
             given, offset, strides = step.views[0]
-            if is_input(given) and is_alike(given, out):  # else a kernel has made it
+            if is_input(given) and is_alike(given, out):  # else a nest has made it
                 is_alone = viewed(step).count(given) == 1
                 if is_alone and not offset and strides == strides_of(given.shape):
                     yield out, given
@@ -205,9 +205,9 @@ def viewed(step: Step) -> list[Buffer]:
 
 
 def ancestors(step: Step, inside: set[Step]) -> set[Step]:
-    """All of a kernel's Steps that a Step's value is made of, itself included.
+    """All of a nest's Steps that a Step's value is made of, itself included.
 
-    What leads out of a kernel does not lead back.
+    What leads out of a nest does not lead back.
     """
     found, left = {step}, [step]
     while left:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +24,7 @@ from tapejit.base.types import is_differentiable
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, Movement, Node, origin_of
 from tapejit.loops import numerics
-from tapejit.loops.fuse.row_updates import with_row_updates
 from tapejit.loops.index import Affine, Axis, Index, Range, strides_of
-from tapejit.loops.lower.expand import expanded
-from tapejit.loops.lower.reuse_row_sums import with_known_products
 from tapejit.loops.lower.value_at_index import (
     INT64,
     ValueAtIndex,
@@ -43,6 +41,7 @@ from tapejit.loops.native_ops import (
     is_whole_cast,
     one_hot,
 )
+from tapejit.loops.nests import Nests, nests_of
 from tapejit.loops.steps import (
     AddAt,
     ArrayOp,
@@ -74,27 +73,19 @@ COMPARISONS: Final = {
 MOST_EXACT: Final = 1 << 24  # whole numbers below it are floats, too
 
 
-class Lowered:
+def lower(nests: Nests) -> Nests:
     """The Steps of a Graph in an order that can run, and the memory they know."""
-
-    def __init__(
-        self, steps: list[Step], outputs: list[Buffer], constants: list[Buffer]
-    ) -> None:
-        self.steps = steps
-        self.outputs = outputs
-        self.constants = constants
-
-
-def lower(graph: Graph) -> Lowered:
-    """The Steps of a Graph all of whose Nodes are native."""
-    graph = with_row_updates(with_known_products(expanded(graph)))
+    graph = nests.graph
     lowering = Lowering(graph)
     for node in graph.nodes:
         lowering.add(node)
     for at, node in enumerate(graph.outputs):
         lowering.output(at, node)
-    return Lowered(
-        unrepeated(lowering.steps), lowering.outputs, list(lowering.constants.values())
+    return replace(
+        nests,
+        nests=nests_of(unrepeated(lowering.steps)),
+        outputs=tuple(lowering.outputs),
+        constants=tuple(lowering.constants.values()),
     )
 
 

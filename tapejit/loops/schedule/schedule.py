@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from tapejit.ir.node import CHEAP, COSTLY
@@ -41,6 +42,7 @@ from tapejit.loops.steps import (
 RECOMPUTED: Final = (Compute, Load, IndexValue, Choose, Constant, AddAt)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class Loop:
     """A loop over one axis.
 
@@ -50,24 +52,15 @@ class Loop:
     their width. `copies` iterations go through the loops in its body together.
     """
 
-    __slots__ = ("axis", "body", "copies", "lanes", "tile")
+    axis: Axis
+    body: Sequence[Step | Loop]
+    _: KW_ONLY
+    tile: int = 0
+    lanes: tuple[Axis, int] | None = None
+    copies: int = 1
 
-    def __init__(
-        self,
-        axis: Axis,
-        body: list[Step | Loop],
-        *,
-        tile: int = 0,
-        lanes: tuple[Axis, int] | None = None,
-    ) -> None:
-        self.axis = axis
-        self.body = body
-        self.tile = tile
-        self.lanes = lanes
-        self.copies = 1
-
-    def __repr__(self) -> str:
-        return f"Loop({self.axis}, {self.body})"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body", tuple(self.body))
 
     def steps(self) -> Iterator[Step]:
         """Every Step inside."""

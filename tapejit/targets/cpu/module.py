@@ -20,12 +20,9 @@ import numpy as np
 from tapejit.base.config import config
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
-from tapejit.loops.fuse.fuse_epilogue import is_matmul
 from tapejit.loops.fuse.inplace import first_update
 from tapejit.loops.kernels import Kernel, LoopPlan
-from tapejit.loops.lower.lower import lower
-from tapejit.loops.schedule.schedule import schedule
-from tapejit.loops.steps import Buffer
+from tapejit.loops.steps import Buffer, is_matmul
 from tapejit.targets.cpu.call.signal_layout import SYMBOL as POLL
 from tapejit.targets.cpu.call.signal_poll import (
     FAILURE,
@@ -61,7 +58,6 @@ from tapejit.targets.cpu.nest.kernel_emitter import (
     new_function,
 )
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_array_is_finite
-from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
 from tapejit.targets.cpu.target import CPU
 
 DRIVER: Final = "parallel"
@@ -96,9 +92,7 @@ def build(
     written is NaN before, so that what is read too early shows. `tell` hears how many
     kernels there are by now, and will be.
     """
-    lowered = lower(graph)
-    tree = schedule(lowered.steps)
-    made = plan_for_cpu(lowered, tree, CPU.numerics.vector_bytes, checks)
+    made = CPU.plan(graph, checks)
     if config.check:
         # Here, because users do without it: 3 ms.
         from tapejit.loops.check import check_plan

@@ -16,13 +16,12 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import Op
 from tapejit.targets.cpu.numerics import Numerics
 from tapejit.targets.cpu.tuning import Tuning
-from tapejit.targets.target import Observe, Target
+from tapejit.targets.target import Target
 
 if TYPE_CHECKING:
     from tapejit.loops.kernels import LoopPlan
-    from tapejit.loops.lower.lower import Lowered
-    from tapejit.loops.schedule.schedule import Loop
-    from tapejit.loops.steps import Step
+    from tapejit.loops.nests import Item, Nests
+    from tapejit.loops.pipeline import Observe
     from tapejit.targets.cpu.module import Built
 
 
@@ -41,17 +40,19 @@ class CPUTarget(Target[Tuning, Numerics, "Built"]):
         # instruction take 50 times as long and more.
         return processor.has_fused_multiply_add()
 
-    def schedule(
-        self,
-        lowered: Lowered,
-        tree: Sequence[Step | Loop],
-        checks: bool = False,
-        observe: Observe | None = None,
-    ) -> LoopPlan:
-        from tapejit.targets.cpu.schedule.pipeline import plan_for_cpu
+    @property
+    def unpolled_instructions(self) -> float:
+        return self.tuning.unpolled_instructions
 
-        lanes = self.numerics.vector_bytes
-        return plan_for_cpu(lowered, tree, lanes, checks, observe)
+    def arrange(self, items: Sequence[Item]) -> list[Item]:
+        from tapejit.targets.cpu.schedule.pipeline import arrange
+
+        return arrange(items)
+
+    def schedule(self, nests: Nests, observe: Observe | None = None) -> LoopPlan:
+        from tapejit.targets.cpu.schedule.pipeline import schedule_nests
+
+        return schedule_nests(nests, observe)
 
     def emit(self, graph: Graph, plan: LoopPlan, name: str) -> Built:
         from tapejit.targets.cpu.module import emit_plan

@@ -14,11 +14,10 @@ from tapejit.base.types import DType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Op
 from tapejit.loops.kernels import LoopPlan
-from tapejit.loops.lower.lower import Lowered
-from tapejit.loops.schedule.schedule import Loop
-from tapejit.loops.steps import Step
+from tapejit.loops.nests import Item, Nests
+from tapejit.loops.pipeline import Observe
 from tapejit.targets.python.kernel_source import module_source
-from tapejit.targets.target import Observe, Target
+from tapejit.targets.target import Target
 
 
 class PythonTarget(Target[Any, Any, str]):
@@ -34,14 +33,15 @@ class PythonTarget(Target[Any, Any, str]):
     ) -> bool:
         return self.scheduler.supports(op, dtypes, dtype, attrs)
 
-    def schedule(
-        self,
-        lowered: Lowered,
-        tree: Sequence[Step | Loop],
-        checks: bool = False,
-        observe: Observe | None = None,
-    ) -> LoopPlan:
-        return self.scheduler.schedule(lowered, tree, checks, observe)
+    @property
+    def unpolled_instructions(self) -> float:
+        return self.scheduler.unpolled_instructions
+
+    def arrange(self, items: Sequence[Item]) -> list[Item]:
+        return self.scheduler.arrange(items)
+
+    def schedule(self, nests: Nests, observe: Observe | None = None) -> LoopPlan:
+        return self.scheduler.schedule(nests, observe)
 
     def emit(self, graph: Graph, plan: LoopPlan, name: str) -> str:
         return module_source(graph, plan, self.first, name)

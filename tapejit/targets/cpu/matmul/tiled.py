@@ -115,7 +115,7 @@ class TiledMatmul:
         """Whether all tiles of rows use the same panels, packed beforehand."""
         tiling, (base, _, _) = self.tiling, self.step.views[1]
         if isinstance(base, Step):
-            is_there = self.at.plan.kernel_of[base] is not self.at.kernel
+            is_there = self.at.plan.kernel_of[base] != self.at.kernel.number
         else:
             is_there = base.kind != "constant"
         if not is_there or self.is_sum or tiling.is_flipped or tiling.is_dots:

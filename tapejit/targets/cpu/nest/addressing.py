@@ -11,7 +11,7 @@ Start reading at `Addressing`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -228,7 +228,7 @@ class Addressing:
         here = self.spread(first, width)
         return self.builder.add(here, steps(width, along, element))
 
-    def offset(self, strides: dict[Axis, int]) -> Value:
+    def offset(self, strides: Mapping[Axis, int]) -> Value:
         """The place of this iteration in memory with these strides."""
         return self.scalar(Affine(tuple(strides.items())))
 

@@ -1,4 +1,4 @@
-"""Scheduling for the CPU: a tree of loops in, Kernels with their memory out.
+"""Scheduling for the CPU: Nests in, Kernels with their memory out.
 
 `tile_rows` and `tile_columns` put matmuls and what is between them into loops over
 tiles (`tile_roles` says who takes part, and how), `output_layout` writes a matmul in

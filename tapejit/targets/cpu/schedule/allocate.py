@@ -6,7 +6,7 @@ through one iteration: a private buffer of the kernel, over the axes of the loop
 between. One that another kernel uses is kept in the arena, whole. A result is written
 to its output and read back from there.
 
-Start reading at `store`, then `place_in_arena`.
+Start reading at `memory_of`, then `place_in_arena`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from tapejit.base.types import DType
@@ -31,60 +32,56 @@ from tapejit.loops.kernels import (
     inner_axes,
     ordered,
 )
-from tapejit.loops.schedule.schedule import is_leaf, loops_in, steps_in
+from tapejit.loops.schedule.schedule import is_leaf, loops_in, sources_of, steps_in
 from tapejit.loops.steps import ArrayOp, Step
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
 from tapejit.targets.cpu.target import CPU
 
 
-def note_uses(plan: LoopPlan) -> None:
+def note_uses(plan: LoopPlan) -> LoopPlan:
     """Remember who uses each Step, and whether from memory in any case."""
+    uses: dict[Step, list[tuple[Step, bool]]] = {}
     for step in plan.paths:
         for x in step.needed():
             source = x.source if is_leaf(x) else None
             used = source if isinstance(source, Step) else x
             is_loaded = used is source or step.source is x
-            plan.uses.setdefault(used, []).append((step, is_loaded))
+            uses.setdefault(used, []).append((step, is_loaded))
+    return replace(plan, uses=uses)
 
 
-def store_values(plan: LoopPlan) -> None:
+def store_values(plan: LoopPlan) -> LoopPlan:
     """Give memory to the Steps that need some."""
-    for step in list(plan.paths):
-        store(plan, step, plan.uses.get(step, []))
+    each = ((step, memory_of(plan, step)) for step in plan.paths)
+    return replace(plan, storage={x: memory for x, memory in each if memory})
 
 
-def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> None:
-    """Give a Step memory if a user is in another iteration, or if it is a result.
-
-    Beside each user stands whether it loads from memory in any case.
-    """
-    kernel, home = plan.kernel_of[step], plan.homes[step]
+def memory_of(plan: LoopPlan, step: Step) -> Storage | None:
+    """Memory for a Step if a user is in another iteration, or if it is a result."""
+    kernel, home = plan.kernels[plan.kernel_of[step]], plan.homes[step]
+    number, users = kernel.number, plan.uses.get(step, ())
     if isinstance(step.what, ArrayOp):
         if step.tiles is not None and not step.whole:
-            plan.storage[step] = tile_storage(step, kernel, home)
-            kernel.private.append(plan.storage[step])
-            return
-        is_here = all(plan.kernel_of[user] is kernel for user, _ in users)
+            return tile_storage(step, kernel, home)
+        is_here = all(plan.kernel_of[user] == number for user, _ in users)
         is_here = is_here and step.tiles is None
-        if step.output is not None or not users or not is_here:
-            plan.storage[step] = whole_storage(step)
-        return
+        is_needed = step.output is not None or not users or not is_here
+        return whole_storage(step) if is_needed else None
     is_array = bool(step.closed) and bool(inner_axes(plan, step))
     is_cut = kernel.tasks > 1 and bool(step.closed) and not home
     needs = is_array or is_cut or step.whole or step.output is not None
     scope = home if not (step.whole or step.output or is_cut) else ()
     for user, is_load in users:
         path = plan.paths[user]
-        same = plan.kernel_of[user] is kernel and path[: len(home)] == home
+        same = plan.kernel_of[user] == number and path[: len(home)] == home
         if is_load or isinstance(user.what, ArrayOp) or not same:
             needs = True
-        shared = common(home, path) if plan.kernel_of[user] is kernel else ()
+        shared = common(home, path) if plan.kernel_of[user] == number else ()
         scope = common(scope, shared)
     if not needs:
-        return
+        return None
     if not scope:
-        plan.storage[step] = whole_storage(step)
-        return
+        return whole_storage(step)
     around = bound(scope)
     tiles = {loop.axis: loop.tile for loop in scope if loop.tile}
     free = [axis for axis in ordered(plan, step) if axis not in around]
@@ -96,12 +93,9 @@ def store(plan: LoopPlan, step: Step, users: Sequence[tuple[Step, bool]]) -> Non
     if tiles and len(sizes) > 1:
         sizes[-1] = spaced(sizes[-1], step.dtype)
     strides = dict(zip(free, strides_of(sizes), strict=True))
-    made = Storage(step.dtype, strides, math.prod(sizes), kernel.number)
-    if vector in around and vector in step.labels:
-        made.lanes = width
-    made.tiled = tuple(axis for axis in tiles if axis in free)
-    plan.storage[step] = made
-    kernel.private.append(made)
+    lanes = width if vector in around and vector in step.labels else 0
+    tiled = tuple(axis for axis in tiles if axis in free)
+    return Storage(step.dtype, strides, math.prod(sizes), number, lanes, tiled)
 
 
 def tile_storage(step: Step, kernel: Kernel, home: LoopNest) -> Storage:
@@ -111,9 +105,9 @@ def tile_storage(step: Step, kernel: Kernel, home: LoopNest) -> Storage:
     tiles = {loop.axis: loop.tile for loop in home if loop.tile}
     apart = spaced(tiles.get(column, column.extent), step.dtype)
     strides = {row: apart, column: 1}
-    made = Storage(step.dtype, strides, tiles[row] * apart, kernel.number)
-    made.tiled = tuple(axis for axis in strides if axis in tiles)
-    return made
+    tiled = tuple(axis for axis in strides if axis in tiles)
+    size = tiles[row] * apart
+    return Storage(step.dtype, strides, size, kernel.number, tiled=tiled)
 
 
 def spaced(size: int, dtype: DType) -> int:
@@ -137,88 +131,113 @@ def whole_storage(step: Step) -> Storage:
         for dim, stride, size in zip(dims, strides_of(shape), shape, strict=True)
         if dim is not None and size != 1
     }
-    made = Storage(step.dtype, strides, math.prod(shape), None)
-    made.buffer = step.output
-    return made
+    return Storage(step.dtype, strides, math.prod(shape), buffer=step.output)
 
 
-def place_in_arena(plan: LoopPlan) -> None:
+def place_in_arena(plan: LoopPlan) -> LoopPlan:
     """Offsets for what lives in the arena, memory shared where lifetimes allow."""
     last_use: dict[Storage, int] = {}
     first_use: dict[Storage, int] = {}
-    for step in plan.paths:
-        at = plan.kernel_of[step].stage
-        own = plan.storage.get(step)
-        sources = [x.source if is_leaf(x) else x for x in step.needed()]
-        stored = [x for x in sources if x in plan.storage]
-        for memory in [plan.storage[x] for x in stored] + ([own] if own else []):
-            if memory.kernel is None and memory.buffer is None:
+    for step, number in plan.kernel_of.items():
+        at = plan.kernels[number].stage
+        memories = [plan.storage.get(x) for x in sources_of(step)]
+        for memory in (*memories, plan.storage.get(step)):
+            if memory and memory.kernel is None and memory.buffer is None:
                 first_use[memory] = min(first_use.get(memory, at), at)
                 last_use[memory] = max(last_use.get(memory, at), at)
-    for kernel in plan.kernels:
-        if kernel.tasks > 1:
-            for step in kernel.steps():
-                is_cut = bool(step.closed) and not plan.homes[step]
-                if is_cut or adds_in_parts(step):
-                    size = plan.storage[step].size
-                    memory = Storage(
-                        accumulator(step.dtype), {}, size * kernel.tasks, None
-                    )
-                    kernel.partials[step] = memory
-                    first_use[memory] = last_use[memory] = kernel.stage
-    free, live = FreeMemory(ALIGNMENT), Lifetimes()
-    for memory in sorted(first_use, key=lambda x: (first_use[x], -x.nbytes)):
-        for over in live.ended_before(first_use[memory]):
+    partials = [parts_of(plan, kernel) for kernel in plan.kernels]
+    for kernel, parts in zip(plan.kernels, partials, strict=True):
+        for memory in parts.values():
+            first_use[memory] = last_use[memory] = kernel.stage
+    free, live, size = FreeMemory(ALIGNMENT), Lifetimes(), plan.arena_size
+    placed: dict[Storage, Storage] = {}
+    fresh: dict[int, list[Storage]] = {}
+    for given in sorted(first_use, key=lambda x: (first_use[x], -x.nbytes)):
+        first = first_use[given]
+        for over in live.ended_before(first):
             free.give_back(over.offset, over.nbytes)
-        memory.offset = free.take(memory.nbytes)
-        live.add(memory, last_use[memory])
-        plan.fresh.setdefault(first_use[memory], []).append(memory)
-        end = memory.offset + memory.nbytes
-        plan.arena_size = max(plan.arena_size, end)
-    plan.shared_size = plan.used_size = plan.arena_size
+        memory = placed[given] = replace(given, offset=free.take(given.nbytes))
+        live.add(memory, last_use[given])
+        fresh.setdefault(first, []).append(memory)
+        size = max(size, memory.offset + memory.nbytes)
+    kernels = tuple(
+        replace(kernel, partials=moved(parts, placed)) if parts else kernel
+        for kernel, parts in zip(plan.kernels, partials, strict=True)
+    )
+    return replace(
+        plan,
+        kernels=kernels,
+        storage=moved(plan.storage, placed),
+        fresh=fresh,
+        arena_size=size,
+        shared_size=size,
+    )
 
 
-def place_in_task_memory(plan: LoopPlan) -> None:
+def moved(
+    storage: Mapping[Step, Storage], placed: Mapping[Storage, Storage]
+) -> dict[Step, Storage]:
+    """The same, what has been placed where it is now."""
+    return {step: placed.get(memory, memory) for step, memory in storage.items()}
+
+
+def parts_of(plan: LoopPlan, kernel: Kernel) -> dict[Step, Storage]:
+    """Memory for what each task of a kernel adds up."""
+    if kernel.tasks == 1:
+        return {}
+    found = {}
+    for step in kernel.steps():
+        if (step.closed and not plan.homes[step]) or adds_in_parts(step):
+            size = plan.storage[step].size * kernel.tasks
+            found[step] = Storage(accumulator(step.dtype), {}, size)
+    return found
+
+
+def place_in_task_memory(plan: LoopPlan) -> LoopPlan:
     """Offsets for what each task has for itself."""
-    for kernel in plan.kernels:
-        place_in_tasks(plan, kernel)
+    placed: dict[Storage, Storage] = {}
+    kernels = tuple(place_in_task(plan, kernel, placed) for kernel in plan.kernels)
+    return replace(plan, kernels=kernels, storage=moved(plan.storage, placed))
 
 
-def place_in_tasks(plan: LoopPlan, kernel: Kernel) -> None:
+def place_in_task(
+    plan: LoopPlan, kernel: Kernel, placed: dict[Storage, Storage]
+) -> Kernel:
     """Offsets for large memory of a tile of rows; what is over makes room for others.
 
     That is known by the items of the loop over tiles, which come one after the other.
     """
     tiles = [x for x in loops_in(kernel.items) if x.tile]
     if not tiles:
-        return
+        return kernel
     tile = tiles[-1]  # the inner one, if columns go by in tiles, too
     items = {x: at for at, item in enumerate(tile.body) for x in steps_in([item])}
     live: list[tuple[int, Storage]] = []  # with the last item that uses it
-    on_stack = CPU.tuning.stack_array_bytes
+    on_stack, task_bytes = CPU.tuning.stack_array_bytes, 0
     for step, first in items.items():
         memory = plan.storage.get(step)
         if memory is None or memory.kernel is None or memory.nbytes <= on_stack:
             continue
-        if tile not in plan.homes[step] or memory.is_placed:
+        if tile not in plan.homes[step] or memory in placed:
             continue
         users = [items.get(user, len(items)) for user, _ in plan.uses.get(step, ())]
         last = max([first, *users])
         live = [(until, x) for until, x in live if until >= first]
-        place(memory, [x for _, x in live])
-        memory.is_placed = True
-        live.append((last, memory))
-        kernel.task_bytes = max(kernel.task_bytes, memory.offset + memory.nbytes)
+        offset = first_gap(memory.nbytes, [x for _, x in live])
+        made = placed[memory] = replace(memory, is_placed=True, offset=offset)
+        live.append((last, made))
+        task_bytes = max(task_bytes, offset + made.nbytes)
+    return replace(kernel, task_bytes=task_bytes)
 
 
-def place(memory: Storage, live: Sequence[Storage]) -> None:
+def first_gap(nbytes: int, live: Sequence[Storage]) -> int:
     """The first gap between what is in use at the same time."""
     at = 0
     for other in sorted(live, key=lambda x: x.offset):
-        if at + memory.nbytes <= other.offset:
+        if at + nbytes <= other.offset:
             break
         at = max(at, other.offset + other.nbytes)
-    memory.offset = at
+    return at
 
 
 class Lifetimes:

@@ -10,27 +10,29 @@ Start reading at `assign_stages`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
-from tapejit.loops.fuse.inplace import Order, Updates, first_update
-from tapejit.loops.kernels import Kernel
+from tapejit.loops.fuse.inplace import Order, first_update
+from tapejit.loops.kernels import Kernel, LoopPlan
 
 
-def assign_stages(kernels: Sequence[Kernel], updates: Updates) -> None:
+def assign_stages(plan: LoopPlan) -> LoopPlan:
     """Number the stages of kernels, which stay in their order.
 
     A kernel that may write over an input starts one if another kernel of the last one
     reads that input. The first such kernel always does: what can fail, and what can be
     interrupted, is over then.
     """
-    order = Order(kernels)
-    first, members, stage = first_update(kernels, updates), set[int](), 0
-    for at, kernel in enumerate(kernels):
+    order = Order(plan.kernels)
+    first, members, stage = first_update(plan.kernels, plan.updates), set[int](), 0
+    staged: list[Kernel] = []
+    for at, kernel in enumerate(plan.kernels):
         outputs = (x.output for x in kernel.steps() if x.output is not None)
-        replaced = [x for out in outputs for x in updates.get(out, ())]
+        replaced = [x for out in outputs for x in plan.updates.get(out, ())]
         before = set(order.needs[at]).union(*(order.readers[x] for x in replaced))
         if members and (members & before or kernel is first):
             members.clear()
             stage += 1
         members.add(at)
-        kernel.stage = stage
+        staged.append(replace(kernel, stage=stage))
+    return replace(plan, kernels=tuple(staged))

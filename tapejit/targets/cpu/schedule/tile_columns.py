@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 
 from tapejit.loops.index import Axis
+from tapejit.loops.nests import Item
 from tapejit.loops.schedule.schedule import (
     Loop,
     only,
@@ -27,8 +28,6 @@ from tapejit.loops.schedule.schedule import (
 from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.targets.cpu.schedule.tile_roles import BLOCK_WORDS, is_draw
 from tapejit.targets.cpu.target import CPU
-
-Item = Step | Loop
 
 
 def tile_columns(row: Axis, items: Sequence[Item]) -> list[Item]:

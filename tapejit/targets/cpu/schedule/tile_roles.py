@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tapejit import ops
-from tapejit.loops.fuse.fuse_epilogue import is_matmul, plain_axes
+from tapejit.loops.fuse.fuse_epilogue import plain_axes
 from tapejit.loops.index import Axis, strides_of
+from tapejit.loops.nests import Item
 from tapejit.loops.schedule.schedule import Loop, is_leaf, reads_its_own
-from tapejit.loops.steps import ArrayOp, Reduce, Step, tiles_of
+from tapejit.loops.steps import ArrayOp, Reduce, Step, is_matmul, tiles_of
 
 BLOCK_WORDS: Final = 4  # that a cipher gives at once
 WORD: Final = 32  # bits
-Item = Step | Loop
 
 
 def is_tiled_matmul(item: Item) -> bool:

@@ -27,11 +27,11 @@ from heapq import heappop, heappush
 from itertools import compress
 
 from tapejit.loops.index import Axis
+from tapejit.loops.nests import Item
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, sources_of, steps_in
 from tapejit.loops.steps import Step, TileRole, view_others
 from tapejit.targets.cpu.schedule.tile_columns import even_part, tile_columns
 from tapejit.targets.cpu.schedule.tile_roles import (
-    Item,
     chain_of,
     gives_rows,
     is_draw,

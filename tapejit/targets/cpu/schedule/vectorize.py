@@ -4,17 +4,26 @@
 vectors of their own by `tile`; `block` keeps large accumulators in the nearest cache;
 `choose_tasks` cuts the outermost loop for threads, and the next one if it is short.
 
-Start reading at `arrange`.
+Start reading at `vectorize`, then `parallelize`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from tapejit.loops.index import Axis, strides_of
-from tapejit.loops.kernels import Kernel, LoopPlan, accumulator, grain_of, inner_axes
+from tapejit.loops.kernels import (
+    Kernel,
+    LoopPlan,
+    accumulator,
+    grain_of,
+    inner_axes,
+    located,
+)
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf
 from tapejit.loops.steps import (
     AffineIndex,
@@ -33,18 +42,25 @@ from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
 from tapejit.targets.cpu.target import CPU
 
 
-def arrange(plan: LoopPlan, kernel: Kernel, lanes: int) -> None:
-    """Decide how a kernel's loops are run, with vectors of `lanes` bytes."""
-    if kernel.array_op is not None:
-        return
-    choose_vector(kernel, lanes, plan)
-    tile(kernel, lanes)
-    block(plan, kernel)
-    choose_tasks(plan, kernel)
+def vectorize(plan: LoopPlan) -> LoopPlan:
+    """The vector axis of each kernel, and its loops in tiles and blocks of vectors."""
+    kernels = []
+    for kernel in plan.kernels:
+        if kernel.array_op is None:
+            kernel = block(plan, tile(choose_vector(kernel, plan)))
+        kernels.append(kernel)
+    return replace(plan, kernels=tuple(kernels))
 
 
-def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
+def parallelize(plan: LoopPlan) -> LoopPlan:
+    """The tasks of each kernel."""
+    kernels = (x if x.array_op else choose_tasks(plan, x) for x in plan.kernels)
+    return replace(plan, kernels=tuple(kernels))
+
+
+def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
     """The axis whose iterations are done several at a time: the least work wins."""
+    lanes, shared = CPU.numerics.vector_bytes, plan.nests.shared
     steps = list(kernel.steps())
     axes: dict[Axis, None] = {}
     rows: set[Axis] = set()  # those that products in the loops go along
@@ -56,8 +72,9 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
     inputs = {x: None for step in steps for x in step.inputs}
     leaves = [x for x in inputs if is_leaf(x)]
     # What other kernels have left in memory, and what this one leaves there.
-    left = [x for x in inputs if x in plan.shared and plan.kernel_of[x] is not kernel]
-    left += [x for x in steps if x in plan.shared and x.output is None]
+    number = kernel.number
+    left = [x for x in inputs if x in shared and plan.kernel_of[x] != number]
+    left += [x for x in steps if x in shared and x.output is None]
 
     def width_along(axis: Axis) -> int:
         """How many of the widest numbers that vary with an axis a vector has."""
@@ -91,10 +108,10 @@ def choose_vector(kernel: Kernel, lanes: int, plan: LoopPlan) -> None:
             total += count / full if is_near else 1.5 * count
         return total
 
-    if axes:
-        best = min(axes, key=lambda axis: (price(axis), axis.number))
-        kernel.vector = best
-        kernel.width = width_along(best)
+    if not axes:
+        return kernel
+    best = min(axes, key=lambda axis: (price(axis), axis.number))
+    return replace(kernel, vector=best, width=width_along(best))
 
 
 def distance(step: Step, axis: Axis) -> int | None:
@@ -126,7 +143,7 @@ def distance(step: Step, axis: Axis) -> int | None:
     return 0
 
 
-def tile(kernel: Kernel, lanes: int) -> None:
+def tile(kernel: Kernel) -> Kernel:
     """Cut the outermost loop into tiles, so that numbers of rows are vectors, too.
 
     Where rows are what vectors go along, what is computed once per row is one number at
@@ -134,29 +151,24 @@ def tile(kernel: Kernel, lanes: int) -> None:
     """
     loop = kernel.loop
     if loop is None or loop.axis is kernel.vector or kernel.vector is None:
-        return
+        return kernel
     if loop.tile:  # of rows, for products
-        return
+        return kernel
     single = [item for item in loop.body if isinstance(item, Step)]
     if not single or len(single) == len(loop.body):
-        return
+        return kernel
     alone = sum(cost(step) for step in single)
     rows = kernel.work / loop.axis.hint - alone
-    width = lanes // max(x.dtype.itemsize for x in single)
+    width = CPU.numerics.vector_bytes // max(x.dtype.itemsize for x in single)
     is_worth = alone > CPU.numerics.single_work_share * rows / kernel.width
     is_wide = width >= CPU.numerics.loop_tile_least_rows
     if not is_worth or not is_wide or loop.axis.hint < 2 * width:
-        return
-    body: list[Step | Loop] = []
-    for item in loop.body:
-        is_single = isinstance(item, Step)
-        last = body[-1] if body else None
-        if not isinstance(last, Loop) or (last.lanes is not None) != is_single:
-            last = Loop(loop.axis, [], lanes=(loop.axis, width) if is_single else None)
-            body.append(last)
-        last.body.append(item)
-    body = [interchanged(item) for item in body if isinstance(item, Loop)]
-    kernel.items = [Loop(loop.axis, body, tile=width)]
+        return kernel
+    body = []
+    for is_single, items in groupby(loop.body, lambda item: isinstance(item, Step)):
+        lanes = (loop.axis, width) if is_single else None
+        body.append(interchanged(Loop(loop.axis, list(items), lanes=lanes)))
+    return replace(kernel, items=(Loop(loop.axis, body, tile=width),))
 
 
 def interchanged(loop: Loop) -> Loop:
@@ -178,7 +190,7 @@ def vectors_in(size: int, width: int) -> int:
     return next((n for n in numbers if size % (n * width) == 0), numbers[-1])
 
 
-def block(plan: LoopPlan, kernel: Kernel) -> None:
+def block(plan: LoopPlan, kernel: Kernel) -> Kernel:
     """Cut a loop of vectors into blocks, inside of which the next loops come first.
 
     Accumulators over the other axes are as many vectors as those have elements. If that
@@ -187,7 +199,7 @@ def block(plan: LoopPlan, kernel: Kernel) -> None:
     """
     loop = kernel.loop
     if loop is None or loop.axis is not kernel.vector or loop.tile:
-        return
+        return kernel
     taken = 0
     for step in loop.steps():
         if loop.axis in step.closed:
@@ -195,29 +207,30 @@ def block(plan: LoopPlan, kernel: Kernel) -> None:
             taken += inner * step.dtype.itemsize * kernel.width
     size = vectors_in(loop.axis.hint, kernel.width) * kernel.width
     if taken <= CPU.numerics.l1_accumulator_bytes or loop.axis.hint < 2 * size:
-        return
-    keep_apart(loop)
+        return kernel
     lanes = (loop.axis, kernel.width)
     body: list[Step | Loop] = []
-    for item in loop.body:
-        if isinstance(item, Loop):
-            rest, sums = without_sums(item.body, loop.axis)
-            nests: list[Step | Loop] = []
-            if rest:
-                nests.append(Loop(loop.axis, rest, lanes=lanes))
-            for axes, step in sums:
-                nest = Loop(loop.axis, [step], lanes=lanes)
-                for axis in reversed(axes):
-                    nest = Loop(axis, [nest])
-                nests.append(nest)
-            body.append(Loop(item.axis, nests))
+    single: list[Step] = []
+    for item in (*keep_apart(loop).body, None):
+        if isinstance(item, Step):
+            single.append(item)
             continue
-        last = body[-1] if body else None
-        if not isinstance(last, Loop) or last.axis is not loop.axis:
-            last = Loop(loop.axis, [], lanes=lanes)
-            body.append(last)
-        last.body.append(item)
-    kernel.items = [Loop(loop.axis, body, tile=size)]
+        if single:
+            body.append(Loop(loop.axis, single, lanes=lanes))
+            single = []
+        if item is None:
+            break
+        rest, sums = without_sums(item.body, loop.axis)
+        nests: list[Step | Loop] = []
+        if rest:
+            nests.append(Loop(loop.axis, rest, lanes=lanes))
+        for axes, step in sums:
+            nest = Loop(loop.axis, [step], lanes=lanes)
+            for axis in reversed(axes):
+                nest = Loop(axis, [nest])
+            nests.append(nest)
+        body.append(Loop(item.axis, nests))
+    return replace(kernel, items=(Loop(loop.axis, body, tile=size),))
 
 
 def without_sums(
@@ -244,7 +257,7 @@ def without_sums(
     return rest, sums
 
 
-def keep_apart(loop: Loop) -> None:
+def keep_apart(loop: Loop) -> Loop:
     """Load what is far apart in memory once per block, not in every inner loop.
 
     The copy is the first thing a block does. So what the block itself computes is left
@@ -254,6 +267,7 @@ def keep_apart(loop: Loop) -> None:
     steps = list(loop.steps())
     made_here = set(steps)
     leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
+    body = list(loop.body)
     for leaf in leaves:
         is_far = isinstance(leaf.what, Load) and distance(leaf, loop.axis) not in (0, 1)
         others = leaf.labels - {loop.axis}
@@ -265,17 +279,41 @@ def keep_apart(loop: Loop) -> None:
         )
         for step in steps:
             step.inputs = [kept if x is leaf else x for x in step.inputs]
-        loop.body.insert(0, Loop(axis, [kept]))
+        body.insert(0, Loop(axis, [kept]))
+    return replace(loop, body=body)
 
 
-def join(
-    plan: LoopPlan, items: Sequence[Step | Loop], above: Loop | None = None
-) -> None:
+def join_rows(plan: LoopPlan) -> LoopPlan:
     """Let rows of products go through their inner loop together: fewer loads for each.
 
     A number of one operand meets several of the other one, or, where both are vectors,
     two of each meet.
     """
+    together: dict[Loop, int] = {}
+    for kernel in plan.kernels:
+        for item in kernel.items:
+            if isinstance(item, Loop):
+                join(plan, item.body, None, together)
+    if max(together.values(), default=1) == 1:
+        return plan
+
+    def joined(item: Step | Loop) -> Step | Loop:
+        if not isinstance(item, Loop):
+            return item
+        body = list(map(joined, item.body))
+        return replace(item, body=body, copies=together.get(item, 1))
+
+    kernels = (replace(x, items=tuple(map(joined, x.items))) for x in plan.kernels)
+    return located(replace(plan, kernels=tuple(kernels)))
+
+
+def join(
+    plan: LoopPlan,
+    items: Sequence[Step | Loop],
+    above: Loop | None,
+    together: dict[Loop, int],
+) -> None:
+    """How many iterations of each loop in a body go on together."""
     for outer in items:
         if not isinstance(outer, Loop):
             continue
@@ -294,11 +332,11 @@ def join(
                 plan.lanes[x][0] in y.labels for x in products for y in x.inputs
             )
             if not are_vectors:
-                outer.copies = copies(plan, outer, products, most)
+                together[outer] = copies(plan, outer, products, most)
             elif above is not None and most >= 4 and len(above.body) == 1:
-                both = [copies(plan, x, products, 2) for x in (outer, above)]
-                outer.copies, above.copies = both
-        join(plan, outer.body, outer)
+                for x in (outer, above):
+                    together[x] = copies(plan, x, products, 2)
+        join(plan, outer.body, outer, together)
 
 
 def multiplies_along(step: Step, axis: Axis) -> bool:
@@ -328,7 +366,7 @@ def copies(plan: LoopPlan, loop: Loop, products: Sequence[Step], most: int) -> i
 POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
 
 
-def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
+def choose_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
     """Into how many parts the outermost loop is cut; always the same, for the bits.
 
     Where it has few iterations, tasks share those of the loop inside of it as well.
@@ -336,7 +374,7 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     """
     loop = kernel.loop
     if loop is None:
-        return
+        return kernel
     grain, limits = grain_of(kernel), CPU.numerics
     possible = loop.axis.hint // grain
     work = kernel.work / max(kernel.width, 1)
@@ -350,17 +388,17 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> None:
     set_up = limits.task_to_set_up_ratio * limits.set_up_instructions * sums
     least = max(limits.task_least_instructions, set_up)
     if work < limits.threads_least_instructions:
-        return
+        return kernel
     wanted = min(limits.most_tasks, int(work / least))
-    kernel.tasks = max(1, min(wanted, possible))
-    is_short = kernel.tasks == possible < CPU.tuning.uneven_tasks
+    tasks, inner_tasks = max(1, min(wanted, possible)), 1
+    is_short = tasks == possible < CPU.tuning.uneven_tasks
     inner = shared_loop(kernel) if is_short else None
     if inner is not None:
-        more = wanted // kernel.tasks
+        more = wanted // tasks
         more = min(more, CPU.tuning.matrix_tile_most_tasks) if inner.tile else more
         trips = math.ceil(inner.axis.hint / (inner.tile or 1))
-        kernel.inner_tasks = max(1, min(more, trips))
-        kernel.tasks *= kernel.inner_tasks
+        inner_tasks = max(1, min(more, trips))
+    return replace(kernel, tasks=tasks * inner_tasks, inner_tasks=inner_tasks)
 
 
 def shared_loop(kernel: Kernel) -> Loop | None:
