@@ -81,7 +81,12 @@ def shaken(
                 noise = noise.astype(node.dtype)
                 # A noise that is rounded to a zero gives zeros its sign.
                 is_sign = (out == 0) & (most > 0)
-                values[node] = np.where(is_sign, noise, out + noise)[()]
+                moved = np.where(is_sign, noise, out + noise)
+                # What cancels may leave a rounding error, or nothing.
+                is_void = (np.abs(out) <= most) & (
+                    rng.uniform(size=np.shape(out)) < 0.5
+                )
+                values[node] = np.where(is_void, moved * 0, moved)[()]
                 if node in unordered:
                     values[node] = with_any_zeros(values[node], out, operands, rng)
                 if can_overflow(node, operands):
