@@ -1,9 +1,9 @@
 """One kernel as Python text.
 
-A `KernelWriter` goes through the tree of loops of one kernel as `loops.KernelEmitter`
-does, and writes down what that one emits: one element at a time, by names.
+A `KernelWriter` walks the tree of loops of one kernel and writes down what it computes:
+one element at a time, by names.
 
-Start reading at `KernelWriter.block`.
+Start reading at `KernelWriter.go_through`, then `keep`.
 """
 
 from __future__ import annotations
@@ -19,36 +19,26 @@ from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range, strides_of
-from tapejit.loops.kernels import Kernel, LoopNest, accumulator, bound, inner_axes
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.kernels import Kernel, LoopNest, accumulator, inner_axes
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
-    AddAt,
-    AffineIndex,
-    ArrayOp,
     Buffer,
-    CheckedIndex,
-    Choose,
     Compute,
     Constant,
     Contract,
-    Convert,
     Copy,
-    IndexValue,
     Load,
     PartialSum,
     Step,
-    Verify,
     partial_of,
     tiles_of,
 )
-from tapejit.targets.cpu.nest.kernel_emitter import has_array_op, leaves_of
 from tapejit.targets.cpu.nest.reductions import identity
 from tapejit.targets.python.lane_source import in_parentheses, source
 from tapejit.targets.python.source_text import (
     Names,
     attr_text,
     constant_text,
-    converted,
     dtype_text,
     empty_text,
     is_plain,
@@ -63,6 +53,7 @@ from tapejit.targets.python.tile_source import (
     rows_of_tile,
     write_row_product,
 )
+from tapejit.targets.walk import Walk, has_array_op
 
 if TYPE_CHECKING:
     from tapejit.targets.python.kernel_source import SourceWriter
@@ -126,7 +117,7 @@ class Total:
         return self.step.reduction
 
 
-class KernelWriter:
+class KernelWriter(Walk[str, Total]):
     """Writes one kernel; `values` has the expression for each Step known here."""
 
     def __init__(self, writer: SourceWriter, kernel: Kernel) -> None:
@@ -138,12 +129,12 @@ class KernelWriter:
         self.names = Names(writer.names.taken)
         self.values: dict[Step, str] = {}
         self.indices: dict[Axis, str] = {}
-        self.totals: dict[Step, Total] = {}
+        self.accumulators: dict[Step, Total] = {}
         self.loaded: dict[str, str] = {}
         self.firsts: dict[Axis, str] = {}
         self.ends: dict[Axis, str] = {}  # of tiles for products, the last one shorter
         self.ranges: dict[Axis, str] = {}
-        self.lanes: tuple[Axis | None, int] = (kernel.vector, kernel.width)
+        self.vector, self.width = kernel.vector, kernel.width
         self.lines: list[str] = []
         self.depth = 1
         self.used: dict[str, None] = {}
@@ -191,23 +182,13 @@ class KernelWriter:
         behind = f"  # {where}" if where else ""
         self.lines.append(f"{INDENT * self.depth}{text}{behind}")
 
-    # Blocks and loops: as `loops.KernelEmitter` has them
+    # Loops
 
-    def block(self, items: Sequence[Step | Loop], path: LoopNest) -> None:
-        """A body: its Steps and loops in order, leaves where they are first needed."""
-        around = bound(path)
-        for item in items:
-            for leaf in leaves_of(item):
-                if leaf not in self.values and leaf.labels <= around:
-                    self.leaf(leaf, is_here=isinstance(item, Step))
-            if isinstance(item, Loop):
-                self.loop(item, path)
-            else:
-                self.run(item)
-
-    def leaf(self, step: Step, is_here: bool) -> None:
+    def ahead(self, step: Step, item: Step | Loop) -> None:
         """A leaf: written where it is used if that is once and here, else named."""
-        text = self.step(step)
+        if step in self.values:
+            return
+        text, is_here = self.step(step), isinstance(item, Step)
         if isinstance(step.what, Load) and not (is_here and self.uses[step] == 1):
             name = self.loaded.get(text)  # the same in another loop has the same name
             if name is None:
@@ -216,20 +197,10 @@ class KernelWriter:
             text = name
         self.values[step] = text
 
-    def loop(self, loop: Loop, path: LoopNest) -> None:
-        """A loop, with the reductions that begin and end with it."""
-        plan, axis = self.plan, loop.axis
-        closing = [
-            step
-            for step in loop.steps()
-            if step.closed and plan.homes[step] == path and loop in plan.paths[step]
-        ]
-        made = [self.total(step) for step in closing]
-        saved, before = dict(self.values), self.lanes
-        self.lanes = loop.lanes or before
-        notes = []
-        if not loop.tile and axis is self.lanes[0] and self.lanes[1] > 1:
-            notes.append(f"{self.lanes[1]} at a time")
+    def go_through(self, loop: Loop, path: LoopNest) -> None:
+        axis, notes = loop.axis, []
+        if not loop.tile and axis is self.vector and self.width > 1:
+            notes.append(f"{self.width} at a time")
         if not path and self.kernel.tasks > 1:
             notes.append(f"in {self.kernel.tasks} tasks")
         behind = f"  # {', '.join(notes)}" if notes else ""
@@ -248,13 +219,10 @@ class KernelWriter:
         else:
             self.write(f"for {self.index(axis)} in {self.range_of(axis)}:{behind}")
         self.depth += 1
-        self.block(loop.body, (*path, loop))
+        self.body(loop, path)
         self.depth -= 1
-        self.values, self.lanes = saved, before
         if loop.tile:
             del self.ranges[axis]
-        for x in made:
-            self.finish(x)
 
     def index(self, axis: Axis) -> str:
         """The name of the number of an iteration."""
@@ -274,34 +242,22 @@ class KernelWriter:
         """The iterations of a loop, all of them or those of the current tile."""
         return self.ranges.get(axis, f"range({axis.extent})")
 
-    def run(self, step: Step) -> None:
-        """A Step of a body, and the writing of its value."""
-        if isinstance(step.what, ArrayOp):
-            self.array_op(step)
-            return
-        if isinstance(step.what, PartialSum):
-            self.take_part(step)
-            return
-        if step.closed:
-            self.take(step)
-            return
-        text = self.step(step)
+    def keep(self, step: Step, value: str) -> None:
         memory = self.plan.storage.get(step)
         if memory is not None and not self.uses[step]:
-            self.write(f"{self.element(step)} = {text}", step.node)
+            self.write(f"{self.element(step)} = {value}", step.node)
             return
         if isinstance(step.what, Copy) and memory is None:
-            self.values[step] = text
+            self.values[step] = value
             return
         wish = self.load_name(step) if isinstance(step.what, Load) else wish_of(step)
         name = self.names(wish)
-        self.write(f"{name} = {text}", step.node)
+        self.write(f"{name} = {value}", step.node)
         self.values[step] = name
         if memory is not None:
             self.write(f"{self.element(step)} = {name}")
 
     def array_op(self, step: Step) -> None:
-        """An operation on whole arrays."""
         assert step.node is not None
         if step.tiles is not None and step.node.op is ops.matmul:
             write_row_product(self, step)
@@ -361,10 +317,9 @@ class KernelWriter:
 
     # Reductions
 
-    def total(self, step: Step) -> Total:
-        """Set up before the loop."""
+    def accumulator(self, step: Step) -> Total:
         made = Total(step, self.names(wish_of(step)), inner_axes(self.plan, step))
-        self.totals[step] = made
+        self.accumulators[step] = made
         neutral = identity(made.op, made.dtype)
         if made.axes:
             shape = tuple(axis.extent for axis in made.axes)
@@ -374,10 +329,11 @@ class KernelWriter:
             self.write(f"{made.name} = {constant_text(neutral, made.dtype)}")
         return made
 
-    def take(self, step: Step) -> None:
-        """Take in the element of this iteration."""
-        made = self.totals[step]
-        values = [converted(self.value(x), x.dtype, made.dtype) for x in step.inputs]
+    def accumulate(self, step: Step) -> None:
+        made = self.accumulators[step]
+        values = [
+            self.converted(self.value(x), x.dtype, made.dtype) for x in step.inputs
+        ]
         text = values[0]
         if isinstance(step.what, Contract):
             symbol = " & " if made.dtype.kind == "b" else " * "
@@ -388,8 +344,7 @@ class KernelWriter:
         is_any = made.dtype.kind == "b" and made.op is ops.sum
         self.write(taken_in(ops.any if is_any else made.op, total, text), step.node)
 
-    def take_part(self, step: Step) -> None:
-        """Take in the element of this iteration, in the total of its part of a sum."""
+    def partial_sum(self, step: Step) -> None:
         *rows, column = (loop.axis for loop in self.plan.paths[step])
         part = partial_of(step)
         if part.unit:
@@ -404,11 +359,10 @@ class KernelWriter:
         self.write(taken_in(step.reduction, total, x), step.node)
 
     def finish(self, made: Total) -> None:
-        """The value of a reduction, now that its loop is over."""
         step = made.step
         has_memory = step in self.plan.storage
         if not made.axes:
-            value = converted(made.name, made.dtype, step.dtype)
+            value = self.converted(made.name, made.dtype, step.dtype)
             if value != made.name:
                 self.write(f"{made.name} = {value}")
             self.values[step] = made.name
@@ -420,56 +374,52 @@ class KernelWriter:
             self.write(f"for {self.index(axis)} in {self.range_of(axis)}:")
             self.depth += 1
         total = f"{made.name}[{', '.join(self.index(axis) for axis in made.axes)}]"
-        value = converted(total, made.dtype, step.dtype)
+        value = self.converted(total, made.dtype, step.dtype)
         self.write(f"{self.element(step)} = {value}")
         self.depth = depth
 
     # Steps
 
-    def value(self, step: Step) -> str:
-        """A value that was computed before, by its name or from memory."""
-        found = self.values.get(step)
-        if found is None:
-            found = self.step(step) if is_leaf(step) else self.element(step)
-            self.values[step] = found
-        return found
+    def stored(self, step: Step) -> str:
+        return self.element(step)
 
-    def step(self, step: Step) -> str:
-        """The expression of a Step."""
-        match step.what:
-            case Constant(value):
-                return constant_text(value, step.dtype)
-            case IndexValue((position,)):
-                return f"np.int64({self.position(position)})"
-            case Load():
-                return self.load(step, step.what)
-            case CheckedIndex(size):
-                return f"position({self.value(step.inputs[0])}, {size})"
-            case AffineIndex(factor, offset):
-                text = in_parentheses(self.value(step.inputs[0]))
-                return sum_text([(text, factor)], offset)
-            case Verify():
-                return f"verified({self.value(step.inputs[0])}, {step.what.count})"
-            case Convert():
-                (given,) = step.inputs
-                return converted(self.value(given), given.dtype, step.dtype)
-            case Copy():
-                return self.value(step.inputs[0])
-            case Compute():
-                return self.computed(step, step.what)
-        texts = [in_parentheses(self.value(x)) for x in step.inputs]
-        match step.what:
-            case AddAt():
-                here, target, x, update = texts
-                return f"{x} + {update} if {here} == {target} else {x}"
-            case Choose(ranges):
-                return f"{texts[0]} if {self.condition(ranges)} else {texts[1]}"
-            case Contract():
-                return (" & " if step.dtype.kind == "b" else " * ").join(texts)
-        raise AssertionError(f"{step} is no value of one iteration")
+    def constant(self, number: Any, dtype: DType) -> str:
+        return constant_text(number, dtype)
+
+    def index_value(self, position: Affine | Step) -> str:
+        return f"np.int64({self.position(position)})"
+
+    def checked_index(self, step: Step, size: int) -> str:
+        return f"position({self.value(step.inputs[0])}, {size})"
+
+    def affine_index(self, step: Step, factor: int, offset: int) -> str:
+        (text,) = self.operands(step)
+        return sum_text([(text, factor)], offset)
+
+    def verified(self, step: Step, count: int) -> str:
+        return f"verified({self.value(step.inputs[0])}, {count})"
+
+    def converted(self, value: str, before: DType, after: DType) -> str:
+        if before == after:
+            return value
+        return f"{in_parentheses(value)}.astype({dtype_text(after)})"
+
+    def added_at(self, step: Step) -> str:
+        here, target, x, update = self.operands(step)
+        return f"{x} + {update} if {here} == {target} else {x}"
+
+    def chosen(self, step: Step, ranges: Sequence[Range]) -> str:
+        x, y = self.operands(step)
+        return f"{x} if {self.condition(ranges)} else {y}"
+
+    def contracted(self, step: Step) -> str:
+        return (" & " if step.dtype.kind == "b" else " * ").join(self.operands(step))
+
+    def operands(self, step: Step) -> list[str]:
+        """The inputs of a Step, as operands of any operator."""
+        return [in_parentheses(self.value(x)) for x in step.inputs]
 
     def computed(self, step: Step, what: Compute) -> str:
-        """An elementwise operation."""
         is_weak = what.op in WEAK and any(
             not isinstance(x.what, Constant) for x in step.inputs
         )
@@ -482,7 +432,6 @@ class KernelWriter:
         return source(what.op, what.attrs, operands)
 
     def load(self, step: Step, what: Load) -> str:
-        """An element of an array, or of the memory of another Step."""
         given = what.source
         if isinstance(given, Buffer):
             name = self.buffer(given)

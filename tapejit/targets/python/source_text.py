@@ -20,7 +20,6 @@ from tapejit.base.types import DType
 from tapejit.ir.node import Node
 from tapejit.ir.printer import shortest_text
 from tapejit.loops.steps import AffineIndex, CheckedIndex, IndexValue, Step
-from tapejit.targets.python.lane_source import in_parentheses
 
 SHOWN: Final = 64  # elements of a constant that are written as numbers
 
@@ -130,13 +129,6 @@ def number_text(value: Any, dtype: DType) -> str:
 def constant_text(value: Any, dtype: DType) -> str:
     """A number of a dtype."""
     return f"{dtype_text(dtype)}({number_text(value, dtype)})"
-
-
-def converted(text: str, before: DType, after: DType) -> str:
-    """A value in another dtype."""
-    if before == after:
-        return text
-    return f"{in_parentheses(text)}.astype({dtype_text(after)})"
 
 
 def empty_text(shape: Sequence[int], dtype: DType) -> str:

@@ -29,7 +29,7 @@ import numpy as np
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, grain_of
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
-from tapejit.loops.steps import ArrayOp, Load, Step
+from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.call.signal_poll import TAKEN
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, Module, Value
@@ -48,6 +48,7 @@ from tapejit.targets.cpu.nest.row_draws import draw_rows
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 from tapejit.targets.cpu.target import CPU
+from tapejit.targets.walk import Walk, has_array_op, leaves_of
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
 MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
@@ -109,7 +110,7 @@ class Copy:
     accumulators: dict[Step, Accumulator]
 
 
-class KernelEmitter(Reductions):
+class KernelEmitter(Reductions, Walk[Value, Accumulator]):
     """Emits one kernel; `builder` is where it has got to."""
 
     def __init__(
@@ -171,46 +172,23 @@ class KernelEmitter(Reductions):
 
     # Blocks and loops
 
-    def block(self, items: Sequence[Step | Loop], path: LoopNest) -> None:
-        """A body: its Steps and loops in order, leaves where they are first needed."""
-        around = bound(path)
-        for item in items:
-            inside = set(item.steps()) if isinstance(item, Loop) else set()
-            leaves = leaves_of(item)
-            early = [x for x in leaves if x.labels <= around and x.source not in inside]
-            if isinstance(item, Loop):
-                early += self.stored_outside(item, around)
-            for x in early:
-                for _ in self.each_copy():
-                    self.value(x)
-            if isinstance(item, Loop):
-                self.loop(item, path)
-                if len(path) == 1:
-                    self.read_before.update(leaves_of(item))
-            else:
-                for _ in self.each_copy():
-                    self.run(item)
-
-    def stored_outside(self, loop: Loop, around: set[Axis]) -> list[Step]:
-        """What a loop would read from memory in each iteration, always the same."""
-        storage, steps = self.plan.storage, list(loop.steps())
+    def needed_outside(self, item: Step | Loop, around: set[Axis]) -> list[Step]:
+        """The leaves, and what a loop would read again and again from memory."""
+        found = super().needed_outside(item, around)
+        if not isinstance(item, Loop):
+            return found
+        storage, steps = self.plan.storage, list(item.steps())
         inside = set(steps)
         inputs = {x: None for step in steps for x in step.inputs if x not in inside}
         stored = [x for x in inputs if not is_leaf(x) and x in storage]
-        return [x for x in stored if storage[x].strides.keys() <= around]
+        return found + [x for x in stored if storage[x].strides.keys() <= around]
 
     def loop(self, loop: Loop, path: LoopNest) -> None:
-        """A loop, with the reductions that begin and end with it."""
-        plan = self.plan
-        closing = [
-            step
-            for step in loop.steps()
-            if step.closed and plan.homes[step] == path and loop in plan.paths[step]
-        ]
-        made = [[self.accumulator(step) for step in closing] for _ in self.each_copy()]
-        before = (self.vector, self.width)
-        if loop.lanes is not None:
-            self.vector, self.width = loop.lanes
+        super().loop(loop, path)
+        if len(path) == 1:
+            self.read_before.update(leaves_of(loop))
+
+    def go_through(self, loop: Loop, path: LoopNest) -> None:
         if loop.tile and not any(outer.tile for outer in path):
             for step in loop.steps():
                 if is_tiled_matmul(step):
@@ -220,10 +198,6 @@ class KernelEmitter(Reductions):
                 self.tile_loop(loop, path)
             else:
                 self.whole_loop(loop, path)
-        self.vector, self.width = before
-        for _, row in zip(self.each_copy(), made, strict=True):
-            for x in row:
-                self.finish(x)
 
     def iteration(
         self,
@@ -261,7 +235,7 @@ class KernelEmitter(Reductions):
             return
         if stride > 1:
             self.valid = None if skip is None else self.lanes_from(skip, stride)
-        self.body(loop, path, base)
+        self.body_at(loop, path, base)
         if stride > 1:
             self.valid = None
 
@@ -275,17 +249,11 @@ class KernelEmitter(Reductions):
         is_last = self.builder.icmp_signed("==", at, number(size - rest))
         return self.builder.select(is_last, number(rest), number(loop.tile))
 
-    def body(self, loop: Loop, path: LoopNest, at: Value | None = None) -> None:
-        """The body of a loop, at an iteration; its values are forgotten afterwards."""
-        outer = []
+    def body_at(self, loop: Loop, path: LoopNest, at: Value) -> None:
+        """The body of a loop in one iteration."""
         for _ in self.each_copy():
-            outer.append(self.values)
-            self.values = dict(self.values)
-            if at is not None:
-                self.indices[loop.axis] = at
-        self.block(loop.body, (*path, loop))
-        for _, values in zip(self.each_copy(), outer, strict=True):
-            self.values = values
+            self.indices[loop.axis] = at
+        self.body(loop, path)
 
     def together_at(self, loop: Loop, path: LoopNest, at: Value) -> None:
         """The body of a loop for several iterations, which go on together."""
@@ -528,7 +496,7 @@ class KernelEmitter(Reductions):
             if is_vector and skip is not None:
                 self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
                 self.is_repeating = True
-            self.body(loop, path, self.builder.add(origin, at))
+            self.body_at(loop, path, self.builder.add(origin, at))
             self.valid, self.is_repeating = None, False
             self.flush_after(loop, 1)
 
@@ -543,18 +511,13 @@ class KernelEmitter(Reductions):
             first = number(0) if skip is None else skip
             self.for_range(first, self.counts.get(axis, number(size)), 1, body)
 
-    def run(self, step: Step) -> None:
-        """A Step of a body, and the writing of its value."""
+    def array_op(self, step: Step) -> None:
         if is_tiled_matmul(step):
             self.products += self.row_product(step).emit()
-            return
-        if isinstance(step.what, ArrayOp):
+        else:
             draw_rows(self, step)
-            return
-        if step.closed:
-            self.accumulate(step)
-            return
-        value = self.step(step)
+
+    def keep(self, step: Step, value: Value) -> None:
         if self.plan.checks and step.node is not None:
             fail_unless_finite(self, value, step.dtype)
         self.values[step] = value
@@ -621,17 +584,6 @@ class KernelEmitter(Reductions):
             self.store_at(out, at, value, memory.dtype)
 
         self.for_range(number(0), number(memory.size), width, body)
-
-
-def has_array_op(loop: Loop) -> bool:
-    """Whether there are products, or random words, for the rows of a tile."""
-    return any(isinstance(step.what, ArrayOp) for step in loop.steps())
-
-
-def leaves_of(item: Step | Loop) -> list[Step]:
-    """The leaves that an item needs, the first ones first."""
-    inside = item.steps() if isinstance(item, Loop) else (item,)
-    return [x for step in inside for x in step.needed() if is_leaf(x)]
 
 
 def emit_combination(

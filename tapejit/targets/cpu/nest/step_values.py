@@ -1,14 +1,14 @@
 """The values of Steps: what one iteration computes, as LLVM.
 
-`StepValues.step` has a case for every kind of Step. Values that were computed before in
-the iteration are in `values`; others are read from the memory that the plan gave them.
+Each kind of Step is some instructions, on vectors. Failures leave a mark in the arena.
 
-Start reading at `StepValues.step`.
+Start reading at `StepValues.computed`, then `load`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,22 +16,12 @@ from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Range, strides_of
 from tapejit.loops.kernels import Kernel, LoopPlan, Storage, accumulator
-from tapejit.loops.schedule.schedule import is_leaf, is_long
+from tapejit.loops.schedule.schedule import is_long
 from tapejit.loops.steps import (
-    AddAt,
-    AffineIndex,
     Buffer,
-    CheckedIndex,
-    Choose,
     Compute,
-    Constant,
-    Contract,
-    Convert,
-    Copy,
-    IndexValue,
     Load,
     Step,
-    Verify,
 )
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, Value
@@ -47,9 +37,10 @@ from tapejit.targets.cpu.nest.addressing import (
 )
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
+from tapejit.targets.walk import Steps
 
 
-class StepValues(Addressing):
+class StepValues(Addressing, Steps[Value]):
     """Emits the values of Steps."""
 
     def __init__(
@@ -66,53 +57,17 @@ class StepValues(Addressing):
         is_large = sum(1 for _ in kernel.steps()) > CPU.tuning.large_kernel_steps
         self.is_large = is_large or plan.formulas > CPU.tuning.inlined_formulas
 
-    def step(self, step: Step) -> Value:
-        """The value of a Step in this iteration."""
-        match step.what:
-            case Constant(value):
-                return lanes.constant(step.dtype, value, 1)
-            case IndexValue((position,)):
-                return self.affine(position)
-            case Load():
-                return self.load(step, step.what)
-            case CheckedIndex(size):
-                return self.checked_index(step, size)
-            case AffineIndex(factor, offset):
-                return self.affine_index(step, factor, offset)
-            case Verify():
-                return self.verified(step, step.what)
-            case Convert():
-                (x,) = step.inputs
-                return self.converted(self.value(x), x.dtype, step.dtype)
-            case Copy():
-                return self.value(step.inputs[0])
-            case AddAt():
-                return self.added_at(step)
-            case Compute():
-                return self.computed(step, step.what)
-            case Choose(ranges):
-                return self.chosen(step, ranges)
-            case Contract():
-                return self.contracted(step)
-        raise AssertionError(f"{step} is no value of one iteration")
+    def stored(self, step: Step) -> Value:
+        return self.read(self.plan.storage[step])
 
-    def value(self, step: Step) -> Value:
-        """A value that was computed before, from a register or from memory."""
-        found = self.known(step)
-        if found is None:
-            if is_leaf(step) or isinstance(step.what, Constant):
-                found = self.step(step)
-            else:
-                found = self.read(self.plan.storage[step])
-            self.values[step] = found
-        return found
+    def constant(self, number: Any, dtype: DType) -> Value:
+        return lanes.constant(dtype, number, 1)
 
-    def known(self, step: Step) -> Value | None:
-        """A value of this iteration that is in a register, or None."""
-        return self.values.get(step)
+    def index_value(self, position: Affine | Step) -> Value:
+        assert isinstance(position, Affine)
+        return self.affine(position)
 
     def computed(self, step: Step, what: Compute) -> Value:
-        """An elementwise operation."""
         values = self.together([self.value(x) for x in step.inputs])
         width = values[0].type.count if values else 1
         dtypes = [x.dtype for x in step.inputs]
@@ -149,7 +104,6 @@ class StepValues(Addressing):
         return known
 
     def contracted(self, step: Step) -> Value:
-        """A sum of one product."""
         dtype = accumulator(step.dtype)
         values = self.together(
             [self.converted(self.value(x), x.dtype, dtype) for x in step.inputs]
@@ -160,20 +114,17 @@ class StepValues(Addressing):
         return self.converted(total, dtype, step.dtype)
 
     def chosen(self, step: Step, ranges: Sequence[Range]) -> Value:
-        """The first input where all Ranges hold, else the second."""
         holds = self.condition(ranges)
         x, y = (self.value(v) for v in step.inputs)
         holds, x, y = self.together([holds, x, y])
         return self.builder.select(holds, x, y)
 
-    def verified(self, step: Step, what: Verify) -> Value:
-        """The input; a mark is left if it is not in [0, count)."""
+    def verified(self, step: Step, count: int) -> Value:
         value = self.value(step.inputs[0])
-        self.fail_unless_below(value, step.dtype, what.count, 0)
+        self.fail_unless_below(value, step.dtype, count, 0)
         return value
 
     def checked_index(self, step: Step, size: int) -> Value:
-        """A position from 0 on; a mark is left if it is not in [-size, size)."""
         (given,) = step.inputs
         value = self.value(given)
         self.fail_unless_below(value, given.dtype, size, -size)
@@ -187,7 +138,6 @@ class StepValues(Addressing):
         return self.builder.select(is_inside, wide, zero)
 
     def affine_index(self, step: Step, factor: int, offset: int) -> Value:
-        """A position times a factor, plus an offset."""
         value = self.value(step.inputs[0])
         width = value.type.count
         value = self.builder.mul(value, self.whole(factor, width))
@@ -209,7 +159,6 @@ class StepValues(Addressing):
         self.fail_unless(is_good)
 
     def added_at(self, step: Step) -> Value:
-        """The second-last input, plus the last one where both positions are equal."""
         place, target, x, update = (self.value(v) for v in step.inputs)
         width = max(place.type.count, target.type.count)
         x, update = self.together([x, update], width)
@@ -232,7 +181,6 @@ class StepValues(Addressing):
         return self.builder.select(is_hit, total, x)
 
     def load(self, step: Step, what: Load) -> Value:
-        """An element of an array, or of the memory of another Step."""
         source = what.source
         positions: list[tuple[Step | Affine, int]] = []
         if isinstance(source, Buffer):
