@@ -81,3 +81,26 @@ class Target(ABC, Generic[Tuning, Numerics, Code]):
     @abstractmethod
     def emit(self, graph: Graph, plan: LoopPlan, name: str) -> Code:
         """The code of a plan, which stays as it is; `name` is its function's."""
+
+
+class DerivedTarget(Target[Any, Any, Code]):
+    """A target whose loops are those of another one: only what it emits differs."""
+
+    def __init__(self, name: str, of: Target[Any, Any, object]) -> None:
+        super().__init__(name, of.tuning, of.numerics)
+        self.of = of
+
+    def supports(
+        self, op: Op, dtypes: Sequence[DType], dtype: DType, attrs: Mapping[str, Any]
+    ) -> bool:
+        return self.of.supports(op, dtypes, dtype, attrs)
+
+    @property
+    def unpolled_instructions(self) -> float:
+        return self.of.unpolled_instructions
+
+    def arrange(self, items: Sequence[Item]) -> list[Item]:
+        return self.of.arrange(items)
+
+    def schedule(self, nests: Nests, observe: Observe | None = None) -> LoopPlan:
+        return self.of.schedule(nests, observe)

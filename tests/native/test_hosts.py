@@ -13,6 +13,8 @@ from tapejit.runtime import executable
 from tapejit.runtime.compiled import Hosted
 from tapejit.targets.cpu.machine import objects
 
+from .golden_programs import PROGRAMS
+
 
 def loss_and_gradient(x: tj.Tensor, w: tj.Tensor) -> tuple[tj.Tensor, tj.Tensor]:
     with tj.GradientTape() as tape:
@@ -37,16 +39,9 @@ def test_numba_hosts_functions_with_the_same_bits() -> None:
         assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
 
 
-def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with tj.config.override(native=True):
-        expected = tj.function(loss_and_gradient)(*arguments())
-
-    def refuse(*_: object, **__: object) -> None:
-        raise objects.ObjectError("no objects here")
-
-    monkeypatch.setattr("tapejit.targets.cpu.machine.module_chunks.joined", refuse)
+@pytest.fixture
+def hosted(monkeypatch: pytest.MonkeyPatch) -> list[Hosted]:
+    """What hosts have made for this process only."""
     made: list[Hosted] = []
     before = Hosted.__init__
 
@@ -55,9 +50,34 @@ def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
         before(self, module, symbol)
 
     monkeypatch.setattr(Hosted, "__init__", counted)
+    return made
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_numba_hosts_the_golden_programs(name: str, hosted: list[Hosted]) -> None:
+    results = []
+    for host in ("llvm", "numba"):
+        with tj.config.override(native=True, host=host, cache=False):
+            function, *given = PROGRAMS[name]()
+            results.append(tj.tree.leaves(function(*given)))
+        assert len(hosted) == (host == "numba")
+    for ours, theirs in zip(*results, strict=True):
+        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
+
+
+def test_where_objects_cannot_be_kept_code_is_made_in_the_process(
+    monkeypatch: pytest.MonkeyPatch, hosted: list[Hosted]
+) -> None:
+    with tj.config.override(native=True):
+        expected = tj.function(loss_and_gradient)(*arguments())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise objects.ObjectError("no objects here")
+
+    monkeypatch.setattr("tapejit.targets.cpu.machine.module_chunks.joined", refuse)
     # The code from above is not to be found again.
     monkeypatch.setattr(executable, "EXECUTABLES", WeakValueDictionary())
     with tj.config.override(native=True, cache=False):
         got = tj.function(loss_and_gradient)(*arguments())
-    assert made
+    assert hosted
     np.testing.assert_array_equal(np.asarray(got[1]), np.asarray(expected[1]))
