@@ -54,6 +54,7 @@ from tapejit.base.config import config as config
 from tapejit.base.errors import *
 from tapejit.base.late_names import FUNCTIONS as _FUNCTIONS
 from tapejit.base.late_names import MODULES as _MODULES
+from tapejit.base.public import publish as _publish
 from tapejit.base.tree import register_structure as register_structure
 from tapejit.tape.tape import *
 from tapejit.tape.variable import Variable as Variable
@@ -73,6 +74,7 @@ uint8, uint16, uint32, uint64 = map(_np.dtype, ("u1", "u2", "u4", "u8"))
 float16, float32, float64 = map(_np.dtype, ("f2", "f4", "f8"))
 complex64, complex128 = map(_np.dtype, ("c8", "c16"))
 
+_publish(list(globals()), globals(), "tapejit")
 array = asarray  # here: the folder of that name must not be found in its place
 del globals()["tensor"]  # a folder too; whoever writes tj.tensor gets a hint
 
@@ -149,6 +151,7 @@ def __getattr__(name: str) -> _Any:
     if name in _MODULE_OF:
         found = _import_module(_MODULE_OF[name])
         globals().update({each: getattr(found, each) for each in found.__all__})
+        _publish(found.__all__, globals(), "tapejit")
         return globals()[name]
     from tapejit.tensor.foreign_names import hint
 

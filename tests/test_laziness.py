@@ -132,7 +132,7 @@ def test_every_public_name_can_be_imported_first() -> None:
         "from tapejit.nn import Dense, initializers, relu\n"
         "import tapejit as tj\n"
         "assert tj.nn.Dense is Dense and tj.nn.initializers is initializers\n"
-        "assert Dense.__module__ == 'tapejit.nn.layers'\n"
+        "assert Dense.__module__ == 'tapejit.nn'\n"
         "assert isinstance(Dense(2), Module) and isinstance(Dense(2), tj.nn.Module)\n"
         "assert nn is tj.nn and relu is tj.nn.relu\n"
     )

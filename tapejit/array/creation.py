@@ -15,6 +15,7 @@ from tapejit.array.manipulation import as_shape, broadcast_to
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.origin import user_origin
+from tapejit.base.public import public
 from tapejit.base.types import (
     DType,
     as_dtype,
@@ -376,6 +377,7 @@ def eye(
     return _new(np.eye(n_rows, n_cols, k, _kind(dtype, default_float())))
 
 
+@public("tapejit")
 class TensorSpec:
     """The shape and dtype of a tensor that is not there yet; None is any size.
 

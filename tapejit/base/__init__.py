@@ -7,7 +7,7 @@ settings; `tree` and `structure` nested containers. `tolerance` says what it mea
 two results agree. `numpy_adapter` is the one place that touches NumPy's private parts,
 `blas` the threads of BLAS, `workers` threads for NumPy's work, `collector` and
 `waiting` the garbage collector and locks. `late_names` lists public names that load on
-demand.
+demand, `public` gives classes the paths that pickles name.
 
 Nothing here knows what a graph is.
 

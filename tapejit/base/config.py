@@ -25,9 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from tapejit.base.public import public
+
 __all__ = ["Config", "ConfigError", "Settings", "config"]
 
 
+@public("tapejit")
 class ConfigError(ValueError):
     """A setting that does not exist or a value it cannot have.
 
@@ -174,6 +177,7 @@ def _setting(default: Any, env: str, values: _Choice, meaning: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@public("tapejit")
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """All settings at one moment: immutable, comparable, hashable, always valid.

@@ -21,6 +21,7 @@ from builtins import map as each  # `map` is ours below
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from tapejit.base.public import public
 from tapejit.base.structure import (
     EMPTY,
     KINDS,
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 
+@public("tapejit")
 class StructureError(ValueError):
     """Two structures that should match do not, or a structure cannot be flattened.
 

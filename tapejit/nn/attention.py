@@ -13,6 +13,7 @@ from typing import Any
 from tapejit.array.arrangement import moveaxis
 from tapejit.array.manipulation import expand_dims, reshape
 from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.public import public
 from tapejit.nn import building
 from tapejit.nn import functional as functions
 from tapejit.nn.layers import Dense, Function, described, positive
@@ -22,6 +23,7 @@ from tapejit.tensor.dispatch import as_operand
 from tapejit.tensor.tensor import Tensor
 
 
+@public("tapejit.nn")
 class MultiHeadAttention(Module):
     """Each step of `query` as a mixture of what `value` has at all of its steps.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.public import public
 from tapejit.nn import functional as functions
 from tapejit.nn import initializers
 from tapejit.nn.functional.windows import per_axis
@@ -146,6 +147,7 @@ class _Convolution(Layer):
         )
 
 
+@public("tapejit.nn")
 class Conv1D(_Convolution):
     """`activation(tj.nn.conv1d(x, weight) + bias)`, with `filters` features.
 
@@ -160,6 +162,7 @@ class Conv1D(_Convolution):
     RANK = 1
 
 
+@public("tapejit.nn")
 class Conv2D(_Convolution):
     """`activation(tj.nn.conv2d(x, weight) + bias)`, with `filters` features.
 
@@ -179,6 +182,7 @@ class Conv2D(_Convolution):
     RANK = 2
 
 
+@public("tapejit.nn")
 class Conv3D(_Convolution):
     """`activation(tj.nn.conv3d(x, weight) + bias)`, with `filters` features.
 
@@ -193,6 +197,7 @@ class Conv3D(_Convolution):
     RANK = 3
 
 
+@public("tapejit.nn")
 class DepthwiseConv2D(_Convolution):
     """`activation(tj.nn.depthwise_conv2d(x, weight) + bias)`: each channel alone.
 
@@ -320,6 +325,7 @@ class _AvgPooling(_Pooling):
         return functions.avg_pool(operand, self.window, self.strides, self.padding)
 
 
+@public("tapejit.nn")
 class MaxPool2D(_MaxPooling):
     """`tj.nn.max_pool` over images, [batch, height, width, channels].
 
@@ -331,6 +337,7 @@ class MaxPool2D(_MaxPooling):
     RANK = 2
 
 
+@public("tapejit.nn")
 class AvgPool2D(_AvgPooling):
     """`tj.nn.avg_pool` over images, [batch, height, width, channels].
 
@@ -342,6 +349,7 @@ class AvgPool2D(_AvgPooling):
     RANK = 2
 
 
+@public("tapejit.nn")
 class MaxPool3D(_MaxPooling):
     """`tj.nn.max_pool` over volumes, [batch, depth, height, width, channels].
 
@@ -353,6 +361,7 @@ class MaxPool3D(_MaxPooling):
     RANK = 3
 
 
+@public("tapejit.nn")
 class AvgPool3D(_AvgPooling):
     """`tj.nn.avg_pool` over volumes, [batch, depth, height, width, channels].
 

@@ -18,6 +18,7 @@ from typing import Any
 from tapejit.array.manipulation import reshape
 from tapejit.array.matmul import matmul
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tapejit.base.public import public
 from tapejit.base.types import as_dtype, default_float, is_complex, is_differentiable
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
@@ -94,6 +95,7 @@ class Layer(Module):
         return cast(operand, self.dtype)
 
 
+@public("tapejit.nn")
 class Dense(Layer):
     """`activation(x @ weight + bias)`, with `units` columns.
 
@@ -170,6 +172,7 @@ class Dense(Layer):
         )
 
 
+@public("tapejit.nn")
 class Embedding(Layer):
     """Rows of a trainable table, looked up by integers from 0 up to `count`.
 
@@ -208,6 +211,7 @@ class Embedding(Layer):
         return described(self, f"{self.count}, {self.size}")
 
 
+@public("tapejit.nn")
 class Dropout(Module):
     """In training, elements made 0 with probability `rate`, the others grown.
 
@@ -255,6 +259,7 @@ class Dropout(Module):
         return described(self, f"{self.rate:g}", noise_shape=self.noise_shape)
 
 
+@public("tapejit.nn")
 class Flatten(Module):
     """All axes but the first made one.
 
@@ -271,6 +276,7 @@ class Flatten(Module):
         return reshape(operand, (first, math.prod(rest)))
 
 
+@public("tapejit.nn")
 class Activation(Module):
     """A function of `tj.nn` by its name, or any function, as a layer.
 

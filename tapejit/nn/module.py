@@ -23,6 +23,7 @@ import numpy as np
 
 from tapejit.array.creation import asarray
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError
+from tapejit.base.public import public
 from tapejit.base.structure import KINDS, LEAF_TYPES, classify
 from tapejit.nn.summary import Row, Summary
 from tapejit.tape.generator import Generator
@@ -60,6 +61,7 @@ SPELLINGS: Final[dict[str, str]] = {
 }
 
 
+@public("tapejit.nn")
 class LoadedState(NamedTuple):
     """What `Module.load_state_dict` found on one side only.
 
@@ -72,6 +74,7 @@ class LoadedState(NamedTuple):
     unexpected: list[str]
 
 
+@public("tapejit.nn")
 class Module:
     """An object with variables, to be derived from.
 

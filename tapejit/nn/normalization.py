@@ -15,6 +15,7 @@ from typing import Any
 from tapejit.array.elementwise import stop_gradient
 from tapejit.array.precision import FLOAT32, axes_of
 from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.public import public
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
 from tapejit.nn.layers import Layer, described, positive
@@ -77,6 +78,7 @@ class _Normalization(Layer):
         return described(self, sizes, axis=axis, epsilon=f"{self.epsilon:g}")
 
 
+@public("tapejit.nn")
 class LayerNorm(_Normalization):
     """Each example to mean 0 and variance 1 along `axis`, then scaled and shifted.
 
@@ -115,6 +117,7 @@ class LayerNorm(_Normalization):
         )
 
 
+@public("tapejit.nn")
 class BatchNorm(_Normalization):
     """Each feature to mean 0 and variance 1 over the batch, then scaled and shifted.
 

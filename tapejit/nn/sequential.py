@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any, overload
 
 from tapejit.base.errors import ArgumentTypeError
+from tapejit.base.public import public
 from tapejit.nn.module import Module
 
 __all__ = ["Sequential"]
@@ -19,6 +20,7 @@ __all__ = ["Sequential"]
 Layer = Callable[..., Any]
 
 
+@public("tapejit.nn")
 class Sequential(Module):
     """Layers one after another, in a list that can grow.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tapejit.base.public import public
 from tapejit.tape.variable import Variable
 
 __all__ = ["Summary"]
@@ -31,6 +32,7 @@ class Row:
         return self.path, self.kind, ", ".join(texts), f"{count:,}"
 
 
+@public("tapejit.nn")
 class Summary:
     """A table of modules; `str` and `print` show it.
 

@@ -17,6 +17,7 @@ from tapejit.optimizers import schedules
 from tapejit.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from tapejit.optimizers.base import Optimizer
 from tapejit.optimizers.momentum import SGD, Lion
+from tapejit.optimizers.slots import ByVariable as ByVariable  # pickles name it
 
 __all__ = [
     "SGD",

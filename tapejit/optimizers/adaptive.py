@@ -13,12 +13,14 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from tapejit.array import elementwise
+from tapejit.base.public import public
 from tapejit.optimizers.base import Optimizer, Options
 from tapejit.tensor.tensor import Tensor
 
 __all__ = ["Adagrad", "Adam", "AdamW", "RMSprop"]
 
 
+@public("tapejit.optimizers")
 class Adam(Optimizer):
     """Steps by means of the gradient and of its squares.
 
@@ -81,6 +83,7 @@ class Adam(Optimizer):
         return value - m * rate / (elementwise.sqrt(v) + self.epsilon), new
 
 
+@public("tapejit.optimizers")
 class AdamW(Adam):
     """Adam with weight decay, which does not pass through the means.
 
@@ -123,6 +126,7 @@ class AdamW(Adam):
         self._check_number("weight_decay", weight_decay)
 
 
+@public("tapejit.optimizers")
 class RMSprop(Optimizer):
     """Divides by the root of a mean of squares, or of a variance if `centered`.
 
@@ -184,6 +188,7 @@ class RMSprop(Optimizer):
         return value - change, new
 
 
+@public("tapejit.optimizers")
 class Adagrad(Optimizer):
     """Divides by the root of the sum of all squares so far.
 

@@ -32,6 +32,7 @@ from tapejit.array.manipulation import stack
 from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.base.origin import line_number, user_origin, warn_user
+from tapejit.base.public import public
 from tapejit.base.types import DType, is_complex, is_differentiable, real_dtype
 from tapejit.optimizers.slots import ByVariable
 from tapejit.tape.tape import GradientTape
@@ -57,6 +58,7 @@ class Options(TypedDict, total=False):
     name: str | None
 
 
+@public("tapejit.optimizers")
 class Optimizer:
     """The base of all optimizers; a rule is a class that defines `update`.
 

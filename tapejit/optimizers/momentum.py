@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from tapejit.array import elementwise
+from tapejit.base.public import public
 from tapejit.optimizers.base import Optimizer, Options
 from tapejit.tensor.tensor import Tensor
 
 __all__ = ["SGD", "Lion"]
 
 
+@public("tapejit.optimizers")
 class SGD(Optimizer):
     """Gradient descent, with momentum if asked for.
 
@@ -66,6 +68,7 @@ class SGD(Optimizer):
         return value, {"momentum": momentum}
 
 
+@public("tapejit.optimizers")
 class Lion(Optimizer):
     """The sign of a mean of gradients: every element moves by the learning rate.
 

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
+from tapejit.base.public import public
 from tapejit.tape.variable import Variable
 
 Value = TypeVar("Value")
 
 
+@public("tapejit.optimizers")
 class ByVariable(Generic[Value]):
     """What is known of each variable, in the order in which they were added.
 

@@ -39,6 +39,7 @@ from tapejit.base.errors import (
     TapeNotRecording,
 )
 from tapejit.base.origin import Origin, describe, user_origin, warn_user
+from tapejit.base.public import public
 from tapejit.base.types import (
     OPAQUE,
     TensorType,
@@ -320,6 +321,7 @@ class Tangents:
 # What users hold
 
 
+@public("tapejit")
 class ForwardAccumulator:
     """Computes derivatives in one direction, along with the values.
 

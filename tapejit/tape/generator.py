@@ -43,6 +43,7 @@ from tapejit.array.random_distributions import (
 )
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentTypeError, DTypeError
+from tapejit.base.public import public
 from tapejit.ir.node import Op
 from tapejit.ops import philox
 from tapejit.ops.random import STATE_SIZE, block_count
@@ -54,6 +55,7 @@ from tapejit.tensor.tensor import Tensor, TracedTensor
 MAX_SEEDS: Final = 256  # of those a generator was reset to, how many it remembers
 
 
+@public("tapejit", "random")
 class Generator:
     """A source of random numbers that goes on from draw to draw.
 
@@ -389,9 +391,12 @@ class Generator:
     def __copy__(self) -> Generator:
         return self  # as a Variable: the state is all there is, and it is shared
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[Any, int | None]:
         with self._variable._lock:
-            return (_restored, (np.array(self._state_now()), self.seed))
+            return (np.array(self._state_now()), self.seed)
+
+    def __setstate__(self, state: tuple[Any, int | None]) -> None:
+        self._hold(*state)
 
 
 def _restored(state: Any, seed: int | None) -> Generator:

@@ -29,6 +29,7 @@ from tapejit.base.errors import (
     TapeNotRecording,
 )
 from tapejit.base.origin import Origin, describe, user_origin, warn_user
+from tapejit.base.public import public
 from tapejit.base.types import is_complex, is_differentiable
 from tapejit.ir.graph import Graph
 from tapejit.tape import derivative
@@ -39,6 +40,7 @@ from tapejit.tensor.scope import SCOPE
 from tapejit.tensor.tensor import Tensor
 
 
+@public("tapejit")
 class UnconnectedGradients(enum.Enum):
     """What `gradient` gives for a source that no path leads to.
 
@@ -51,6 +53,7 @@ class UnconnectedGradients(enum.Enum):
     ZERO = "zero"
 
 
+@public("tapejit")
 class GradientTape:
     """Records operations for automatic differentiation.
 

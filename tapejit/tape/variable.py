@@ -39,6 +39,7 @@ from tapejit.base.errors import (
 )
 from tapejit.base.numpy_adapter import aligned_copy, restore, silence
 from tapejit.base.origin import warn_user
+from tapejit.base.public import public
 from tapejit.base.types import DType, as_dtype, is_differentiable
 from tapejit.base.waiting import acquire
 from tapejit.ir.node import Op
@@ -69,6 +70,7 @@ _next_serial = count().__next__
 _alive: WeakValueDictionary[int, Variable] = WeakValueDictionary()
 
 
+@public("tapejit")
 class Variable(Scatters, Operators):
     """A tensor that can be assigned to, watched by tapes when it is trainable.
 

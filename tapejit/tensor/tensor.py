@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapejit.base.origin import Origin
+from tapejit.base.public import public
 from tapejit.base.types import DType, TensorType
 from tapejit.runtime.sentinels import TENSOR_CLASS
 
@@ -32,6 +33,7 @@ else:
 next_id = count(1).__next__
 
 
+@public("tapejit")
 class Tensor(Operators):
     """An immutable n-dimensional array that tapes can record.
 
@@ -131,7 +133,7 @@ class Tensor(Operators):
         return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_unpickled, (np.array(self._value),))
+        return (Tensor, (np.array(self._value),))
 
     def ref(self) -> TensorRef:
         """A hashable key for this very tensor, since `==` works element by element.
@@ -181,10 +183,6 @@ class TensorRef:
 
     def __repr__(self) -> str:
         return f"<ref of {self._referent!r}>"
-
-
-def _unpickled(array: np.ndarray[Any, Any]) -> Tensor:
-    return Tensor(array)
 
 
 class TracedTensor(Tensor):

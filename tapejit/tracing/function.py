@@ -38,6 +38,7 @@ from tapejit.base import tree
 from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.base.origin import Origin, warn_user
+from tapejit.base.public import public
 from tapejit.base.waiting import acquire
 from tapejit.ir.node import ORIGIN
 from tapejit.runtime.sentinels import MISS
@@ -89,6 +90,7 @@ _INTERNAL = frozenset(
 )
 
 
+@public("tapejit")
 class Function(Inspected[P], Generic[P, R]):
     """A Python function that runs as a Graph; made by `tj.function`.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tapejit.array.distributions import natural
 from tapejit.base.errors import ArgumentError
+from tapejit.base.public import public
 from tapejit.training.checkpoint import Contents, gather, save
 from tapejit.training.history import History
 
@@ -23,6 +24,7 @@ __all__ = ["Checkpoint", "EarlyStopping"]
 LARGER_IS_BETTER = ("acc", "auc", "precision", "recall", "r2", "score")
 
 
+@public("tapejit", "callbacks")
 class EarlyStopping:
     """End the training when a measured value has stopped improving.
 
@@ -128,6 +130,7 @@ class EarlyStopping:
             self._kept.values = dict(state["values"])
 
 
+@public("tapejit", "callbacks")
 class Checkpoint:
     """Save while training, so that a run that is cut off can go on.
 

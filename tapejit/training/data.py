@@ -20,6 +20,7 @@ import numpy as np
 from tapejit.array.distributions import natural
 from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tapejit.base.public import public
 from tapejit.ops import philox
 from tapejit.tensor.foreign_keywords import with_hints
 
@@ -59,6 +60,7 @@ def batches(
     return Batches(arrays, size, shuffle, seed, drop_remainder)
 
 
+@public("tapejit", "data")
 class Batches:
     """What `tj.data.batches` returns: iterate over it once for each epoch.
 

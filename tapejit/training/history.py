@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from tapejit.base.errors import ArgumentError, UnsupportedError
+from tapejit.base.public import public
 
 
+@public("tapejit")
 class History(dict[str, list[float]]):
     """What `tj.fit` returns: one number per epoch under each name.
 

@@ -23,6 +23,7 @@ from tapejit.array.elementwise import equal, greater, sqrt, stop_gradient, where
 from tapejit.array.manipulation import broadcast_to, reshape
 from tapejit.array.precision import real_operand
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.public import public
 from tapejit.base.types import default_float, is_float, is_integer
 from tapejit.nn.functional.keras_names import takes_keras_names
 from tapejit.nn.functional.losses import absolute_error, squared_error
@@ -41,6 +42,7 @@ SPELLINGS: Final[dict[str, str]] = {
 KINDS: Final = ("sparse", "categorical", "binary", "exact")
 
 
+@public("tapejit", "metrics")
 class Metric(Module):
     """A running mean of something; to be derived from.
 
@@ -112,6 +114,7 @@ class Metric(Module):
         return f"{type(self).__name__}({self.name!r})"
 
 
+@public("tapejit", "metrics")
 class Mean(Metric):
     """The mean of the values given so far; nan before there are any.
 
@@ -135,6 +138,7 @@ class Mean(Metric):
         self.accumulate(values, weights)
 
 
+@public("tapejit", "metrics")
 class MeanSquaredError(Metric):
     """The mean of squared differences of predictions and targets.
 
@@ -159,6 +163,7 @@ class MeanSquaredError(Metric):
         self.accumulate(squared_error(found, wanted, reduction="none"), weights)
 
 
+@public("tapejit", "metrics")
 class RootMeanSquaredError(MeanSquaredError):
     """The root of the mean of squared differences.
 
@@ -181,6 +186,7 @@ class RootMeanSquaredError(MeanSquaredError):
         return cast(sqrt(self.total / self.weight), default_float())
 
 
+@public("tapejit", "metrics")
 class MeanAbsoluteError(Metric):
     """The mean of absolute differences of predictions and targets.
 
@@ -205,6 +211,7 @@ class MeanAbsoluteError(Metric):
         self.accumulate(absolute_error(found, wanted, reduction="none"), weights)
 
 
+@public("tapejit", "metrics")
 class Accuracy(Metric):
     """The share of predictions that are right.
 

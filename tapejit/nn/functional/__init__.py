@@ -23,6 +23,7 @@ from tapejit.array.elementwise import sigmoid as sigmoid
 from tapejit.array.elementwise import tanh as tanh
 from tapejit.array.reductions import logsumexp as logsumexp
 from tapejit.array.selection import one_hot as one_hot
+from tapejit.base import public
 from tapejit.nn.functional.activations import *
 from tapejit.nn.functional.attention import *
 from tapejit.nn.functional.categories import *
@@ -35,6 +36,7 @@ from tapejit.tensor import foreign_names
 
 if not TYPE_CHECKING:  # checkers know it from the imports
     __all__ = sorted(x for x, y in globals().items() if isinstance(y, FunctionType))
+    public.publish(__all__, globals(), "tapejit.nn")
 
 # From the name in another library to a line of Python. The tests run every line, with
 # `x` a matrix, `v` a variable of its last size and `i` as many integers as it has rows.
