@@ -60,6 +60,14 @@ def test_importing_loads_neither_networks_nor_what_compiles() -> None:
     assert not parts_among(loaded, *(f"tapejit.{part}" for part in unwanted))
 
 
+def test_a_compiled_step_loads_nothing_of_gpus(tmp_path: Path) -> None:
+    loaded = loaded_by(STEP, TAPEJIT_CACHE_DIR=str(tmp_path), TAPEJIT_NATIVE="1")
+    assert "tapejit.targets.cpu.target" in loaded
+    assert not parts_among(
+        loaded, "tapejit.runtime.cuda", "tapejit.targets.cuda", "cuda"
+    )
+
+
 def test_a_function_of_networks_loads_no_layers_and_no_generators() -> None:
     loaded = loaded_by("import tapejit as tj\ntj.nn.relu(tj.ones(3))")
     unwanted = ("nn.layers", "nn.module", "tape.random", "array.linalg")

@@ -160,6 +160,7 @@ _SWITCH = _Choice({"0": False, "1": True, "false": False, "true": True})
 _LEVELS = _Choice({str(level): level for level in range(6)})
 _HOSTS = _Choice({name: name for name in ("llvm", "numba")})
 _WHEN = _Choice({name: name for name in ("now", "background")})
+_DRIVERS = _Choice({name: name for name in ("nvidia", "emulated")})
 _POOLS = _Choice({name: name for name in ("own", "tbb", "omp", "serial")})
 
 
@@ -233,6 +234,13 @@ class Config:
         "TAPEJIT_HOST",
         _HOSTS,
         "what makes machine code of a module: LLVM as it is, or Numba with its passes",
+    )
+    cuda: str = _setting(
+        "nvidia",
+        "TAPEJIT_CUDA",
+        _DRIVERS,
+        "what runs GPU kernels: NVIDIA's driver, or a device that this processor "
+        "emulates, slow and strict; functions have no GPU kernels yet",
     )
     debug: int = _setting(
         0,

@@ -11,6 +11,7 @@ Graph have one Executable.
   and back; `memory_pool` lends memory to large results
 - `store` native code on disk; `builtin_code` code of our own that every process needs
 - `threads`, `thread_pool`: how many threads, and where they come from; `signals` Ctrl-C
+- `cuda` runs kernels of GPUs; no function uses it yet
 - `executable_report`, `machine_info`: what there is to tell, of an Executable and of
   the machine
 

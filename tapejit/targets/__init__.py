@@ -4,6 +4,9 @@
 writes the same loops as readable Python. Both interpret the records' lane expressions,
 which are written in the `lane_algebra`.
 
+`cuda` makes code for GPUs of LLVM text; it is no target yet, as nothing schedules loops
+and emits them for it.
+
 `target` says what a target is: its tuning and its numerics, what it supports, how it
 schedules, and what it emits. `python` writes what `cpu` has scheduled.
 

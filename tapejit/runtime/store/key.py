@@ -47,6 +47,7 @@ HARMLESS: Final = frozenset(
         "cache_dir",
         "cache_size",
         "compile",
+        "cuda",  # only who runs the kernels, which are not kept
         "debug",
         "eager",
         "kept_memory",

@@ -1,0 +1,19 @@
+"""What runs GPU kernels: NVIDIA's driver, or a device that this CPU emulates.
+
+LLVM text of kernels comes in, launches go out. Nothing of tapejit makes such text yet:
+functions run on the CPU, and this is loaded by its tests alone.
+
+- `driver` the boundary: twenty calls, behind which is one of `nvidia` (through the
+  packages of `tapejit[cuda]`), `emulated` (strict, on this CPU) and `recording` (notes
+  what is asked of another one)
+- `executor` runs the LLVM text of kernels on this CPU: `threads` makes coroutines of
+  them, `scheduler` lets these run, `warp` has what a warp does together (shuffles,
+  tensor cores), `races` finds accesses that no barrier orders
+- `memory` a pool with a limit; `launches` the kernels of a step, as a CUDA graph
+
+What the emulated device proves: that kernels stay inside of their memory, that they
+have their barriers, and which numbers they give. What it cannot: speed, the order in
+which real memory is written, and the last bits of `mma`.
+
+Start reading at `driver.py`, then `executor.py`.
+"""

@@ -1,0 +1,267 @@
+"""The executor: LLVM text of GPU kernels runs on this CPU, by emulated threads.
+
+A thread is a coroutine. Threads run one at a time, in any of `ORDERS`: a kernel that
+lacks a barrier gives other results in some of them. Shared memory is full of 0xFF
+before each block. Every access is at memory that is alive, or ends the launch with an
+error; with `watch`, a race does, too.
+
+`threads` makes coroutines of kernels, `scheduler` runs those of a block, `warp` has the
+operations of warps, `races` looks at the log of accesses.
+
+Start reading at `Executor.launch`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import binding
+
+from tapejit.base.errors import ArgumentError
+from tapejit.runtime.cuda.driver import Argument, DeviceError
+from tapejit.runtime.cuda.races import ACCESS, Race, Range, find_race
+from tapejit.runtime.cuda.scheduler import (
+    AT_FAULT,
+    FIRST_AHEAD,
+    LAST_AHEAD,
+    MOST_THREADS,
+    NONE_AHEAD,
+    OVER,
+)
+from tapejit.runtime.cuda.threads import as_coroutines, starter
+from tapejit.targets.cpu.machine.host import host_machine
+
+Array = np.ndarray[Any, Any]
+
+# The orders in which threads run, and which warp is ahead of the others.
+ORDERS: Final = {
+    "up": NONE_AHEAD,
+    "down": NONE_AHEAD,
+    "random": NONE_AHEAD,
+    "first ahead": FIRST_AHEAD,
+    "last ahead": LAST_AHEAD,
+}
+LOG_ROOM: Final = 1 << 14  # accesses for which there is room at first
+NUMPYS: Final = {"ptr": "i8", "half": "f2", "float": "f4", "double": "f8"}
+
+
+class Executor:
+    """The kernels of a module.
+
+    >>> executor = Executor('''
+    ... declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+    ... define ptx_kernel void @numbers(ptr %out) {
+    ...   %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+    ...   %at = getelementptr i32, ptr %out, i32 %thread
+    ...   store i32 %thread, ptr %at
+    ...   ret void
+    ... }''')
+    >>> out = np.zeros(4, np.int32)
+    >>> executor.launch("numbers", 1, 4, [out])
+    >>> out
+    array([0, 1, 2, 3], dtype=int32)
+    """
+
+    def __init__(self, text: str) -> None:
+        machine = host_machine()  # which makes LLVM ready
+        made = as_coroutines(binding.parse_assembly(text))
+        self.parameters, self.sites = made.parameters, made.sites
+        module = binding.parse_assembly(made.text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        options = binding.create_pipeline_tuning_options(speed_level=1)
+        builder = binding.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)  # splits coroutines
+        self.engine = binding.create_mcjit_compiler(module, machine)
+        self.engine.finalize_object()
+        pointer, number = ctypes.c_void_p, ctypes.c_int32
+        self.run_block = ctypes.CFUNCTYPE(
+            number, pointer, pointer, number, pointer, number
+        )(self.engine.get_function_address("tj.run_block"))
+        own = self.array("tj.own", "i8", len(made.variables)).tolist()
+        self.own = list(zip(made.variables, own, strict=True))
+        self.is_free = threading.Lock()
+
+    def launch(
+        self,
+        name: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Argument | Array],
+        *,
+        alive: Iterable[Range] = (),
+        order: str = "up",
+        seed: int = 0,
+        watch: bool = False,
+    ) -> None:
+        """Run a kernel to its end.
+
+        An argument is an array, an address or a NumPy number. Threads may look at the
+        arrays, at what is `alive` and at what the module has.
+        """
+        if name not in self.parameters:
+            known = ", ".join(self.parameters)
+            raise ArgumentError(f"no kernel is {name!r}", help=f"there are {known}")
+        if order not in ORDERS:
+            raise ArgumentError(f"no order is {order!r}", help=f"known: {list(ORDERS)}")
+        if blocks <= 0:
+            raise ArgumentError(f"{name} has {blocks} blocks to run")
+        if not 0 < threads <= MOST_THREADS:
+            raise ArgumentError(
+                f"a block has 1 to {MOST_THREADS} threads, got {threads}"
+            )
+        arrays = [x for x in arguments if isinstance(x, np.ndarray)]
+        pieces = [*alive, *map(range_of, arrays)]
+        pieces += [(start, start + x.size) for x, start in self.own]
+        table = np.array(apart(pieces), np.int64).reshape(-1, 2)
+        values = self.values(name, arguments)
+        places = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
+        turns, numbers = np.arange(threads, dtype=np.int32), np.arange(blocks)
+        if order in ("down", "last ahead"):
+            turns, numbers = turns[::-1].copy(), numbers[::-1]
+        elif order == "random":
+            random = np.random.default_rng(seed)
+            turns, numbers = random.permutation(turns), random.permutation(numbers)
+        start = self.engine.get_function_address(starter(name).strip('"'))
+        with self.is_free:
+            self.array("tj.threads", "i4", 1)[0] = threads
+            self.array("tj.blocks", "i4", 1)[0] = blocks
+            self.array("tj.alive", "i8", 1)[0] = table.ctypes.data
+            self.array("tj.alive_count", "i4", 1)[0] = len(table)
+            ends = []
+            if watch:
+                self.call("tj.open_log", LOG_ROOM)
+            try:
+                for block in numbers.tolist():
+                    failure = self.run_block(
+                        start,
+                        ctypes.addressof(places),
+                        block,
+                        turns.ctypes.data,
+                        ORDERS[order],
+                    )
+                    if failure:
+                        raise self.failure(name, block, threads)
+                    ends.append(int(self.array("tj.log_size", "i8", 1)[0]))
+                if watch:
+                    self.look_for_races(name, numbers, np.array(ends))
+            finally:
+                self.call("tj.close_log")
+
+    def values(self, name: str, arguments: Sequence[Argument | Array]) -> list[Array]:
+        """The arguments as a kernel has them in memory."""
+        kinds = self.parameters[name]
+        if len(kinds) != len(arguments):
+            raise ArgumentError(
+                f"{name} takes {len(kinds)} arguments, got {len(arguments)}"
+            )
+        found = []
+        for kind, x in zip(kinds, arguments, strict=True):
+            value = np.array(x.ctypes.data if isinstance(x, np.ndarray) else x)
+            wanted = np.dtype(NUMPYS.get(kind) or f"i{int(kind[1:]) // 8}")
+            if value.dtype.kind != wanted.kind or value.itemsize != wanted.itemsize:
+                raise ArgumentError(f"{name} takes {wanted} there, got {value.dtype}")
+            found.append(value)
+        return found
+
+    # What the module has in memory
+
+    def array(self, name: str, dtype: str | np.dtype[Any], count: int) -> Array:
+        """A variable of the module."""
+        return memory(self.engine.get_global_value_address(name), dtype, count)
+
+    def call(self, name: str, *numbers: int) -> None:
+        kinds = [ctypes.c_int64] * len(numbers)
+        address = self.engine.get_function_address(name)
+        ctypes.CFUNCTYPE(None, *kinds)(address)(*numbers)
+
+    def where(self, address: int) -> str:
+        """An address as who looks for a fault wants it."""
+        for variable, start in self.own:
+            if 0 <= address - start < variable.size:
+                return f"byte {address - start} of {variable.name}"
+        return f"{address:#x}"
+
+    # Failures
+
+    def failure(self, name: str, block: int, threads: int) -> DeviceError:
+        """Why a block did not come to its end."""
+        fault = self.array("tj.fault", ACCESS, 1)[0]
+        states = self.array("tj.state", "i4", MOST_THREADS)[:threads]
+        if (states == AT_FAULT).any():
+            site = self.sites[fault["site"]]
+            return DeviceError(
+                f"illegal address: thread {fault['thread']} of block {block} of {name} "
+                f"looks at {site.size} bytes at {int(fault['address']):#x}, not all of "
+                f"which are alive: {site.text}"
+            )
+        groups = Counter(states.tolist())
+        told = [
+            f"{count} (the first is {states.tolist().index(state)}) "
+            + (
+                "are over"
+                if state == OVER
+                else f"wait at {self.sites[state // 4].text}"
+            )
+            for state, count in groups.items()
+        ]
+        return DeviceError(
+            f"some threads of block {block} of {name} wait where others do not come: "
+            f"{'; '.join(told)}",
+            help="all threads must come to a barrier, those of a warp to the same one",
+        )
+
+    def look_for_races(self, name: str, numbers: Array, ends: Array) -> None:
+        """An error for a race in the log; `ends` has where it ends for each block."""
+        log = memory(int(self.array("tj.log", "i8", 1)[0]), ACCESS, int(ends[-1]))
+        blocks = np.repeat(numbers, np.diff(ends, prepend=0))
+        shared = [
+            (x, x + variable.size) for variable, x in self.own if variable.is_shared
+        ]
+        race = find_race(log, blocks, self.sites, shared)
+        if race is not None:
+            raise self.race(name, race)
+
+    def race(self, name: str, race: Race) -> DeviceError:
+        """What is to be said of a race."""
+        who = f"threads {race.threads} of block {race.blocks[0]}"
+        if race.blocks[0] != race.blocks[1]:
+            who = f"blocks {race.blocks}"
+        one, other = (self.sites[x].text for x in race.sites)
+        return DeviceError(
+            f"race: {who} of {name} look at {self.where(race.address)}, and nothing "
+            f"says who is first:\n  {one}\n  {other}",
+            help="a barrier must stand between them, or each have a place of its own",
+        )
+
+
+def memory(address: int, dtype: str | np.dtype[Any], count: int) -> Array:
+    """What is at an address, as an array."""
+    wanted = np.dtype(dtype)
+    raw = (ctypes.c_char * (count * wanted.itemsize)).from_address(address)
+    return np.frombuffer(memoryview(raw).cast("B"), wanted)
+
+
+def range_of(array: Array) -> Range:
+    """Where an array is."""
+    return np.lib.array_utils.byte_bounds(array)
+
+
+def apart(pieces: Iterable[Range]) -> list[Range]:
+    """Pieces of memory, ascending; those that overlap are one.
+
+    >>> apart([(8, 12), (0, 4), (4, 8), (10, 16)])
+    [(0, 4), (4, 8), (8, 16)]
+    """
+    found: list[Range] = []
+    for start, end in sorted(pieces):
+        if found and start < found[-1][1]:
+            start, end = found[-1][0], max(end, found.pop()[1])
+        found.append((start, end))
+    return found

@@ -1,0 +1,266 @@
+"""NVIDIA's driver, through its maintained binding: the packages of `tapejit[cuda]`.
+
+None of it has met a GPU; the tests run it on a library in place of the driver's, which
+takes the binding's calls and keeps memory on the host. The driver compiles PTX itself.
+
+Memory is of the device's pool and in the order of the stream. A graph is what a stream
+captures. What fails is told by the names of the driver's errors, in `EXPLAINED`.
+
+Start reading at `NvidiaDriver`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Final
+
+import numpy as np
+
+from tapejit.runtime.cuda.driver import (
+    Argument,
+    DeviceError,
+    DeviceMemoryError,
+    Properties,
+    flat_bytes,
+)
+from tapejit.targets.cuda.ptx import processor_for, to_ptx
+
+Array = np.ndarray[Any, Any]
+
+ELF: Final = b"\x7fELF"  # how machine code begins; PTX is text
+
+# By the names of the driver's errors: what is missing, and what to do.
+EXPLAINED: Final = {
+    "NO_DEVICE": (
+        "there is no GPU, or CUDA_VISIBLE_DEVICES hides it",
+        "TAPEJIT_CUDA=emulated runs kernels on this processor",
+    ),
+    "INVALID_DEVICE": ("there is no such GPU", "devices are counted from 0"),
+    "UNSUPPORTED_PTX_VERSION": (
+        "NVIDIA's driver is too old for the code",
+        "install a newer driver",
+    ),
+    "SYSTEM_DRIVER_MISMATCH": (
+        "NVIDIA's driver and its library are of two versions",
+        "restart the machine, or install the driver again",
+    ),
+    "NO_BINARY_FOR_GPU": ("the code is for another GPU", "clear the cache"),
+    "ILLEGAL_ADDRESS": (
+        "a kernel has used memory that is not its own; the process can use the GPU no "
+        "more",
+        "run it with TAPEJIT_CUDA=emulated and TAPEJIT_CHECK=1, which tells where",
+    ),
+    "LAUNCH_OUT_OF_RESOURCES": (
+        "a kernel takes more registers or threads than the GPU has",
+        "report this",
+    ),
+}
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Errors of the driver as errors that say what is missing."""
+    try:
+        yield
+    except Exception as error:
+        explanation = explained(error)
+        if explanation is None:
+            raise
+        raise explanation from error
+
+
+def explained(error: Exception) -> DeviceError | DeviceMemoryError | None:
+    """What to raise for an error; None if it is none of the driver's."""
+    text = str(error)
+    if type(error).__name__ == "DynamicLibNotFoundError":
+        return DeviceError(
+            "NVIDIA's driver is not installed",
+            help="install it; TAPEJIT_CUDA=emulated runs kernels on this processor",
+        )
+    found = re.search(r"CUDA_ERROR_(\w+)", text)
+    if found and found[1] in EXPLAINED:
+        message, help = EXPLAINED[found[1]]
+        return DeviceError(f"{message} ({found[0]})", help=help)
+    if (found and found[1] == "OUT_OF_MEMORY") or "allocate memory" in text:
+        return DeviceMemoryError(f"the GPU has not so much memory left ({text})")
+    return DeviceError(f"the GPU fails: {text}") if found else None
+
+
+def binding() -> Any:
+    """`cuda.core`; DeviceError if it is not installed."""
+    try:
+        import cuda.core
+    except ImportError as error:
+        raise DeviceError(
+            f"NVIDIA's binding is not installed: {error}",
+            help="pip install 'tapejit[cuda]'",
+        ) from None
+    return cuda.core
+
+
+class NvidiaDriver:
+    """The GPUs of this machine."""
+
+    def __init__(self) -> None:
+        self.cuda = binding()
+        self.numbers = count(1)
+        self.handles: dict[int, Any] = {}  # the binding's objects
+        self.graphs: dict[int, Any] = {}  # by stream: what captures it
+        self.buffers: dict[int, Any] = {}  # by address
+
+    @told()
+    def device_count(self) -> int:
+        return len(self.cuda.Device.get_all_devices())
+
+    @told()
+    def device(self, device: int) -> Any:
+        """A device, which is then the one in use."""
+        found = self.cuda.Device(device)
+        found.set_current()
+        return found
+
+    @told()
+    def properties(self, device: int) -> Properties:
+        found = self.device(device)
+        have = found.properties
+        return Properties(
+            found.name,
+            tuple(found.compute_capability),
+            have.multiprocessor_count,
+            have.max_threads_per_multiprocessor,
+            have.max_registers_per_multiprocessor,
+            have.max_shared_memory_per_block,
+        )
+
+    @told()
+    def stream(self, device: int) -> int:
+        return self.add(self.device(device).create_stream())
+
+    # Memory
+
+    @told()
+    def memory_bytes(self, device: int) -> tuple[int, int]:
+        from cuda.bindings import driver
+
+        self.device(device)
+        failure, free, total = driver.cuMemGetInfo()
+        if failure:
+            raise DeviceError(f"the GPU does not tell its memory: {failure.name}")
+        return int(free), int(total)
+
+    @told()
+    def allocate(self, nbytes: int, stream: int) -> int:
+        on = self.handles[stream]
+        buffer = on.device.memory_resource.allocate(nbytes, stream=on)
+        address = int(buffer.handle)
+        self.buffers[address] = buffer
+        return address
+
+    @told()
+    def free(self, address: int, stream: int) -> None:
+        self.buffers.pop(address).close(self.handles[stream])
+
+    def memory(self, address: int, nbytes: int, owner: object = None) -> Any:
+        """Memory as the binding has it, on either side."""
+        return self.cuda.Buffer.from_handle(address, nbytes, owner=owner)
+
+    @told()
+    def upload(self, address: int, array: Array, stream: int) -> None:
+        given = flat_bytes(array)
+        source = self.memory(given.ctypes.data, given.nbytes, given)
+        self.memory(address, given.nbytes).copy_from(source, stream=self.target(stream))
+
+    @told()
+    def download(self, array: Array, address: int, stream: int) -> None:
+        into = flat_bytes(array)
+        to = self.memory(into.ctypes.data, into.nbytes, into)
+        to.copy_from(self.memory(address, into.nbytes), stream=self.target(stream))
+
+    @told()
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        given = self.memory(source, nbytes)
+        self.memory(to, nbytes).copy_from(given, stream=self.target(stream))
+
+    @told()
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        self.memory(address, nbytes).fill(byte, stream=self.target(stream))
+
+    # Kernels
+
+    def compile(self, text: str, device: int) -> bytes:
+        processor = processor_for(self.properties(device).capability)
+        return to_ptx(text, processor).encode()
+
+    @told()
+    def load(self, code: bytes, device: int) -> int:
+        self.device(device)
+        make = self.cuda.ObjectCode
+        is_machine_code = code.startswith(ELF)
+        return self.add(
+            make.from_cubin(code) if is_machine_code else make.from_ptx(code)
+        )
+
+    @told()
+    def launch(
+        self,
+        module: int,
+        kernel: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Argument],
+        stream: int,
+    ) -> None:
+        found = self.handles[module].get_kernel(kernel)
+        config = self.cuda.LaunchConfig(grid=blocks, block=threads)
+        self.cuda.launch(self.target(stream), config, found, *arguments)
+
+    # Order
+
+    def target(self, stream: int) -> Any:
+        """A stream, or what captures it."""
+        return self.graphs.get(stream) or self.handles[stream]
+
+    @told()
+    def record(self, stream: int) -> int:
+        return self.add(self.handles[stream].record())
+
+    @told()
+    def wait_for(self, event: int, stream: int) -> None:
+        self.handles[stream].wait(self.handles[event])
+
+    @told()
+    def is_over(self, event: int) -> bool:
+        return bool(self.handles[event].is_done)
+
+    @told()
+    def begin_graph(self, stream: int) -> None:
+        builder = self.handles[stream].create_graph_builder()
+        self.graphs[stream] = builder.begin_building()
+
+    @told()
+    def end_graph(self, stream: int) -> int:
+        builder = self.graphs.pop(stream).end_building()
+        made = self.add(builder.complete())
+        builder.close()
+        return made
+
+    @told()
+    def launch_graph(self, graph: int, stream: int) -> None:
+        self.handles[graph].launch(self.handles[stream])
+
+    @told()
+    def synchronize(self, stream: int) -> None:
+        self.handles[stream].sync()
+
+    # Handles
+
+    def add(self, thing: object) -> int:
+        number = next(self.numbers)
+        self.handles[number] = thing
+        return number
+
+    def release(self, handle: int) -> None:
+        del self.handles[handle]  # the binding gives back what nobody has
