@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -140,8 +141,8 @@ def emit_plan(
     for at in (FAILURE, TAKEN):
         builder.store(number(0), word(builder, arena, at))
     calls = {at: parts.calls(x, f"{name}_s{at}") for at, x in stages.items()}
-    most = max([len(part.places) for part in parts.all] or [0])
-    local = LocalTable(builder, table, layout, most)
+    called = [part for stage in calls.values() for part, _ in stage]
+    local = LocalTable(builder, table, layout, called, f"{name}_t")
     flag = word(builder, arena, INTERRUPTED)
     if polls:
         for place in (flag, word(builder, arena, LOOKED)):
@@ -151,13 +152,13 @@ def emit_plan(
     since_poll = 0.0
 
     def call(part: Part, tasks: int) -> None:
-        local.fill(part.places)
+        places = local.of(part)
         if tasks == 1:
-            builder.call(part.function, [local.memory, number(0)])
+            builder.call(part.function, [places, number(0)])
             return
         driver = imported(builder, table, layout, imports, DRIVER)
         signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, I64])
-        operands = [part.function, local.memory, number(tasks)]
+        operands = [part.function, places, number(tasks)]
         call_address(builder, driver, signature, operands)
 
     for at, stage in stages.items():
@@ -177,8 +178,6 @@ def emit_plan(
             mark_arena(builder, local, made, at)
         for part, tasks in calls[at]:
             call(part, tasks)
-        for combination in [x.combination for x in stage if x.combination]:
-            call(combination, 1)
     if polls:
         leave_if_raised(builder, flag)
     builder.ret(builder.load(arena, typ=I64))
@@ -337,7 +336,11 @@ class Parts:
         before = [call for x in stage for call in x.before]
         longest = sorted(stage, key=lambda x: -x.kernel.work / x.kernel.tasks)
         kernels = [(x.part, x.kernel.tasks) for x in longest]
-        return self.together(before, f"{name}_before") + self.together(kernels, name)
+        return [
+            *self.together(before, f"{name}_before"),
+            *self.together(kernels, name),
+            *((x.combination, 1) for x in stage if x.combination),
+        ]
 
     def together(
         self, calls: list[tuple[Part, int]], name: str
@@ -367,29 +370,76 @@ class Parts:
 
 
 class LocalTable:
-    """The table of the kernel that comes next, filled by `run`.
+    """The tables of the kernels that come next, filled by `run`.
 
-    `run` has no loops: what it has loaded or written stays so to its end.
+    Between few kernels, `run` stores the pointers that differ from those of the kernel
+    before: it has no loops, so what it has loaded or stored stays so to its end. For
+    many kernels this would be most of what LLVM has to do; there a loop fills the
+    tables of several kernels, and data says with what.
     """
 
     def __init__(
-        self, builder: IRBuilder, given: Value, layout: PointerTable, size: int
+        self,
+        builder: IRBuilder,
+        given: Value,
+        layout: PointerTable,
+        parts: Sequence[Part],
+        name: str,
     ) -> None:
-        self.builder, self.given, self.layout = builder, given, layout
-        self.memory = builder.alloca(ir.ArrayType(POINTER, max(size, 1)))
+        self.builder, self.given, self.layout, self.name = builder, given, layout, name
+        self.ahead = deque(parts)  # in the order in which they are asked for
+        self.filled = 0  # of those, how many have their table by now
+        self.start = 0  # where that of the next one begins
+        sizes = [len(part.places) for part in parts]
+        self.is_stored = sum(sizes) <= CPU.tuning.stored_table_entries
+        self.most = 0 if self.is_stored else CPU.tuning.table_entries
+        count = max([1, min(self.most, sum(sizes)), *sizes])
+        self.memory = builder.alloca(ir.ArrayType(POINTER, count))
         self.memory.type = POINTER
         self.entries: dict[int, Value] = {}
         self.written: dict[int, Place] = {}
 
-    def fill(self, places: Sequence[Place]) -> None:
-        """Point to the memory of a kernel."""
+    def of(self, part: Part) -> Value:
+        """The table of the next function."""
+        if not self.filled:
+            self.start = 0
+            self.fill()
+        start = self.start
+        self.start += len(part.places)
+        self.filled -= 1
+        self.ahead.popleft()
+        return self.at(start) if start else self.memory
+
+    def fill(self) -> None:
+        """Point to the memory of the kernels that come next."""
+        places: list[Place] = []
+        for part in self.ahead:
+            if self.filled and len(places) + len(part.places) > self.most:
+                break
+            places += part.places
+            self.filled += 1
+        if not self.is_stored:
+            self.copy(places)
         for at, place in enumerate(places):
             if self.written.get(at) != place:
-                where = self.builder.gep(
-                    self.memory, [number(at)], source_etype=POINTER
-                )
+                where = self.at(at)
                 self.builder.store(self.pointer(place), where)
                 self.written[at] = place
+
+    def copy(self, places: Sequence[Place]) -> None:
+        """All of it that is not in the module itself, by a loop."""
+        module = self.builder.module
+        words = [x for place in places for x in (max(place.entry, 0), place.offset)]
+        kind = ir.ArrayType(I64, len(words))
+        data = constant(module, f"{self.name}{len(module.globals)}", kind, words)
+        filler = module.globals.get(self.name) or emit_filler(module, self.name)
+        operands = [self.memory, data, self.given, number(len(places))]
+        self.builder.call(filler, operands)
+        self.written = {at: x for at, x in enumerate(places) if x.entry >= 0}
+
+    def at(self, at: int) -> Value:
+        """The place of an entry."""
+        return self.builder.gep(self.memory, [number(at)], source_etype=POINTER)
 
     def pointer(self, place: Place) -> Value:
         if place.entry < 0:
@@ -402,6 +452,26 @@ class LocalTable:
             offset = number(place.offset)
             found = self.builder.gep(found, [offset], source_etype=I8)
         return found
+
+
+def emit_filler(module: Module, name: str) -> Value:
+    """`fill(table, data, given, count)`: data has an entry and an offset for each."""
+    kinds = [POINTER, POINTER, POINTER, I64]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    function.linkage = "internal"
+    to, data, given, count = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    with builder.loop(number(0), count, 1) as at:
+        first = builder.shl(at, number(1))
+        words = [builder.add(first, number(x)) for x in (0, 1)]
+        places = [builder.gep(data, [x], source_etype=I64) for x in words]
+        place, offset = (builder.load(x, typ=I64) for x in places)
+        base = builder.gep(given, [place], source_etype=POINTER)
+        found = builder.load(base, typ=POINTER)
+        found = builder.gep(found, [offset], source_etype=I8)
+        builder.store(found, builder.gep(to, [at], source_etype=POINTER))
+    builder.ret_void()
+    return function
 
 
 def mark_outputs(
@@ -439,8 +509,14 @@ def mark_arena(
 def constant_of(module: Module, name: str, buffer: Buffer) -> Value:
     """An array as part of the module."""
     data = bytearray(np.ascontiguousarray(buffer.value).tobytes())
-    kind = ir.ArrayType(I8, len(data))
-    made = ir.GlobalVariable(module, kind, f"{name}_c{buffer.number}")
+    return constant(
+        module, f"{name}_c{buffer.number}", ir.ArrayType(I8, len(data)), data
+    )
+
+
+def constant(module: Module, name: str, kind: Type, data: Sequence[int]) -> Value:
+    """Numbers as part of the module."""
+    made = ir.GlobalVariable(module, kind, name)
     made.linkage = "internal"
     made.global_constant = True
     made.align = 64

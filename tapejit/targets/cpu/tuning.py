@@ -159,6 +159,11 @@ class Tuning:
     poll_instructions: int = 2_000_000
     # One lane does no more after an update, when nobody asks for signals: 50 ms.
     unpolled_instructions: float = 2e9
+    # Kernels with no more pointers get these by instructions, others by a loop: LLVM
+    # takes 45 us for each instruction.
+    stored_table_entries: int = 128
+    # So many pointers stay in the nearest cache until their kernels have run.
+    table_entries: int = 512
     # So much text is worth a module of its own.
     module_chunk_characters: int = 33_000
     # In this time the helper takes the GIL, to begin with a Job.

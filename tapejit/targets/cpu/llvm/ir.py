@@ -506,6 +506,23 @@ class IRBuilder:
         self.position_at_end(after)
 
     @contextmanager
+    def loop(self, low: Value, high: Value, stride: int) -> Iterator[Value]:
+        """for (i = low; i < high; i += stride), at least once, with the index."""
+        before = self.block
+        head = self.append_basic_block("loop")
+        self.branch(head)
+        self.position_at_end(head)
+        index = self.phi(low.type)
+        index.add_incoming(low, before)
+        yield index
+        following = self.add(index, Constant(low.type, stride))
+        index.add_incoming(following, self.block)
+        after = self.append_basic_block("after")
+        again = self.icmp_signed("<", following, high)
+        self.cbranch(again, head, after)
+        self.position_at_end(after)
+
+    @contextmanager
     def _branch_of(self, block: Block, after: Block) -> Iterator[None]:
         self.position_at_end(block)
         yield

@@ -149,19 +149,8 @@ class Addressing:
         self, low: Value, high: Value, stride: int, body: Callable[[Value], None]
     ) -> None:
         """for (i = low; i < high; i += stride); runs at least once."""
-        before = self.builder.block
-        head = self.function.append_basic_block("loop")
-        self.builder.branch(head)
-        self.builder.position_at_end(head)
-        index = self.builder.phi(I64)
-        index.add_incoming(low, before)
-        body(index)
-        following = self.builder.add(index, number(stride))
-        index.add_incoming(following, self.builder.block)
-        after = self.function.append_basic_block("after")
-        again = self.builder.icmp_signed("<", following, high)
-        self.builder.cbranch(again, head, after)
-        self.builder.position_at_end(after)
+        with self.builder.loop(low, high, stride) as index:
+            body(index)
 
     def long_range(
         self,
