@@ -5,9 +5,10 @@
 Programs are a step of Adam for a transformer of 2, 6 or 12 layers, and the gradients of
 an LSTM that is unrolled over 20 or 100 steps: `transformer-6`, `lstm-100`. Arrays are
 small, so that the time is the compiler's. Each call is the first of a process of its
-own, with an empty cache of machine code, and the best of `--rounds` is printed. Python's
-own bytecode is there, as it is wherever tapejit was imported before: a round that is not
-counted makes it. To compare two trees, run this file from the folder of each, in turns.
+own, with an empty cache of machine code, and the best of `--rounds` is printed. The
+bytecode of Python is there, as wherever tapejit was imported before: a round that is
+not counted makes it. To compare two trees, run this file from the folder of each, in
+turns.
 
 | column | what it is |
 |---|---|

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 _numbers = count()
 
@@ -30,6 +30,7 @@ class Axis:
     """
 
     __slots__ = ("_parent", "extent", "hint", "number", "steps")
+    unions: ClassVar = 0  # how often two were made one, in this process
 
     def __init__(self, extent: int) -> None:
         self.extent = self.hint = extent
@@ -61,7 +62,23 @@ class Axis:
             a, b = b, a
         a.steps |= b.steps
         b._parent = a
+        Axis.unions += 1
         return True
+
+
+class Roots(NamedTuple):
+    """The roots of some axes, as long as no more of them are made one."""
+
+    axes: tuple[Axis, ...]
+    found: frozenset[Axis]
+    unions: int
+
+    @staticmethod
+    def of(axes: tuple[Axis, ...], known: Roots | None) -> Roots:
+        """Those of these axes: what is known, if it is still so."""
+        if known is not None and known[0] is axes and known[2] == Axis.unions:
+            return known
+        return Roots(axes, frozenset([axis.root for axis in axes]), Axis.unions)
 
 
 @dataclass(frozen=True)

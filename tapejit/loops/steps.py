@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from tapejit import ops
 from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
-from tapejit.loops.index import Affine, Axis, Index, Range
+from tapejit.loops.index import Affine, Axis, Index, Range, Roots
 
 _numbers = count()
 
@@ -243,6 +243,8 @@ class Step:
     """One thing to do in an iteration."""
 
     __slots__ = (
+        "_closed",
+        "_labels",
         "axes",
         "dims",
         "dtype",
@@ -274,6 +276,8 @@ class Step:
         self.dims = dims  # of the value as an array, None for a size of 1
         self.node = node
         self.number = next(_numbers)
+        self._labels: Roots | None = None
+        self._closed: Roots | None = None
         self.output: Buffer | None = None  # where its whole value goes
         self.whole = False  # whether all of it must be in memory at once, row by row
 
@@ -329,12 +333,14 @@ class Step:
     @property
     def labels(self) -> frozenset[Axis]:
         """The axes of the value, as they are after unification."""
-        return frozenset([axis.root for axis in self.axes])
+        self._labels = found = Roots.of(self.axes, self._labels)
+        return found.found
 
     @property
     def closed(self) -> frozenset[Axis]:
         """The axes it is reduced along."""
-        return frozenset([axis.root for axis in self.reduced])
+        self._closed = found = Roots.of(self.reduced, self._closed)
+        return found.found
 
     @property
     def reduction(self) -> Op:

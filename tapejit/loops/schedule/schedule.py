@@ -17,9 +17,9 @@ Start reading at `schedule`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tapejit.ir.node import CHEAP, COSTLY
 from tapejit.loops import numerics
@@ -129,7 +129,7 @@ def waits(step: Step) -> Waits:
 def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
     """The tree of loops for these Steps; leaves are not in it."""
     inner = [step for step in steps if not is_leaf(step)]
-    tree = Scheduler().arrange(inner, frozenset())
+    tree = Scheduler().arrange(inner, frozenset(), {})
     used: set[Step] = set()
     for step in reversed(list(steps_in(tree))):
         if is_end(step) or step in used:
@@ -172,6 +172,73 @@ def only(items: Sequence[Step | Loop], used: set[Step]) -> list[Step | Loop]:
     return kept
 
 
+class Facts(NamedTuple):
+    """What is asked of a Step at every level of the tree.
+
+    `along` are the axes along which it and its inputs go through memory, `places` those
+    of its array, with the number of the dimension.
+    """
+
+    cost: float
+    along: list[Axis]
+    places: list[tuple[Axis, int]]
+
+    @staticmethod
+    def of(step: Step) -> Facts:
+        """Those of a Step."""
+        along = map(last_axis, (step, *step.inputs))
+        dims = enumerate(step.dims or ())
+        places = [(dim.root, at) for at, dim in dims if dim is not None]
+        return Facts(cost(step), [axis for axis in along if axis], places)
+
+
+class Share(NamedTuple):
+    """Of some Steps, what is done along each axis.
+
+    `work` are instructions, `both` those along two axes, `arrays` those of reductions
+    of more than one sum along the axis, `near` the elements that lie along it side by
+    side, `steps` the Steps, and `places` the numbers of dimensions of arrays.
+    """
+
+    work: dict[Axis, float]
+    both: dict[tuple[Axis, Axis], float]
+    arrays: dict[Axis, float]
+    near: dict[Axis, float]
+    steps: dict[Axis, int]
+    places: dict[Axis, list[int]]
+
+    def is_dominated(self, axis: Axis, other: Axis, most: float) -> bool:
+        """Whether nearly all its work is inside that of another one with more."""
+        both = self.both.get((axis, other), 0.0)
+        without, beyond = self.work[axis] - both, self.work[other] - both
+        return without <= 0.1 * self.work[axis] and beyond > max(without, 0.02 * most)
+
+
+class Passes(NamedTuple):
+    """How often so many Steps go through an axis, beyond the first time.
+
+    It is one time less where nothing is there of what comes `after` the last one. What
+    is between two Steps of a pass is in it, too: so that is all that can change where
+    there are fewer Steps, but as many that run over the axis.
+    """
+
+    number: int
+    steps: int
+    after: list[Step]
+
+    @staticmethod
+    def of(levels: Mapping[Step, int], steps: int) -> Passes:
+        """Those that the `phases` make."""
+        last = max(levels.values())
+        after = [step for step, level in levels.items() if level == last]
+        return Passes(last // 2, steps, [] if last % 2 else after[::-1])
+
+    def among(self, steps: Container[Step]) -> int:
+        """Their number, if there are these Steps only."""
+        is_less = self.after and not any(step in steps for step in self.after)
+        return self.number - bool(is_less)
+
+
 class Scheduler:
     """Arranges Steps; a value that is cheap to compute again is copied where needed.
 
@@ -181,6 +248,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._axes: dict[Step, frozenset[Axis]] = {}
         self._waits: dict[Step, Waits] = {}
+        self._facts: dict[Step, Facts] = {}
 
     def axes(self, step: Step) -> frozenset[Axis]:
         """The axes that a Step runs over."""
@@ -196,25 +264,123 @@ class Scheduler:
             found = self._waits[step] = list(waits(step))
         return found
 
-    def arrange(self, steps: list[Step], bound: frozenset[Axis]) -> list[Step | Loop]:
-        """The items of the body of a loop nest over the `bound` axes."""
+    def facts(self, step: Step) -> Facts:
+        """What a Step adds to a Share, until it is given other inputs."""
+        found = self._facts.get(step)
+        if found is None:
+            found = self._facts[step] = Facts.of(step)
+        return found
+
+    def arrange(
+        self, steps: list[Step], bound: frozenset[Axis], known: Mapping[Axis, Passes]
+    ) -> list[Step | Loop]:
+        """The items of the body of a loop nest over the `bound` axes.
+
+        These Steps are some of those of which the Passes are `known`.
+        """
         open_axes = {step: self.axes(step) - bound for step in steps}
         if not any(open_axes.values()):
             return list(steps)
         before = {step: self.before(step) for step in steps}
-        axis, levels = choose_axis(steps, open_axes, before, bool(bound))
+        known = dict(known)
+        axis, levels = self.choose_axis(steps, open_axes, before, bool(bound), known)
         put_off(steps, levels, before, bound)
-        steps, levels = self.recomputed(steps, levels, axis, bound)
+        steps, levels = self.recomputed(steps, levels, axis, bound, known)
+        passes: list[list[Step]] = [[] for _ in range(max(levels.values()) + 1)]
+        for step in steps:
+            passes[levels[step]].append(step)
         body: list[Step | Loop] = []
-        for level in range(max(levels.values()) + 1):
-            here = [step for step in steps if levels[step] == level]
-            if not here:
-                continue
-            if level % 2:
-                body.append(Loop(axis, self.arrange(here, bound | {axis})))
-            else:
-                body.extend(self.arrange(here, bound))
+        for level, here in enumerate(passes):
+            if level % 2 and here:
+                body.append(Loop(axis, self.arrange(here, bound | {axis}, known)))
+            elif here:
+                body.extend(self.arrange(here, bound, known))
         return body
+
+    def choose_axis(
+        self,
+        steps: Sequence[Step],
+        open_axes: dict[Step, frozenset[Axis]],
+        before: dict[Step, Waits],
+        is_inside: bool,
+        known: dict[Axis, Passes],
+    ) -> tuple[Axis, dict[Step, int]]:
+        """The axis whose loop should be the outermost, and the `phases` then.
+
+        At the top, the fewest passes over memory count. Inside of a loop everything is
+        near, and what counts is that sums are registers: no axis is to be summed along
+        while others, of the same sum, are looped over inside.
+        """
+        share = self.share(steps, open_axes)
+        most = max(share.work.values())
+        candidates = [axis for axis, work in share.work.items() if work >= most / 4]
+        ranks = {
+            axis: (
+                share.arrays.get(axis, 0.0) if is_inside else 0.0,
+                any(share.is_dominated(axis, x, most) for x in candidates),
+            )
+            for axis in candidates
+        }
+        best = min(ranks.values())
+        candidates = [axis for axis, rank in ranks.items() if rank == best]
+        levels: dict[Axis, dict[Step, int]] = {}
+
+        def passes(axis: Axis) -> int:
+            """Over memory, beyond the first."""
+            found = known.get(axis)
+            if found is None or found.steps != share.steps[axis]:
+                levels[axis] = phases(steps, open_axes, before, axis)
+                found = known[axis] = Passes.of(levels[axis], share.steps[axis])
+            return found.among(open_axes)
+
+        if len(candidates) > 1:
+
+            def rank(axis: Axis) -> tuple[float, ...]:
+                near, work = share.near.get(axis, 0.0), share.work[axis]
+                is_less = work < numerics.LOOPS.equal_work_share * most
+                places = share.places.get(axis, [0])
+                place = sum(places) / len(places)
+                return passes(axis), near, is_less, place, -work, axis.number
+
+            candidates = [min(candidates, key=rank)]
+        (found,) = candidates
+        if found not in levels:
+            levels[found] = phases(steps, open_axes, before, found)
+        return found, levels[found]
+
+    def share(
+        self, steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]]
+    ) -> Share:
+        """What is done along each axis."""
+        found = Share({}, {}, {}, {}, {}, {})
+        near, arrays, number, places = found[2:]
+        sizes: dict[frozenset[Axis], int] = {}
+        totals: dict[frozenset[Axis], float] = {}
+        for step in steps:
+            facts, axes = self.facts(step), open_axes[step]
+            size = sizes.get(axes)
+            if size is None:
+                size = sizes[axes] = math.prod(axis.hint for axis in axes)
+                totals[axes] = 0.0
+            here = facts.cost * size
+            totals[axes] += here
+            for axis in facts.along:
+                if axis in axes:
+                    near[axis] = near.get(axis, 0.0) + size
+            for axis, place in facts.places:
+                places.setdefault(axis, []).append(place)
+            if step.reduced and not step.labels.isdisjoint(axes):
+                for axis in axes & step.closed:
+                    arrays[axis] = arrays.get(axis, 0.0) + here
+            for axis in axes:
+                number[axis] = number.get(axis, 0) + 1
+        for axes, total in totals.items():
+            for axis in axes:
+                found.work[axis] = found.work.get(axis, 0.0) + total
+                for other in axes:
+                    both = found.both.get((axis, other), 0.0)
+                    found.both[axis, other] = both + total
+        return found
 
     def recomputed(
         self,
@@ -222,8 +388,12 @@ class Scheduler:
         levels: dict[Step, int],
         axis: Axis,
         bound: frozenset[Axis],
+        known: dict[Axis, Passes],
     ) -> tuple[list[Step], dict[Step, int]]:
-        """The Steps, with cheap values of earlier passes computed again later."""
+        """The Steps, with cheap values of earlier passes computed again later.
+
+        What is `known` of the axes of such values is so no longer.
+        """
         if max(levels.values()) < 3:
             return steps, levels
         limits: dict[Step, float] = {}
@@ -267,6 +437,7 @@ class Scheduler:
                 found = made[step, level] = step.copy(inputs)
                 for label in step.axes:
                     label.root.steps.add(found.number)
+                    known.pop(label.root, None)
                 levels[found] = level
                 order.append(found)
             return found
@@ -283,6 +454,7 @@ class Scheduler:
                 if price(x, level, limit(x)) <= limit(x):
                     step.inputs[at] = copied(x, level)
                     self._waits.pop(step, None)
+                    self._facts.pop(step, None)
             order.append(step)
         return order, levels
 
@@ -295,10 +467,11 @@ def phases(
 ) -> dict[Step, int]:
     """When each Step runs: odd numbers are passes over the axis, even ones between."""
     levels: dict[Step, int] = {}
+    is_behind = False  # a Step that runs over the axis
     for step in steps:
         inside = axis in open_axes[step]
         level = 1 if inside else 0
-        for x, apart in before[step]:
+        for x, apart in before[step] if is_behind else ():
             last = levels.get(x)
             if last is None:
                 continue
@@ -309,6 +482,7 @@ def phases(
             else:
                 level = max(level, last + (2 if axis in apart else 0))
         levels[step] = level
+        is_behind = is_behind or inside
     return levels
 
 
@@ -327,12 +501,13 @@ def put_off(
         return
     work: dict[Step, float] = {}  # of a value that is made of nothing but memory
     for step in steps:
-        is_simple = isinstance(step.what, (Compute, Choose)) and levels[step] % 2 == 0
-        if is_simple and step.labels - bound:
-            made_of = [
-                0.0 if is_leaf(x) else work.get(x, math.inf) for x in step.inputs
-            ]
-            work[step] = cost(step) + sum(made_of)
+        is_between = levels[step] % 2 == 0 and isinstance(step.what, (Compute, Choose))
+        if is_between and not step.labels <= bound:
+            total = cost(step)
+            for x in step.inputs:
+                if not is_leaf(x):
+                    total += work.get(x, math.inf)
+            work[step] = total
     most = numerics.LOOPS.recomputed_instructions
     first: dict[Step, int] = {}  # the level of a value's first user
     for step in reversed(steps):
@@ -341,89 +516,6 @@ def put_off(
             levels[step] = level = later
         for x, _ in before[step]:
             first[x] = min(level, first.get(x, level))
-
-
-def choose_axis(
-    steps: Sequence[Step],
-    open_axes: dict[Step, frozenset[Axis]],
-    before: dict[Step, Waits],
-    is_inside: bool,
-) -> tuple[Axis, dict[Step, int]]:
-    """The axis whose loop should be the outermost, and the `phases` of the Steps then.
-
-    At the top, the fewest passes over memory count. Inside of a loop everything is
-    near, and what counts is that sums are registers: no axis is to be summed along
-    while others, of the same sum, are looped over inside.
-    """
-    work: dict[Axis, float] = {}
-    shared: dict[tuple[Axis, Axis], float] = {}
-    arrays: dict[Axis, float] = {}
-    near: dict[Axis, float] = {}
-    for step in steps:
-        axes = open_axes[step]
-        size = math.prod(axis.hint for axis in axes)
-        here = cost(step) * size
-        for leaf in (step, *step.inputs):
-            last = last_axis(leaf)
-            if last in axes:
-                assert last is not None
-                near[last] = near.get(last, 0.0) + size
-        is_array = bool(step.labels & axes)
-        for axis in axes:
-            work[axis] = work.get(axis, 0.0) + here
-            if is_array and axis in step.closed:
-                arrays[axis] = arrays.get(axis, 0.0) + here
-            for other in axes:
-                shared[axis, other] = shared.get((axis, other), 0.0) + here
-    most = max(work.values())
-    candidates = [axis for axis in work if work[axis] >= most / 4]
-
-    def is_dominated(axis: Axis) -> bool:
-        """Whether nearly all its work is inside that of another one with more."""
-        for other in candidates:
-            both = shared.get((axis, other), 0.0)
-            without, beyond = work[axis] - both, work[other] - both
-            if without <= 0.1 * work[axis] and beyond > max(without, 0.02 * most):
-                return True
-        return False
-
-    def phases_of(axis: Axis) -> dict[Step, int]:
-        return phases(steps, open_axes, before, axis)
-
-    if len(candidates) == 1:
-        return candidates[0], phases_of(candidates[0])
-
-    def first_rank(axis: Axis) -> tuple[float, ...]:
-        inner = arrays.get(axis, 0.0) if is_inside else 0.0
-        return inner, is_dominated(axis)
-
-    # Phases take longest: only for those that are not behind already.
-    ranks = [first_rank(axis) for axis in candidates]
-    best = min(ranks)
-    candidates = [x for x, y in zip(candidates, ranks, strict=True) if y == best]
-    levels = {axis: phases_of(axis) for axis in candidates}
-    if len(candidates) == 1:
-        return candidates[0], levels[candidates[0]]
-    places = places_among(steps)
-
-    def rank(axis: Axis) -> tuple[float, ...]:
-        passes = max(levels[axis].values()) // 2
-        is_less = work[axis] < numerics.LOOPS.equal_work_share * most
-        place = places.get(axis, 0.0)
-        return passes, near.get(axis, 0.0), is_less, place, -work[axis], axis.number
-
-    found = min(candidates, key=rank)
-    return found, levels[found]
-
-
-def places_among(steps: Sequence[Step]) -> dict[Axis, float]:
-    """How many axes of arrays come before each axis, on average."""
-    places: dict[Axis, list[int]] = {}
-    for step in steps:
-        for at, dim in enumerate(step.dims or ()):
-            if dim is not None:
-                places.setdefault(dim.root, []).append(at)
-    return {axis: sum(found) / len(found) for axis, found in places.items()}
 
 
 def last_axis(step: Step) -> Axis | None:

@@ -514,7 +514,7 @@ def constant_of(module: Module, name: str, buffer: Buffer) -> Value:
     )
 
 
-def constant(module: Module, name: str, kind: Type, data: Sequence[int]) -> Value:
+def constant(module: Module, name: str, kind: ir.Type, data: Sequence[int]) -> Value:
     """Numbers as part of the module."""
     made = ir.GlobalVariable(module, kind, name)
     made.linkage = "internal"
