@@ -353,7 +353,7 @@ class Scheduler:
     ) -> Share:
         """What is done along each axis."""
         found = Share({}, {}, {}, {}, {}, {})
-        near, arrays, number, places = found[2:]
+        _, _, arrays, near, number, places = found
         sizes: dict[frozenset[Axis], int] = {}
         totals: dict[frozenset[Axis], float] = {}
         for step in steps:
