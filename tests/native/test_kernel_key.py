@@ -145,6 +145,7 @@ def test_the_key_reads_every_field() -> None:
     assert set(Step.__slots__) == {
         *("axes", "dims", "dtype", "inputs", "node", "number", "output", "reduced"),
         *("what", "whole"),  # all fields of a kind are read
+        *("_closed", "_labels"),  # they follow from the axes
     }
     assert set(Storage.__slots__) == {
         *("buffer", "dtype", "is_placed", "kernel", "lanes", "offset", "size"),
