@@ -16,7 +16,7 @@ import pytest
 from elsewhere import run_interpreter
 
 import tapejit as tj
-from tapejit.runtime import checked
+from tapejit.runtime import executable
 
 WAYS = {
     "eager": {"eager": True},
@@ -157,7 +157,7 @@ def test_native_code_finds_out_by_itself_that_all_is_well(
     def refuse(*args: Any) -> Any:
         raise AssertionError("NumPy is asked although nothing was found")
 
-    monkeypatch.setattr(checked, "run_checked", refuse)
+    monkeypatch.setattr(executable, "run_checked", refuse)
     values = tj.asarray(np.linspace(0.5, 2, 70, dtype="f4").reshape(7, 10))
     with tj.config.override(**WAYS["native"]), tj.debug.check_numerics():
         found = tj.function(lambda x: tj.sum(tj.log(x) @ x.T, axis=0))(values)

@@ -14,7 +14,7 @@ Start reading at `interpret`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import CodeType
 from typing import Any, Final
@@ -63,6 +63,17 @@ def fits(value: Any, type: Type) -> bool:
         return False
     pairs = zip(value.shape, type.shape, strict=True)
     return all(isinstance(want, Dim) or got == want for got, want in pairs)
+
+
+def perform(
+    nodes: Iterable[Node], values: dict[Node, Any], step: Callable[..., Any]
+) -> None:
+    """Give each Node its value, by `step(node, values of its inputs)`.
+
+    For whoever wants every value, or something else than arrays as values.
+    """
+    for node in nodes:
+        values[node] = step(node, [values[x] for x in node.inputs])
 
 
 class Program:

@@ -5,8 +5,8 @@ Everything that calls one goes through `executable_for`, so two functions with t
 Graph have one Executable.
 
 - `executable` whole native code, native segments among NumPy's operations, or NumPy
-  alone; `compiled` compiles, loads and calls code; `background` does so while the
-  function already runs; `checked` looks at every result
+  alone, with a look at every result if that is asked for; `compiled` compiles, loads
+  and calls code; `background` does so while the function already runs
 - `native_entry`, `cpython_layout`, `sentinels`: from Python's objects to compiled code
   and back; `memory_pool` lends memory to large results
 - `store` native code on disk; `builtin_code` code of our own that every process needs

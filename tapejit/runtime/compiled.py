@@ -27,7 +27,9 @@ import numpy as np
 from tapejit.base.config import config
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
+from tapejit.ir.interpret import Program
 from tapejit.ir.node import LITERAL, Movement, Node, Op
+from tapejit.ir.numerics import run_checked
 from tapejit.ir.structural import require, start
 from tapejit.loops.segments import Split, split
 from tapejit.runtime.compile_progress import current, showing
@@ -106,11 +108,11 @@ class Code:
         return make_entry(spec, TENSOR_CLASS[0]) or SlowEntry(spec)
 
 
-def code_for(graph: Graph, name: str, digest: str | None) -> Code:
+def code_for(graph: Graph, name: str, digest: str | None, checks: bool = False) -> Code:
     """The code of a Graph whose Nodes are all native; `digest` is its name on disk."""
     found = None if digest is None else stored_code(graph, digest)
     if found is None:
-        found = compiled_code(graph, name, digest)
+        found = compiled_code(graph, name, digest, checks)
     return found
 
 
@@ -305,11 +307,11 @@ def is_plain(kind: Any) -> bool:
     return kind.dtype.kind != "c" and 0 not in kind.shape
 
 
-def native_form(graph: Graph, name: str) -> Split:
+def native_form(graph: Graph, name: str, checks: bool = False) -> Split:
     """A Graph with everything that can be in native segments."""
 
     def make_op(segment: Graph, number: int) -> Op:
-        made = Segment(segment, f"{name}_{number}")
+        made = Segment(segment, f"{name}_{number}", checks)
         return Op(
             "native",
             type_rule=_no_rule,
@@ -328,22 +330,27 @@ def _no_rule(*types: Any) -> Any:
 class Segment:
     """A part of a Graph as native code, made when it is called first."""
 
-    def __init__(self, graph: Graph, name: str) -> None:
+    def __init__(self, graph: Graph, name: str, checks: bool = False) -> None:
         self.graph = graph
         self.name = name
+        self.checks = checks
         self.code: Code | None = None
         self._call: Callable[..., Any] | None = None
 
     def __call__(self, *arrays: Any) -> Any:
         call = self._call or self.prepare()
         found = called(call, arrays)
-        return self.graph.program.run(list(arrays)) if found is None else found
+        if found is not None:
+            return found
+        program = self.graph.program
+        return (run_checked if self.checks else Program.run)(program, list(arrays))
 
     def prepare(self) -> Callable[..., Any]:
         """Compile or load the code, once."""
         with COMPILING, with_helper(), showing(self.graph.name):
             if self._call is None:
-                self.code = code_for(self.graph, self.name, self.graph.digest)
+                digest = None if self.checks else self.graph.digest
+                self.code = code_for(self.graph, self.name, digest, self.checks)
                 self._call = self.code.callable()
             return self._call
 

@@ -26,6 +26,7 @@ from tapejit.base.errors import GraphError
 from tapejit.ir.graph import Graph
 from tapejit.ir.interpret import Program
 from tapejit.ir.node import LITERAL, PARAM, Node
+from tapejit.ir.numerics import run_checked
 from tapejit.ir.rewriting import VERSION, Sources
 from tapejit.loops.segments import Split
 from tapejit.runtime.background import Compilation
@@ -57,6 +58,24 @@ class Executable:
     `graph` is what really runs: the same inputs and outputs, fewer Nodes in between.
     `code` is the native code if that is all of it, `split` the parts if it is not.
     `when` says when it is made: "now", by the first call, or in the "background".
+
+    With `checks` it raises NonFiniteError where an operation of the given Graph gives
+    NaN or infinity. Then calls are inlined and no other pass runs, so that all
+    operations are there. Native code, which is not kept on disk, notes that something
+    is not finite, and the same values go through NumPy, which tells what.
+
+    >>> import numpy as np
+    >>> from tapejit import ops
+    >>> from tapejit.base.errors import NonFiniteError
+    >>> from tapejit.base.types import TensorType
+    >>> from tapejit.ir import param
+    >>> x = param("x", TensorType.parse("f32[2]"))
+    >>> checked = Executable(Graph("f", (x,), (ops.log(x) * 0,)), checks=True)
+    >>> try:
+    ...     checked.run([np.float32([1, 0])])
+    ... except NonFiniteError as error:
+    ...     print(error.message, "| step", checked.failed_step(error))
+    the result is -inf at index (1,), of 0.0; 1 of 2 elements is not finite | step 0
     """
 
     def __init__(
@@ -64,8 +83,11 @@ class Executable:
         graph: Graph,
         observe: OnChange | None = None,
         when: str | None = None,
+        *,
+        checks: bool = False,
     ) -> None:
         self.given = graph
+        self._checks = checks
         self.code: Any = None
         self.split: Split | None = None
         self.inside: Any = None  # what was found in it, by `executable_report`
@@ -98,10 +120,14 @@ class Executable:
     def _passed(self) -> tuple[Graph, Sources]:
         if self._optimised is None:
             # Here: code that is on disk needs no pass, and starts 1 ms sooner without.
+            from tapejit.rewrite.inline import inline
             from tapejit.rewrite.pipeline import optimise
 
             sources: Sources = {}
-            after = optimise(self.given, sources=sources, observe=self._observe)
+            if self._checks:
+                after = inline(self.given, sources)
+            else:
+                after = optimise(self.given, sources=sources, observe=self._observe)
             self._optimised = after, sources
         return self._optimised
 
@@ -118,6 +144,8 @@ class Executable:
                 return found
             self._program = self.graph.program
         assert self._program is not None
+        if self._checks:
+            return run_checked(self._program, arguments)
         return self._program.run(arguments)
 
     def stay_interpreted(self) -> None:
@@ -141,7 +169,7 @@ class Executable:
             with compiled.with_helper(), shown:
                 self.state = self._compile()
             settings = config.current()
-            if settings.debug or settings.dump:
+            if (settings.debug or settings.dump) and not self._checks:
                 from tapejit.runtime import executable_report
 
                 executable_report.show(self)
@@ -153,7 +181,7 @@ class Executable:
         if self.code is not None:
             self._call = partial(compiled.called, self.code.callable())
             return State.NATIVE
-        split = compiled.native_form(self.graph, symbol_for(self.given))
+        split = compiled.native_form(self.graph, self._symbol, self._checks)
         for number, node in enumerate(split.segments, 1):
             segment = compiled.segment_of(node)
             if len(split.segments) > 1:
@@ -167,7 +195,7 @@ class Executable:
         """The code of all of the Graph, None if it cannot be."""
         from tapejit.runtime import compiled
 
-        digest = digest_of(self.given)
+        digest = None if self._checks else digest_of(self.given)
         plain = all(compiled.is_plain(x.type) for x in self.given.outputs)
         if digest is not None and plain and not self._optimised:
             found = compiled.stored_code(self.given, digest)
@@ -177,7 +205,11 @@ class Executable:
         whole = compiled.whole_graph(self.graph)
         if whole is None:
             return None
-        return compiled.code_for(whole, symbol_for(self.given), digest)
+        return compiled.code_for(whole, self._symbol, digest, self._checks)
+
+    @property
+    def _symbol(self) -> str:
+        return symbol_for(self.given) + ("_checked" if self._checks else "")
 
     def failed_step(self, error: BaseException) -> int | None:
         """Which of the given Graph's Nodes (literals not counted) raised `error`."""

@@ -26,7 +26,7 @@ from tapejit.base.errors import ArgumentTypeError, TapejitError
 from tapejit.base.origin import Labelled, Origin, user_origin
 from tapejit.base.types import TOKEN, TensorType, TupleType
 from tapejit.ir.graph import Graph
-from tapejit.ir.interpret import has_dims
+from tapejit.ir.interpret import has_dims, perform
 from tapejit.ir.node import (
     LITERAL,
     ORIGIN,
@@ -252,29 +252,29 @@ def is_observed(inputs: Sequence[Tensor]) -> bool:
 
 
 def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
-    values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
     raise_failure(graph)  # where it is asked for, traced or not
-    for node in graph.nodes:
-        if node.op is LITERAL:
-            values[node] = Tensor(node.attrs["value"][()])
-        elif node.op is item:
-            values[node] = values[node.inputs[0]][node.attrs["index"]]
-        elif node.type is TOKEN:
-            values[node] = None
-            if node.inputs:
-                operands = [values[x] for x in node.inputs[:-1]]
-                try:
-                    effect(node.op, *operands, **node.attrs)
-                except TapejitError as error:
-                    raise described_node(error, node) from None
-        elif node.op in CALLING:
-            rule, *operands = [values[x] for x in node.inputs]
-            values[node] = rule._value.perform(node.op.name, operands, node.attrs)
-        else:
-            operands = [values[x] for x in node.inputs]
-            with origin_of(node.origin):
-                if has_dims(node):  # also of tensors that have no symbolic sizes
-                    values[node] = apply_traced(node.op, operands, dict(node.attrs))
-                else:
-                    values[node] = apply(node.op, *operands, **node.attrs)
+    values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    perform(graph.nodes, values, _performed)
     return [values[node] for node in graph.outputs]
+
+
+def _performed(node: Node, operands: list[Any]) -> Any:
+    """A Node in the sight of whoever is recording: a Tensor, or several."""
+    if node.op is LITERAL:
+        return Tensor(node.attrs["value"][()])
+    if node.op is item:
+        return operands[0][node.attrs["index"]]
+    if node.op in CALLING:
+        rule, *rest = operands
+        return rule._value.perform(node.op.name, rest, node.attrs)
+    if node.type is TOKEN:
+        if operands:
+            try:
+                effect(node.op, *operands[:-1], **node.attrs)
+            except TapejitError as error:
+                raise described_node(error, node) from None
+        return None
+    with origin_of(node.origin):
+        if has_dims(node):  # also of tensors that have no symbolic sizes
+            return apply_traced(node.op, operands, dict(node.attrs))
+        return apply(node.op, *operands, **node.attrs)

@@ -282,13 +282,20 @@ class Specialization:
         cache: Cache,
         call: Call,
         path: TracedPath | None = None,
+        *,
+        looks: bool = False,
     ) -> Any:
-        """Take the path that fits, or make one; `path` has just been made for this."""
+        """Take the path that fits, or make one; `path` has just been made for this.
+
+        Who only `looks` gets the path, or None if the body would run as plain Python.
+        """
         known: tuple[bool | int, ...] = ()
         place: Origin | None = None
         failed: list[TracedPath] = []
         while True:
             if path is None:
+                if self.is_eager and looks:
+                    return None
                 if self.is_eager:
                     arguments = call.arguments(call.leaves)
                     return function.run_eagerly(*arguments, self.written)
@@ -298,11 +305,15 @@ class Specialization:
                 with tracing():
                     if len(self.paths) != tried or self.is_eager:
                         continue  # another thread has traced meanwhile
-                    path = self.trace(function, cache, call, known, place)
+                    path = self.trace(function, cache, call, known, place, looks=looks)
                 if path is None:
                     continue
             try:
-                result = function.perform(path, call)
+                if looks:  # find out whether this is it, and take it no further
+                    path.check(inputs_of(path, call), call.leaves)
+                    result: Any = path
+                else:
+                    result = path.run(inputs_of(path, call), call.leaves, call.foreign)
             except WrongPath as wrong:
                 known = (*path.answers[: wrong.at], wrong.answer)
                 place = path.places[wrong.at]
@@ -344,12 +355,14 @@ class Specialization:
         call: Call,
         known: tuple[bool | int, ...] = (),
         place: Origin | None = None,
+        *,
+        looks: bool = False,
     ) -> TracedPath | None:
         """Trace the body for a call; None if it takes too many ways to be traced."""
         if place is not None and self._is_too_branched(function, place):
             return None
         try:
-            return self.add_trace(function, cache, call, known, place)
+            return self.add_trace(function, cache, call, known, place, looks=looks)
         except BaseException:  # an interrupt too ends the trace
             if place is not None:  # a body that raises is no way through it
                 self.opened[short_location(place)] -= 1
@@ -362,6 +375,8 @@ class Specialization:
         call: Call,
         known: tuple[bool | int, ...] = (),
         place: Origin | None = None,
+        *,
+        looks: bool = False,
     ) -> TracedPath:
         """Trace the body for this call, without running what was found."""
         started = perf_counter()
@@ -392,7 +407,8 @@ class Specialization:
             _warn_needs_value(function, reason)
         elif not traced.serves_once:
             self._add(path)
-        function.note_trace(cache, self, call, place)
+        if not looks:
+            function.note_trace(cache, self, call, place)
         return path
 
     def _add(self, path: TracedPath) -> None:

@@ -51,7 +51,7 @@ from tapejit.tensor.scope import returned, scope
 from tapejit.tensor.symbolic_float import TracedFloat
 from tapejit.tensor.tensor import Made, Tensor
 from tapejit.tracing import report
-from tapejit.tracing.cache import LOCKS, Cache, Specialization, inputs_of, tracing
+from tapejit.tracing.cache import LOCKS, Cache, Specialization, tracing
 from tapejit.tracing.captured_arrays import TracedArray, captured_arrays
 from tapejit.tracing.inspectable import Inspected
 from tapejit.tracing.made_in_loops import note_made
@@ -81,7 +81,6 @@ _INTERNAL = frozenset(
     [
         "body",
         "note_trace",
-        "perform",
         "run_eagerly",
         "run_inside",
         "trace_entry",
@@ -192,24 +191,35 @@ class Function(Inspected[P], Generic[P, R]):
         return call
 
     def _call_by_full_key(
-        self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        cache: Cache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        looks: bool = False,
     ) -> Any:
         """A call that has to be looked up by its full key, or traced."""
         origin = ORIGIN.get()
         try:
             entry = cache.entries.get(call.key)
             if entry is None:
-                return self._first_call(cache, call, args, kwargs)
+                return self._first_call(cache, call, args, kwargs, looks)
             if entry is not cache.last:
                 cache.touch(entry)
-            return entry.run(self, cache, call)
+            return entry.run(self, cache, call, looks=looks)
         except BaseException:
             # Ctrl-C may come after a block has set it, and before the block begins.
             ORIGIN.set(origin)
             raise
 
     def _first_call(
-        self, cache: Cache, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        cache: Cache,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        looks: bool,
     ) -> Any:
         """A call whose key is new: trace, unless another thread has just done so."""
         path: TracedPath | None = None
@@ -229,10 +239,10 @@ class Function(Inspected[P], Generic[P, R]):
                         self._relaxation.relax(cache, call)
                 entry = Specialization(call.key)
                 try:
-                    path = entry.trace(self, cache, call)
+                    path = entry.trace(self, cache, call, looks=looks)
                 finally:  # a warning that is an error comes after the trace
                     self._keep(cache, entry, call, floats, exact)
-        return entry.run(self, cache, call, path)
+        return entry.run(self, cache, call, path, looks=looks)
 
     def _keep(
         self,
@@ -260,10 +270,6 @@ class Function(Inspected[P], Generic[P, R]):
         with tracing():
             entry.add_trace(self, self._cache, call)
         return entry
-
-    def perform(self, path: TracedPath, call: Call) -> Any:
-        """Take a path for a call."""
-        return path.run(inputs_of(path, call), call.leaves, call.foreign)
 
     def body(self) -> Callable[..., Any]:
         """The Python function, bound to its instance."""

@@ -1,9 +1,9 @@
 """Looking at what a function runs: its Graph, and a report on it.
 
-A `Probe` is a Function that shares everything with the one it looks at, but where that
-one would run a Path it only asks the guards whether it is the right one. So a question
-finds exactly what a call with the same arguments would run, traced now if need be, and
-nothing happens: no variable changes, no effect is performed.
+A question finds exactly what a call with the same arguments would run, traced now if
+need be, in the same way, but where the call would run a path, only its guards are asked
+whether it is the right one. So nothing happens: no variable changes, no effect is
+performed.
 
 Start reading at `chosen`, then `Explanation`.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tapejit.base.config import config
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, UnsupportedError
-from tapejit.base.origin import Origin, describe
+from tapejit.base.origin import describe
 from tapejit.base.types import TOKEN, TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
@@ -33,60 +33,19 @@ from tapejit.runtime.executable_report import (
     inside_of,
     timing_text,
 )
-from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding
-from tapejit.tracing.cache import Cache, Specialization, inputs_of, tracing
+from tapejit.tracing.cache import Specialization, tracing
 from tapejit.tracing.function import Function
 from tapejit.tracing.path import TracedPath
-from tapejit.tracing.signature import Call, describe_key
+from tapejit.tracing.signature import describe_key
 from tapejit.transforms.vjp import carries_gradient
 
 if TYPE_CHECKING:
     from tapejit.targets.cpu.kernel_report import KernelReport
 
 WIDTH: Final = 80  # columns of a report
-
-
-class Probe(Function[..., Any]):
-    """A function that is asked what a call would run."""
-
-    def __init__(self, function: Function[..., Any]) -> None:
-        self.__dict__.update(function.__dict__)
-
-    def selected(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Specialization, TracedPath | None]:
-        """What a call with these arguments runs; no Path if it runs eagerly."""
-        cache = self._cache
-        if self._specs is not None:
-            args, kwargs = self._specs.conform(self._binder, args, kwargs)
-        with tracing():
-            default_float = config.current().default_float
-            call = self._bound(cache, default_float, args, kwargs)
-            path = self._call_by_full_key(cache, call, args, kwargs)
-            entry = cache.last
-        assert entry is not None
-        return entry, None if entry.is_eager else path
-
-    def perform(self, path: TracedPath, call: Call) -> TracedPath:
-        """Find out whether this is the path, and take it no further."""
-        path.check(inputs_of(path, call), call.leaves)
-        return path
-
-    def run_eagerly(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        written: Sequence[Variable] = (),
-    ) -> None:
-        """There is no path."""
-
-    def note_trace(
-        self, cache: Cache, entry: Specialization, call: Call, place: Origin | None
-    ) -> None:
-        """Questions do not count as calls that trace again and again."""
 
 
 def chosen(
@@ -98,7 +57,16 @@ def chosen(
             f"{function.__name__} is looked at while a function is traced",
             help="ask outside of functions",
         )
-    return Probe(function).selected(args, kwargs)
+    cache = function._cache
+    if function._specs is not None:
+        args, kwargs = function._specs.conform(function._binder, args, kwargs)
+    with tracing():
+        default_float = config.current().default_float
+        call = function._bound(cache, default_float, args, kwargs)
+        path = function._call_by_full_key(cache, call, args, kwargs, looks=True)
+        entry = cache.last
+    assert entry is not None
+    return entry, None if entry.is_eager else path
 
 
 def graph(

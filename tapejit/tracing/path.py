@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -53,11 +53,6 @@ from tapejit.tracing.signature import FLOATS, FastKey, is_scalar
 from tapejit.tracing.trace import Traced
 from tapejit.transforms.partition import partition
 from tapejit.transforms.vjp import carries_gradient, passes_gradient, vjp_graph
-
-if TYPE_CHECKING:
-    from tapejit.runtime.checked import CheckedExecutable
-
-    Runs = Executable | CheckedExecutable
 
 _new = Tensor.__new__
 
@@ -154,7 +149,7 @@ class TracedPath:
         # Whether its native entry makes all that is returned, containers too.
         self.is_wrapped = can_be_native(self.structure)
         self._entry: Any = MISS  # until it is asked for
-        self._checking: dict[Graph, CheckedExecutable] = {}
+        self._checking: dict[Graph, Executable] = {}
         self._forwards: dict[
             tuple[bool, ...], tuple[Graph, Executable, str | None]
         ] = {}
@@ -268,7 +263,7 @@ class TracedPath:
             recorded = self._run_recorded(arrays, leaves, variables)
             if recorded is not MISS:
                 return recorded
-        executable: Runs = self._executable
+        executable = self._executable
         has_missed = not self._writes
         is_checked = NUMERICS and config.check_numerics
         if is_checked:
@@ -348,13 +343,12 @@ class TracedPath:
         found = {out: first + at for out, at in enumerate(self._writes, self.results)}
         return {out: x for out, x in found.items() if (out, x) in pairs}
 
-    def _checked(self, graph: Graph) -> CheckedExecutable:
+    def _checked(self, graph: Graph) -> Executable:
         """What runs a Graph of this path while numerics are checked."""
         found = self._checking.get(graph)
         if found is None:
-            from tapejit.runtime.checked import CheckedExecutable
-
-            found = self._checking.setdefault(graph, CheckedExecutable(graph))
+            checking = Executable(graph, when="now", checks=True)
+            found = self._checking.setdefault(graph, checking)
         return found
 
     @property
@@ -424,7 +418,7 @@ class TracedPath:
         self,
         error: Exception,
         graph: Graph,
-        executable: Runs,
+        executable: Executable,
         leaves: Sequence[Any],
     ) -> Exception:
         """A failure in terms of the user's program."""
@@ -500,7 +494,6 @@ class TracedPath:
         )
         if True not in watched and not observers:
             return MISS
-        executable: Runs
         graph, executable, assigned = self._forward(watched)
         if NUMERICS and config.check_numerics:
             executable = self._checked(graph)

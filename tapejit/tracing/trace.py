@@ -34,7 +34,7 @@ from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.origin import Origin, describe, user_origin
 from tapejit.base.types import TensorType, TupleType
 from tapejit.ir.graph import Graph, topological_order
-from tapejit.ir.interpret import bind_dims, has_dims
+from tapejit.ir.interpret import bind_dims, has_dims, perform
 from tapejit.ir.node import (
     LITERAL,
     OPS,
@@ -312,13 +312,13 @@ class FunctionTrace(Trace):
         """What a Node is on the actual arguments."""
         token = silence()
         try:
-            for needed in topological_order([node], stop=self.values):
-                self.values[needed] = self._evaluated(needed)
+            needed = topological_order([node], stop=self.values)
+            perform(needed, self.values, self._evaluated)
         finally:
             restore(token)
         return self.values[node]
 
-    def _evaluated(self, node: Node) -> Any:
+    def _evaluated(self, node: Node, inputs: Sequence[Any]) -> Any:
         if node.op is LITERAL:
             return node.attrs["value"][()]
         if node.op is PARAM:
@@ -332,7 +332,7 @@ class FunctionTrace(Trace):
             sizes: Any = self.facts.actual
             attrs = {name: bind_dims(x, sizes) for name, x in attrs.items()}
         try:
-            return node.op.eval(*[self.values[x] for x in node.inputs], **attrs)
+            return node.op.eval(*inputs, **attrs)
         except Exception as error:  # of any op; raised again, explained
             raise described_node(error, node, self._sources()) from None
 
