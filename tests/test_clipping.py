@@ -61,6 +61,18 @@ def test_a_list_is_scaled_as_one_and_none_stays_none() -> None:
     np.testing.assert_allclose(tj.global_norm([x, y]), 0.5, rtol=1e-14)
 
 
+def test_dicts_come_back_as_they_were() -> None:
+    given = {"w": tj.asarray(X), "deep": {"gap": None, "b": [tj.asarray(Y)]}}
+    (x, y), norm = tj.clip_by_global_norm([X, Y], 0.5)
+    found, same = tj.clip_by_global_norm(given, 0.5)
+    assert found["deep"]["gap"] is None
+    np.testing.assert_array_equal(found["w"], x)
+    np.testing.assert_array_equal(found["deep"]["b"][0], y)
+    assert float(same) == float(norm) == float(tj.global_norm(given))
+    (inside,), _ = tj.clip_by_global_norm([given], 0.5)
+    np.testing.assert_array_equal(inside["w"], x)
+
+
 def test_a_known_norm_is_used() -> None:
     (x,), norm = tj.clip_by_global_norm([tj.ones(2)], 1.0, use_norm=tj.asarray(4.0))
     np.testing.assert_array_equal(x, [0.25, 0.25])

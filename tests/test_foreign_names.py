@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,25 @@ def test_asking_for_one_names_the_spelling() -> None:
         _ = tj.convert_to_tensor
     with pytest.raises(AttributeError, match=r"'cat'.*tj\.concat"):
         _ = tj.cat
+
+
+def test_a_method_that_is_a_function_here_names_it() -> None:
+    with pytest.raises(AttributeError, match=r"'exp'; there is the function tj\.exp"):
+        tj.ones(2).exp()
+    with pytest.raises(AttributeError, match=r"'relu'; write tj\.nn\.relu\(x\)"):
+        tj.ones(2).relu()
+    with pytest.raises(AttributeError, match=r"no attribute 'data'$"):
+        _ = tj.ones(2).data
+
+
+def test_optimizers_of_other_libraries() -> None:
+    adam = tj.optimizers.Adam()
+    with pytest.raises(AttributeError, match=r"'step'; write .*apply_gradients"):
+        adam.step()
+    with pytest.raises(AttributeError, match="there are none to clear"):
+        adam.zero_grad()
+    assert not hasattr(adam, "frobnicate")
+    assert pickle.loads(pickle.dumps(adam)).learning_rate == 0.001
 
 
 def test_a_name_nobody_knows_gets_no_advice() -> None:

@@ -127,6 +127,8 @@ def test_tab_completion_shows_public_names_alone() -> None:
     for name in tj._MODULES:
         module = getattr(tj, name)
         assert dir(module) == sorted(module.__all__), name
+    for module in (tj.tree, tj.optimizers.schedules):
+        assert dir(module) == sorted(module.__all__), module.__name__
     function = {name for name in dir(tj.function(abs)) if not name.startswith("_")}
     assert not function & {"body", "note_trace", "perform", "run_inside", "traced"}
     assert {"explain", "trace_count", "verify"} <= function

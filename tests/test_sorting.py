@@ -87,6 +87,18 @@ def test_sorting_along_an_axis(axis: int) -> None:
     np.testing.assert_array_equal(np.sort(x, axis), np.sort(CUBE, axis))
 
 
+def test_without_an_axis_all_is_one_line() -> None:
+    for f in (tj.sort, tj.function(lambda x, axis: tj.sort(x, axis=axis))):
+        np.testing.assert_array_equal(f(CUBE, None), np.sort(CUBE, axis=None))
+    places = tj.argsort(CUBE, axis=None)
+    np.testing.assert_array_equal(places, np.argsort(CUBE, axis=None))
+    weights = np.array([1.0, 5.0])
+    gradient = tj.grad(lambda x: tj.sort(x, None)[:2] @ weights)(CUBE)
+    expected = np.zeros(24)
+    expected[np.argsort(CUBE, axis=None)[:2]] = 1.0, 5.0
+    np.testing.assert_array_equal(gradient, expected.reshape(CUBE.shape))
+
+
 def test_numpys_functions_flatten_without_an_axis() -> None:
     x = tj.asarray(CUBE)
     np.testing.assert_array_equal(np.sort(x, axis=None), np.sort(CUBE, axis=None))

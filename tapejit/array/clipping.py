@@ -10,7 +10,7 @@ Start reading at `clip_by_norm`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.creation import zeros
 from tapejit.array.factorisations import as_inexact
 from tapejit.array.norms import safe_root, vector_norm
+from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.structure import Structure, flat_structure
 from tapejit.base.types import is_complex, promote_all
 from tapejit.tensor.dispatch import HANDLES, as_operand, cast
 from tapejit.tensor.naming import named
@@ -95,16 +97,17 @@ def global_norm(t_list: Any, /) -> Tensor:
     >>> print(tj.global_norm([tj.asarray([3.0]), None, tj.asarray([[4.0]])]))
     5.0
     """
-    return _norm(_listed(t_list))
+    return _norm(_taken_apart(t_list)[0])
 
 
 @named
 def clip_by_global_norm(
     t_list: Any, /, clip_norm: Any, use_norm: Any = None
-) -> tuple[list[Tensor | None], Tensor]:
+) -> tuple[Any, Tensor]:
     """The tensors, scaled down together if their norm is larger; and that norm.
 
-    None stays None. `use_norm` is the norm if it is known already. If the norm is not
+    They come back as a list, or in the structure of the dict that holds them. None
+    stays None. `use_norm` is the norm if it is known already. If the norm is not
     finite, every element becomes NaN: scaled by nothing sensible, the tensors must not
     pass for clipped ones.
 
@@ -115,12 +118,13 @@ def clip_by_global_norm(
     [0.6] None [0.8] 5.0
     """
     _check_limit(clip_norm)
-    tensors = _listed(t_list)
+    tensors, structure = _taken_apart(t_list)
     norm = _norm(tensors) if use_norm is None else as_operand(use_norm)
     scale = _scale(norm, clip_norm)
     scale = elementwise.where(elementwise.isfinite(norm), scale, math.nan)
     limits = (clip_norm, use_norm)
-    return [_scaled(x, scale, limits) for x in tensors], norm
+    scaled = [_scaled(x, scale, limits) for x in tensors]
+    return tree.unflatten(structure, scaled), norm
 
 
 def _scale(norm: Tensor, limit: Any) -> Tensor:
@@ -178,14 +182,19 @@ def _sum_of_squares(x: Tensor) -> Tensor:
     return reductions.sum(wide * wide)
 
 
-def _listed(given: Any) -> list[Tensor | None]:
-    """The tensors of a list; one tensor is no list of its rows."""
+def _taken_apart(given: Any) -> tuple[list[Tensor | None], Structure]:
+    """The tensors of a list or of dicts; one tensor is no list of its rows."""
     if is_array(given) or not isinstance(given, Iterable):
         raise ArgumentTypeError(
             f"takes a list of tensors, got {type(given).__name__}",
             help="write [x] for one tensor; for a structure, tj.tree.leaves(x)",
         )
-    return [None if x is None else as_inexact(x, "clipping") for x in given]
+    given = given if isinstance(given, Mapping) else list(given)
+    leaves, structure = list(given), flat_structure(list, len(given))
+    if any(isinstance(x, Mapping) for x in (given, *leaves)):
+        leaves, structure = tree.flatten(given, none_is_leaf=True)
+    found = [None if x is None else as_inexact(x, "clipping") for x in leaves]
+    return found, structure
 
 
 def _check_limit(limit: Any) -> None:

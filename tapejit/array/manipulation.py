@@ -27,6 +27,7 @@ from tapejit.tensor.stacking import stack_tensors
 from tapejit.tensor.tensor import Tensor
 
 Axis = int | Sequence[int] | None
+REPEATED = ("edge", "reflect", "symmetric", "wrap")  # modes of pad
 
 
 def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
@@ -224,18 +225,25 @@ def _nonempty(arrays: Any, name: str, axis: Any) -> list[Any]:
     return found
 
 
-def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
-    """With a constant around it, as `numpy.pad` in mode "constant".
+def pad(
+    x: Any, pad_width: Any, /, mode: str = "constant", *, constant_values: Any = 0
+) -> Tensor:
+    """With elements around it, as `numpy.pad`: a constant, or its own.
 
     `pad_width` is an int for every side, a pair (before, after) for every axis, or
-    one pair per axis. So are `constant_values`; corners belong to the later axis.
+    one pair per axis. So are `constant_values`; corners belong to the later axis. The
+    modes "edge", "reflect", "symmetric" and "wrap" repeat elements of `x`.
 
     >>> import tapejit as tj
     >>> print(tj.pad(tj.asarray([1.0, 2.0]), (1, 2)))
     [0. 1. 2. 0. 0.]
+    >>> print(tj.pad(tj.asarray([1.0, 2.0, 3.0]), 2, "reflect"))
+    [3. 2. 1. 2. 3. 2. 1.]
     """
     x = as_operand(x, "pad")
     widths = _pad_widths(pad_width, x.ndim)
+    if mode != "constant":
+        return _pad_repeated(x, widths, mode)
     if isinstance(constant_values, (list, tuple, np.ndarray)) and np.ndim(
         constant_values
     ):
@@ -247,6 +255,25 @@ def pad(x: Any, pad_width: Any, /, *, constant_values: Any = 0) -> Tensor:
     if value.ndim:
         raise ShapeError("takes one constant for all sides", op="pad")
     return apply(ops.pad, x, value, widths=widths)
+
+
+def _pad_repeated(x: Tensor, widths: Any, mode: str) -> Tensor:
+    """Padded axis by axis with elements of its own: NumPy says which."""
+    if mode not in REPEATED:
+        known = ", ".join(map(repr, ("constant", *REPEATED)))
+        raise ArgumentError(f"mode is one of {known}, got {mode!r}", op="pad")
+    for axis, (before, after) in enumerate(widths):
+        if before == after == 0:
+            continue
+        size, pair = int(x.shape[axis]), (int(before), int(after))
+        if not size or min(pair) < 0:
+            raise ArgumentError(
+                f"an axis of size {size} cannot be padded by {pair} in mode {mode!r}",
+                op="pad",
+            )
+        places = np.pad(np.arange(size), pair, mode=mode)  # type: ignore[call-overload]
+        x = x[(slice(None),) * axis + (places,)]
+    return x
 
 
 def _pad_sides(x: Tensor, widths: Any, constants: Any) -> Tensor:

@@ -274,7 +274,7 @@ class Operators:
                 f"{what}() of a tensor with {self.size} elements",
                 help="take one element, or reduce with tj.any, tj.all or tj.sum",
             )
-        note_double(tensor.dtype)
+        note_double(tensor.dtype, what)
         if isinstance(tensor, TracedTensor):
             return tensor._answer(what)
         mark_left(tensor)
@@ -328,7 +328,7 @@ class Operators:
     def tolist(self) -> Any:
         """The values as nested lists of Python scalars."""
         tensor = as_operand(self)
-        note_double(tensor.dtype)
+        note_double(tensor.dtype, "tolist")
         if isinstance(tensor, TracedTensor):
             return tensor._needed("tolist()").tolist()
         mark_left(tensor)

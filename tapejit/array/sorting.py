@@ -49,13 +49,22 @@ def _axis_of(x: Tensor, axis: int) -> int:
     return normalize_axis(operator.index(axis), x.ndim)
 
 
+def _lines_of(given: Any, axis: int | None, name: str) -> tuple[Tensor, int]:
+    """What is sorted, and along which axis: without one, all as one line."""
+    x = as_operand(given, name)
+    if axis is None:
+        return reshape(x, -1), 0
+    return x, _axis_of(x, axis)
+
+
 @named
 def sort(
-    x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+    x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The elements of each line in ascending or descending order, NaN last.
 
-    Every sort here is stable, whatever `stable` says.
+    `axis=None` makes one line of all. Every sort here is stable, whatever `stable`
+    says.
 
     >>> import tapejit as tj
     >>> print(tj.sort(tj.asarray([3.0, 1.0, 2.0])))
@@ -63,23 +72,23 @@ def sort(
     >>> print(tj.sort(tj.asarray([3.0, 1.0, 2.0]), descending=True))
     [3. 2. 1.]
     """
-    x = as_operand(x, "sort")
-    at = _axis_of(x, axis)
+    x, at = _lines_of(x, axis, "sort")
     return apply(ops.sort_by, x, x, axis=at, descending=bool(descending))
 
 
 @named
 def argsort(
-    x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+    x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The positions that sort each line; of equal elements the first comes first.
+
+    `axis=None` makes one line of all.
 
     >>> import tapejit as tj
     >>> print(tj.argsort(tj.asarray([3.0, 1.0, 2.0])))
     [1 2 0]
     """
-    x = as_operand(x, "argsort")
-    at = _axis_of(x, axis)
+    x, at = _lines_of(x, axis, "argsort")
     return apply(ops.argsort, x, axis=at, descending=bool(descending))
 
 

@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 @public("tapejit")
 class StructureError(ValueError):
     """Two structures that should match do not, or a structure cannot be flattened.

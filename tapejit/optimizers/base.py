@@ -20,13 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import numpy as np
 
 from tapejit import ops
 from tapejit.array import elementwise
-from tapejit.array.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
+from tapejit.array.clipping import (
+    clip_by_global_norm,
+    clip_by_norm,
+    clip_by_value,
+    is_array,
+)
 from tapejit.array.creation import asarray
 from tapejit.array.manipulation import stack
 from tapejit.base import tree
@@ -39,6 +44,7 @@ from tapejit.tape.tape import GradientTape
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import apply, as_operand, cast
 from tapejit.tensor.foreign_keywords import OPTIMIZER_KEYWORDS, with_hints
+from tapejit.tensor.foreign_names import attribute_error
 from tapejit.tensor.tensor import Tensor
 
 OnMissing = Literal["warn", "raise", "ignore"]
@@ -56,6 +62,16 @@ class Options(TypedDict, total=False):
     clipvalue: float | None
     global_clipnorm: float | None
     name: str | None
+
+
+# What the optimizers of other libraries have.
+SPELLINGS: Final[dict[str, str]] = {
+    "lr": "optimizer.learning_rate",
+    "param_groups": "optimizer.learning_rate",
+    "step": "optimizer.apply_gradients(zip(gradients, variables))",
+    "update_step": "optimizer.apply_gradients(zip(gradients, variables))",
+    "zero_grad": "tape.gradient(loss, variables)  # there are none to clear",
+}
 
 
 @public("tapejit.optimizers")
@@ -136,6 +152,11 @@ class Optimizer:
         self._undecayed_names: tuple[str, ...] = ()
         self._is_built = False
         self._warned: set[tuple[str, int]] = set()
+
+    if not TYPE_CHECKING:  # attributes that do not exist are errors
+
+        def __getattr__(self, name: str) -> Any:
+            raise attribute_error(type(self).__name__, name, SPELLINGS)
 
     def _check_number(
         self,
@@ -427,6 +448,12 @@ class Optimizer:
     def _as_rate(self, given: Any) -> Tensor:
         """A learning rate as a float64 scalar, exact for variables of that width."""
         is_number = isinstance(given, (int, float, np.number))
+        if isinstance(given, (list, tuple)) and any(map(is_array, given)):
+            raise ArgumentTypeError(
+                "the learning rate is one real number, got a list of tensors",
+                op=self.name,
+                help="variables go to apply_gradients(zip(gradients, variables))",
+            )
         rate = asarray(given, dtype=FLOAT64) if is_number else as_operand(given)
         if rate.shape != () or is_complex(rate.dtype):
             raise ArgumentError(

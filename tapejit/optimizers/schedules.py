@@ -37,6 +37,11 @@ __all__ = [
     "Warmup",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _FLOAT64 = np.dtype(np.float64)
 
 

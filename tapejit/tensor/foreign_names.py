@@ -13,6 +13,7 @@ Start reading at `SPELLINGS`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -155,8 +156,15 @@ SPELLINGS: Final = by_name(
         "tj.clip_by_global_norm([x, y], 1.0)": "clip_grad_norm_",
         "tj.clip_by_value(x, -1, 1)": "clip_grad_value_",
         "tj.optimizers.Adam()": "optim",
+        "with tj.config.override(default_float='float64'): f(x)": "set_default_dtype",
         "tj.random.set_seed(0)": "manual_seed",
+        # Decisions and loops
+        "tj.where(x > 0, x, y) or x if x[0, 0] > 0 else y": "cond",
+        "for i in range(3): x = f(x)": "fori_loop",
+        "tj.foldl(lambda state, row: row + state, x)": "scan",
+        "while tj.any(x < 9): x = x + 1": "while_loop",
         # Derivatives and structures
+        "tj.recompute_grad(f)": "checkpoint",
         "with tj.GradientTape() as tape: f(x)": "autograd",
         "tape.gradient(y, v)": "backward gradients",
         "tj.stop_gradient(x)": "detach",
@@ -217,7 +225,9 @@ ATTRIBUTES: Final = by_name(
         "tj.reshape(x, (2, 2))": "set_shape",
         "tj.nn.softmax(x)": "softmax",
         "x - y": "sub",
+        "tj.sort(x)": "sort",
         "x.T": "t",
+        "x.astype(tj.float32)  # there is one device, the CPU": "to",
         "tj.top_k(x, 1)": "topk",
         "tj.expand_dims(x, axis=0)": "unsqueeze",
         "tj.reshape(x, (-1,))": "view",
@@ -230,8 +240,11 @@ def attribute_error(
     owner: str, name: str, spellings: Mapping[str, str]
 ) -> AttributeError:
     """The error of a name that is not there, with the spelling if it is known."""
-    spelling = spellings.get(name)
+    spelling = spellings.get(name) or SPELLINGS.get(name)
     tail = f"; write {spelling}" if spelling else ""
+    package = sys.modules["tapejit"]
+    if not spelling and name in package.__all__ and callable(getattr(package, name)):
+        tail = f"; there is the function tj.{name}"
     return AttributeError(f"{owner} has no attribute {name!r}{tail}", name=name)
 
 

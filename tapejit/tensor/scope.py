@@ -3,7 +3,8 @@
 Tapes opened outside of a body are not used inside, nor the other way round; `SCOPE`
 tells them apart. A Python number that a body returns becomes a tensor of the default
 dtype, as everywhere. But `float(x)` of a float64 tensor is a double, and not to be
-rounded: where a body has taken numbers from such tensors, its floats are float64.
+rounded, nor is that of an integer which float32 may not hold: where a body has taken
+numbers from such tensors, its floats are float64.
 
 Start reading at `Scope`.
 """
@@ -20,12 +21,14 @@ from tapejit.tensor.dispatch import as_operand, convert
 from tapejit.tensor.tensor import Tensor
 
 DOUBLES = frozenset({dtype_named("float64"), dtype_named("complex128")})
+LONG = frozenset(map(dtype_named, ("int32", "int64", "uint32", "uint64")))
 
 
 class Scope:
     """One run of a body.
 
-    has_doubles   whether a number was taken from a tensor of float64 or complex128
+    has_doubles   whether a number was taken from a tensor of float64 or complex128,
+                  or a float from one of long integers
     """
 
     __slots__ = ("has_doubles",)
@@ -47,10 +50,12 @@ def scope() -> Iterator[None]:
         SCOPE.reset(token)
 
 
-def note_double(dtype: DType) -> None:
-    """A Python number is taken from a tensor."""
+def note_double(dtype: DType, what: str) -> None:
+    """A Python number is taken from a tensor, by the method `what`."""
     scope = SCOPE.get()
-    if scope is not None and dtype in DOUBLES:
+    if scope is None:
+        return
+    if dtype in DOUBLES or (dtype in LONG and what in ("float", "complex")):
         scope.has_doubles = True
 
 

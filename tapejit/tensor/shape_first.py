@@ -1,7 +1,8 @@
 """Functions whose first argument is a shape, called with sizes one by one.
 
 `zeros(2, 3)` and `random.normal(2, 3)` would take the second size for something else,
-silently in the second case. They are errors that say how a shape is written.
+silently in the second case, and `random.uniform(0, 1, (3,))`, NumPy's order, the shape
+for a bound. They are errors that say how a shape is written.
 
 Start reading at `shape_first`.
 """
@@ -9,7 +10,7 @@ Start reading at `shape_first`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -38,6 +39,8 @@ def shape_first(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if len(args) >= end and all(type(x) is int and x > 0 for x in args[at:]):
             raise not_one_shape(function.__name__, list(args[at:]), names[at + 1])
+        if len(args) > end and is_shape(args[end]):
+            raise not_last(function.__name__, args[at : end + 1], names[at + 1 :])
         try:
             return function(*args, **kwargs)
         except TypeError:
@@ -54,4 +57,20 @@ def not_one_shape(name: str, sizes: list[Any], second: str) -> ArgumentTypeError
     return ArgumentTypeError(
         f"{name}({given}) has two numbers where a shape comes first",
         help=f"write {name}(shape=({given}))" + (other if second != "dtype" else ""),
+    )
+
+
+def is_shape(given: Any) -> bool:
+    """Whether a tuple has whole numbers alone, which are sizes to the eye."""
+    return type(given) is tuple and all(type(x) is int and x >= 0 for x in given)
+
+
+def not_last(
+    name: str, given: Sequence[Any], names: Sequence[str]
+) -> ArgumentTypeError:
+    """The error of a call with the shape where NumPy has it."""
+    first, second, shape = given
+    return ArgumentTypeError(
+        f"{name}({first!r}, {second!r}, {shape}) has its shape last, as in NumPy",
+        help=f"write {name}({shape}, {first!r}, {second!r}), or {names[1]}={shape}",
     )

@@ -11,6 +11,7 @@ Start reading at `note_made`.
 
 from __future__ import annotations
 
+from inspect import unwrap
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -44,7 +45,7 @@ _made: WeakKeyDictionary[CodeType, Made] = WeakKeyDictionary()
 
 def note_made(function: Any, cache: Any) -> None:
     """A function was traced for the first time; `cache` is what counts its calls."""
-    code = getattr(function, "__code__", None)
+    code = getattr(unwrap(function), "__code__", None)  # of f in tj.grad(f)
     if code is None:
         return
     made = _made.setdefault(code, Made())

@@ -418,6 +418,15 @@ def test_s53_numbers_taken_from_tensors_come_back_whole(body: Any, dtype: str) -
         assert [y.item() for y in found] == [np.array(y, kind).item() for y in expected]
 
 
+@pytest.mark.filterwarnings("ignore:.*needs a value while it is traced")
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_s53_a_float_of_a_long_integer_is_not_rounded(dtype: str) -> None:
+    f = tj.function(lambda x: float(tj.sum(x)))
+    large = 2**24 + 1  # no float32
+    for _ in range(3):
+        assert f(np.array([large], dtype)).item() == large
+
+
 def test_s53_a_dict_keeps_the_order_it_was_given() -> None:
     f = tj.function(lambda x: {"z": x, "a": x * 2})
     for _ in range(2):

@@ -51,6 +51,25 @@ def test_s49_also_with_a_name_and_a_decorator() -> None:
     assert text.startswith("step, of test_made_in_loops.py")
 
 
+def test_s49_a_derivative_is_named_after_its_function() -> None:
+    def program() -> None:
+        for _ in range(20):
+            tj.function(tj.grad(lambda x: tj.sum(x * x)))(X)
+
+    (text,) = warned(program)
+    assert text.startswith("<lambda>, of test_made_in_loops.py")
+
+
+def test_s49_derivatives_of_several_functions_are_no_loop() -> None:
+    functions = [eval(f"lambda x: tj.sum(x ** {n})", {"tj": tj}) for n in range(8)]
+
+    def program() -> None:
+        for f in functions:
+            tj.function(tj.grad(f))(X)
+
+    assert warned(program) == []
+
+
 def test_s49_functions_that_are_kept_or_called_again_are_none_of_these() -> None:
     kept = []
 

@@ -129,11 +129,11 @@ def _converted(arrays: Any, dtype: Any) -> list[Any]:
 def _pad(
     array: Any, pad_width: Any, *, mode: Any = "constant", constant_values: Any = 0
 ) -> Tensor:
-    if mode != "constant":
+    if mode not in ("constant", *manipulation.REPEATED):
         raise refused_argument(np.pad, "mode", mode)
     x = as_operand(array, "pad")
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
-    return manipulation.pad(x, widths, constant_values=constant_values)
+    return manipulation.pad(x, widths, mode, constant_values=constant_values)
 
 
 def _take(a: Any, indices: Any, *, axis: Any = None, mode: str = "raise") -> Tensor:
