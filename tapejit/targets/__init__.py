@@ -8,7 +8,9 @@ which are written in the `lane_algebra`.
 and emits them for it.
 
 `target` says what a target is: its tuning and its numerics, what it supports, how it
-schedules, and what it emits. `python` writes what `cpu` has scheduled.
+schedules, and what it emits. `walk` goes through a scheduled Kernel for all of them:
+each says what a loop, a Step and an accumulator are. `python` writes what `cpu` has
+scheduled.
 
-Start reading at `target.py` and `lane_algebra.py`, then `tapejit.targets.cpu`.
+Start reading at `target.py` and `walk.py`, then `tapejit.targets.cpu`.
 """
