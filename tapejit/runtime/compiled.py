@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -311,7 +311,8 @@ def native_form(graph: Graph, name: str, checks: bool = False) -> Split:
     """A Graph with everything that can be in native segments."""
 
     def make_op(segment: Graph, number: int) -> Op:
-        made = Segment(segment, f"{name}_{number}", checks)
+        digest = None if checks else segment.digest
+        made = Segment(segment, f"{name}_{number}", digest, checks)
         return Op(
             "native",
             type_rule=_no_rule,
@@ -328,29 +329,49 @@ def _no_rule(*types: Any) -> Any:
 
 
 class Segment:
-    """A part of a Graph as native code, made when it is called first."""
+    """A part of a Graph, or all of it, as native code, made when it is called first.
 
-    def __init__(self, graph: Graph, name: str, checks: bool = False) -> None:
+    `digest` is its name on disk; with `checks` it fails where something is not finite.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        digest: str | None,
+        checks: bool = False,
+        code: Code | None = None,
+    ) -> None:
         self.graph = graph
         self.name = name
+        self.digest = digest
         self.checks = checks
-        self.code: Code | None = None
-        self._call: Callable[..., Any] | None = None
+        self.code = code
+        self._call = None if code is None else code.callable()
 
     def __call__(self, *arrays: Any) -> Any:
-        call = self._call or self.prepare()
-        found = called(call, arrays)
+        found = self.called(arrays)
         if found is not None:
             return found
         program = self.graph.program
         return (run_checked if self.checks else Program.run)(program, list(arrays))
 
+    def called(self, arrays: Sequence[Any]) -> list[Any] | None:
+        """The results of native code, None if NumPy has to do it."""
+        call = self._call or self.prepare()
+        found = call(*arrays)
+        if found.__class__ is list:
+            return found
+        # Strided or misaligned, perhaps: once more with arrays as they should be.
+        whole = [np.array(x, order="C", subok=False) for x in arrays]
+        found = call(*whole)
+        return found if found.__class__ is list else None
+
     def prepare(self) -> Callable[..., Any]:
         """Compile or load the code, once."""
         with COMPILING, with_helper(), showing(self.graph.name):
             if self._call is None:
-                digest = None if self.checks else self.graph.digest
-                self.code = code_for(self.graph, self.name, digest, self.checks)
+                self.code = code_for(self.graph, self.name, self.digest, self.checks)
                 self._call = self.code.callable()
             return self._call
 
@@ -360,17 +381,6 @@ def segment_of(node: Node) -> Segment:
     made = node.op.eval
     assert isinstance(made, Segment)
     return made
-
-
-def called(call: Callable[..., Any], arrays: Any) -> list[Any] | None:
-    """The results of native code, None if NumPy has to do it."""
-    found = call(*arrays)
-    if found.__class__ is list:
-        return found
-    # Strided or misaligned, perhaps: once more with arrays as they should be.
-    whole = [np.array(x, order="C", subok=False) for x in arrays]
-    found = call(*whole)
-    return found if found.__class__ is list else None
 
 
 class SlowEntry:

@@ -13,9 +13,7 @@ Start reading at `executable_for`, then `Executable.run`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum, auto
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -34,6 +32,7 @@ from tapejit.runtime.compile_progress import current, showing
 
 if TYPE_CHECKING:
     from tapejit.rewrite.pipeline import OnChange
+    from tapejit.runtime.compiled import Code, Segment
 
 
 class State(Enum):
@@ -56,7 +55,8 @@ class Executable:
 
     `run(arrays)` gives the outputs; the list is emptied, so that values can be freed.
     `graph` is what really runs: the same inputs and outputs, fewer Nodes in between.
-    `code` is the native code if that is all of it, `split` the parts if it is not.
+    `segments` are its native parts: one, if that is all of it, or those that are Nodes
+    of the Graph of `split`, among operations that NumPy performs.
     `when` says when it is made: "now", by the first call, or in the "background".
 
     With `checks` it raises NonFiniteError where an operation of the given Graph gives
@@ -88,12 +88,11 @@ class Executable:
     ) -> None:
         self.given = graph
         self._checks = checks
-        self.code: Any = None
+        self.segments: list[Segment] = []
         self.split: Split | None = None
         self.inside: Any = None  # what was found in it, by `executable_report`
         self._observe = observe
         self._optimised: tuple[Graph, Sources] | None = None
-        self._call: Callable[[list[Any]], list[Any] | None] | None = None
         self._program: Program | None = None
         self.is_native = config.current().native
         self.compilation: Compilation | None = None
@@ -137,8 +136,8 @@ class Executable:
             self.prepare()
         elif self.compilation is not None and self.state is State.COMPILING:
             self.compilation.attend(self)
-        if self._call is not None:
-            found = self._call(arguments)
+        if self.state is State.NATIVE:
+            found = self.segments[0].called(arguments)
             if found is not None:
                 arguments.clear()
                 return found
@@ -177,22 +176,26 @@ class Executable:
     def _compile(self) -> State:
         from tapejit.runtime import compiled
 
-        self.code = self._whole_code()
-        if self.code is not None:
-            self._call = partial(compiled.called, self.code.callable())
+        whole = self._whole()
+        if whole is not None:
+            self.segments = [whole]
             return State.NATIVE
-        split = compiled.native_form(self.graph, self._symbol, self._checks)
-        for number, node in enumerate(split.segments, 1):
-            segment = compiled.segment_of(node)
-            if len(split.segments) > 1:
-                current().part = f", part {number} of {len(split.segments)}"
+        self.split = compiled.native_form(self.graph, self._symbol, self._checks)
+        self.segments = [compiled.segment_of(node) for node in self.split.segments]
+        for number, segment in enumerate(self.segments, 1):
+            if len(self.segments) > 1:
+                current().part = f", part {number} of {len(self.segments)}"
             segment.prepare()
-        self.split = split
         self._program = self.split.graph.program
         return State.INTERPRETED
 
-    def _whole_code(self) -> Any:
-        """The code of all of the Graph, None if it cannot be."""
+    @property
+    def code(self) -> Code | None:
+        """The native code if that is all of it."""
+        return self.segments[0].code if self.state is State.NATIVE else None
+
+    def _whole(self) -> Segment | None:
+        """All of the Graph as one segment, None if it cannot be."""
         from tapejit.runtime import compiled
 
         digest = None if self._checks else digest_of(self.given)
@@ -200,12 +203,14 @@ class Executable:
         if digest is not None and plain and not self._optimised:
             found = compiled.stored_code(self.given, digest)
             if found is not None:
-                return found
+                return compiled.Segment(self.given, self._symbol, digest, code=found)
             compiled.expect_to_compile()
         whole = compiled.whole_graph(self.graph)
         if whole is None:
             return None
-        return compiled.code_for(whole, self._symbol, digest, self._checks)
+        segment = compiled.Segment(whole, self._symbol, digest, self._checks)
+        segment.prepare()
+        return segment
 
     @property
     def _symbol(self) -> str:

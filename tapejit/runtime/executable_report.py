@@ -17,9 +17,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tapejit.base.config import config
 from tapejit.ir.graph import Graph
@@ -134,10 +133,11 @@ class Inside:
         self.updates: set[tuple[int, int]] = set()  # results over inputs
         code = None if executable is None else executable.code
         split = None if executable is None else executable.split
+        whole = None
         if code is not None and code.plan is not None:
             whole = code.graph
-        else:
-            whole = compiled.whole_graph(graph) if split is None else None
+        elif split is None:
+            whole = compiled.whole_graph(graph)
         if whole is not None:
             self.parts.append(Part(whole, "kernels", 0, code))
             self.updates.update(self.parts[0].updates)
@@ -208,23 +208,15 @@ def compile_seconds(executable: Executable) -> dict[str, float] | None:
 
     Empty if all of it came from disk.
     """
-    codes = list(codes_of(executable))
-    if not codes or None in codes:
+    if not executable.segments:
         return None
     total: dict[str, float] = {}
-    for code in codes:
-        for stage, seconds in code.seconds.items():
+    for segment in executable.segments:
+        if segment.code is None:
+            return None
+        for stage, seconds in segment.code.seconds.items():
             total[stage] = total.get(stage, 0.0) + seconds
     return total
-
-
-def codes_of(executable: Executable) -> Iterator[Any]:
-    """The native code of each part, None where there will be some."""
-    if executable.code is not None:
-        yield executable.code
-    if executable.split is not None:
-        for node in executable.split.segments:
-            yield compiled.segment_of(node).code
 
 
 def timing_text(seconds: dict[str, float]) -> str:
@@ -240,9 +232,8 @@ def show(executable: Executable) -> None:
     settings = config.current()
     if settings.debug < 1 and not settings.dump:
         return
-    if executable.split is not None:
-        for node in executable.split.segments:
-            compiled.segment_of(node).prepare()
+    for segment in executable.segments:
+        segment.prepare()
     inside = inside_of(executable)
     name = executable.given.name
     if settings.debug >= 1:
