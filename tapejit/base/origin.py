@@ -48,14 +48,6 @@ class _InternalModules(dict[str, bool]):
 is_internal = _InternalModules()
 
 
-def user_frame(depth: int = 1) -> FrameType | None:
-    """The innermost frame that runs neither tapejit's nor NumPy's own code."""
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and is_internal[frame.f_globals.get("__name__", "")]:
-        frame = frame.f_back
-    return frame
-
-
 def user_origin(depth: int = 1) -> Origin | None:
     """The origin of the operation being run, None if there is no user frame."""
     frame: FrameType | None = sys._getframe(depth)

@@ -53,7 +53,7 @@ from tapejit.ir.structural import results
 from tapejit.ops.custom_rules import CONNECTED, custom_call
 from tapejit.tape.recording import identify, leaf_key
 from tapejit.tape.rules import run_settled
-from tapejit.tape.tape import UnconnectedGradients
+from tapejit.tape.tape import UnconnectedGradients, at_path, filler
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TAPES, TRACE, as_operand, cast
 from tapejit.tensor.scope import SCOPE
@@ -367,7 +367,7 @@ class ForwardAccumulator:
             )
         for at, (primal, tangent) in enumerate(zip(found, given, strict=True)):
             if is_differentiable(primal.dtype):
-                where = _at(spec.paths()[at])
+                where = at_path(spec.paths()[at])
                 self._tangents.watch(primal, _checked_tangent(tangent, primal, where))
             else:
                 warn_user(
@@ -465,23 +465,12 @@ class ForwardAccumulator:
                 help="compute inside `with tj.ForwardAccumulator(x, t) as acc:`",
             )
         self._check_scope()
-        try:
-            choice = UnconnectedGradients(unconnected_gradients)
-        except ValueError:
-            raise ArgumentError(
-                f"unconnected_gradients is 'none' or 'zero', got "
-                f"{unconnected_gradients!r}"
-            ) from None
+        fill = filler(unconnected_gradients)
         found, spec = _leaves(primals, "jvp's argument")
         tangents = [self._tangents.tangent_of(x) for x in found]
-        fills = choice is UnconnectedGradients.ZERO
-        return tree.unflatten(
-            spec,
-            [
-                zeros_like(x) if t is ZERO or (t is None and fills) else t
-                for t, x in zip(tangents, found, strict=True)
-            ],
-        )
+        pairs = zip(tangents, found, strict=True)
+        filled = [zeros_like(x) if t is ZERO else t for t, x in pairs]
+        return tree.unflatten(spec, fill(filled, found))
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("a ForwardAccumulator cannot be pickled or copied")
@@ -494,16 +483,12 @@ def _leaves(given: Any, what: str) -> tuple[list[Any], tree.Structure]:
         if not isinstance(x, (Tensor, Variable)):
             kind = "None" if x is None else type(x).__name__
             raise ArgumentTypeError(
-                f"{what}{_at(spec.paths()[at])}: a tensor or variable is needed, got "
-                f"{kind}",
+                f"{what}{at_path(spec.paths()[at])}: a tensor or variable is needed, "
+                f"got {kind}",
                 help="make a tensor of it first, and compute with that tensor: "
                 "x = tj.asarray(x)",
             )
     return found, spec
-
-
-def _at(path: str) -> str:
-    return f" at {path}" if path else ""
 
 
 def _check_distinct(primals: Sequence[Any], spec: tree.Structure) -> None:

@@ -213,7 +213,7 @@ class GradientTape:
         found, spec = tree.flatten(tensor, none_is_leaf=True)
         for at, x in enumerate(found):
             if not isinstance(x, (Tensor, Variable)):
-                where = _at(spec.paths()[at])
+                where = at_path(spec.paths()[at])
                 raise ArgumentTypeError(
                     f"watch takes tensors and variables, got {_kind(x)}{where}",
                     help="make a tensor of it first: x = tj.asarray(x)",
@@ -286,7 +286,7 @@ class GradientTape:
         {'a': <tj.Tensor f32[] 12.0>, 'b': None}
         """
         recording = self._usable("gradient")
-        fill = _unconnected(unconnected_gradients)
+        fill = filler(unconnected_gradients)
         targets, target_spec = _checked(target, "target")
         wanted, source_spec = _checked(sources, "source")
         seeds = _seeds(output_gradients, targets, target_spec)
@@ -326,7 +326,7 @@ class GradientTape:
          [0. 4.]]
         """
         recording = self._usable("jacobian")
-        fill = _unconnected(unconnected_gradients)
+        fill = filler(unconnected_gradients)
         targets, target_spec = _checked(target, "target")
         wanted, source_spec = _checked(sources, "source")
         if chunk_size is not None and chunk_size < 1:
@@ -366,7 +366,7 @@ class GradientTape:
         (2, 2, 2)
         """
         recording = self._usable("batch_jacobian")
-        fill = _unconnected(unconnected_gradients)
+        fill = filler(unconnected_gradients)
         (x,), _ = _checked(target, "target", single=True)
         wanted, _ = _checked(source, "source", single=True)
         if x.ndim < 2 or wanted[0].ndim < 2 or x.shape[0] != wanted[0].shape[0]:
@@ -499,7 +499,7 @@ class _Row:
         self.dtype = source.dtype
 
 
-def _unconnected(given: Any) -> Any:
+def filler(given: Any) -> Any:
     """A function that puts zeros, or None, where a gradient is missing."""
     try:
         choice = UnconnectedGradients(given)
@@ -533,7 +533,7 @@ def _checked(
     for at, x in enumerate(found):
         if not isinstance(x, (Tensor, Variable)):
             raise ArgumentTypeError(
-                f"the {role}{_at(spec.paths()[at])} is a {_kind(x)}, not a tensor",
+                f"the {role}{at_path(spec.paths()[at])} is a {_kind(x)}, not a tensor",
                 help="targets and sources are tensors and variables that the tape "
                 "has seen; values that went through NumPy are not recorded",
             )
@@ -544,7 +544,7 @@ def _kind(x: Any) -> str:
     return "None" if x is None else type(x).__name__
 
 
-def _at(path: str) -> str:
+def at_path(path: str) -> str:
     return f" at {path}" if path else ""
 
 

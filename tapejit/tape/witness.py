@@ -101,20 +101,13 @@ class Witness(Observer):
             if id(variable) not in self.arguments and _is_known(tensor)
         ]
 
-    def closure_tensors(self) -> list[Tensor]:
-        """The tensors from before that were used and are no arguments."""
-        reads = {id(tensor) for _, tensor in self.reads.values()}
-        found = [x for key, x in self.outside.items() if key not in reads]
-        return [x for x in found if _is_known(x)]
-
-    def note_results(self, values: Sequence[Tensor]) -> None:
-        """What is returned counts as used, also if no operation did."""
+    def closure(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors from before that were used, or returned, and are no arguments."""
         self.outside.update((id(x), x) for x in values if self._is_outside(x))
-
-    def closure(self) -> list[Tensor]:
-        """Both, as Tensors that tapes know."""
-        reads = [self.reads[id(variable)][1] for variable in self.read_beside()]
-        return [*reads, *self.closure_tensors()]
+        reads = {id(tensor) for _, tensor in self.reads.values()}
+        return [
+            x for key, x in self.outside.items() if key not in reads and _is_known(x)
+        ]
 
     def note_read(self, variable: Variable, tensor: Tensor) -> None:
         """A variable was read."""

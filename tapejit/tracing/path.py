@@ -26,9 +26,9 @@ from tapejit.base.errors import TapejitError
 from tapejit.base.structure import LEAF
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import bind_dims
-from tapejit.ir.node import LITERAL, PARAM, Node
+from tapejit.ir.node import Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
-from tapejit.runtime.executable import Executable, State, executable_for
+from tapejit.runtime.executable import Executable, State, executable_for, steps_of
 from tapejit.runtime.result_containers import can_be_native
 from tapejit.runtime.sentinels import MISS
 from tapejit.tape.commits import (
@@ -425,7 +425,7 @@ class TracedPath:
         step = executable.failed_step(error)
         if step is None:
             return error
-        steps = [x for x in graph.nodes if x.op is not LITERAL and x.op is not PARAM]
+        steps = steps_of(graph)
         node = steps[step]
         if isinstance(error, GuardFailed):
             guards = [x for x in steps if x.op is guard]

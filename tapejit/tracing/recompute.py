@@ -95,18 +95,14 @@ class RecomputeGrad(CustomGradient):
         with witness.watching(is_sealed=True), journal() as written:
             outputs, structure = tree.flatten(self._function(*args, **kwargs))
             values = [as_operand(x, self._name) for x in outputs]
-        witness.note_results(values)
-        closure = witness.closure()
+        outside = witness.closure(values)
+        inputs += [witness.reads[id(x)][1] for x in witness.read_beside()]
+        inputs += outside
+        kinds = [x._type for x in inputs], [x._type for x in values]
         again = Again(
-            self._name,
-            [x._type for x in (*inputs, *closure)],
-            [x._type for x in values],
-            self._function,
-            given,
-            witness,
-            written,
+            self._name, *kinds, self._function, given, witness, outside, written
         )
-        results = offer(again, [*inputs, *closure], values, witness)
+        results = offer(again, inputs, values, witness)
         return tree.unflatten(structure, results)
 
 
@@ -128,13 +124,14 @@ class Again(PythonRule):
         function: Callable[..., Any],
         given: Arguments,
         witness: Witness,
+        outside: Sequence[Tensor],
         written: Journal,
     ) -> None:
         super().__init__(name, arguments, results)
         self.function = function
         self.given = given
         self.variables = witness.read_beside()
-        self.outside = witness.closure_tensors()
+        self.outside = outside
         # What was written before it was read held something else at the start.
         self.states: Journal = {**witness.reads, **written}
         self.written = frozenset(written)
