@@ -23,5 +23,5 @@ def emit_product(
 ) -> EmittedMatmul:
     """Add the function `name(table, task)` of a product to a module."""
     hooks = hooks or Hooks()
-    tiling = tiling_of(gemm, registers or host_registers(), hooks)
+    tiling = tiling_of(gemm, registers or host_registers(), hooks.edges)
     return emit(module, tiling, name, hooks)

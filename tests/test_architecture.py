@@ -311,7 +311,7 @@ FIXED_NUMBERS: dict[str, str] = {
     "targets/cpu/arrays/random.py:BLOCK_WORDS": "of the cipher",
     "targets/cpu/arrays/scatter.py:HASH": "a function of its own",
     "targets/cpu/machine/host.py:ALIGNMENT": "of all arrays",
-    "targets/cpu/nest/kernel_emitter.py:MOST_PARTS": "bits of a word",
+    "targets/cpu/schedule/allocate.py:MOST_PARTS": "bits of a word",
     "targets/cpu/schedule/tile_roles.py:BLOCK_WORDS": "of the cipher",
     "targets/cpu/schedule/tile_roles.py:WORD": "of the cipher",
 }

@@ -248,7 +248,8 @@ class Config:
         _LEVELS,
         "what to report: 1 why functions are traced and how long that and compiling "
         "take, 2 also their graphs, 3 also what each pass changes and the graphs of "
-        "calls under a tape, 4 also the kernels as Python, 5 also as LLVM",
+        "calls under a tape, 4 also what each pass changes in their loops and the "
+        "kernels as Python, 5 also as LLVM",
     )
     dump: str = _setting(
         "",

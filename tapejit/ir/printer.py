@@ -283,6 +283,14 @@ def shown(graph: Graph) -> str:
     return "\n".join(line.text for line in _ShowingWriter(comments=True).lines(graph))
 
 
+def changed_lines(old: str, new: str) -> list[str]:
+    """The lines that one text has and the other one has not, with `-` and `+`."""
+    from difflib import unified_diff  # for reports: most programs make none
+
+    changes = [*unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")]
+    return [line for line in changes[2:] if not line.startswith("@@")]
+
+
 class _ShowingWriter(Writer):
     """Writes every Graph: what it writes is not parsed back."""
 

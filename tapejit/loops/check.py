@@ -238,6 +238,9 @@ class Checker:
         for kernel in self.plan.kernels:
             for step, memory in kernel.partials.items():
                 uses[memory] = [self.writes[step]]
+            for memory in kernel.rooms.values():  # from its beginning to its end
+                step = next(kernel.steps())
+                uses[memory] = [Access(kernel, step, step, True, (), 0, ())]
 
         def lives(_: LoopNest, use: Access) -> int:
             return use.kernel.stage

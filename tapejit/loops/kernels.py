@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.loops.index import Axis
 from tapejit.loops.nests import Item, Nest, Nests, Updates
-from tapejit.loops.schedule.schedule import Loop, is_long
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Buffer, Step
 
 ALIGNMENT: Final = 64
@@ -52,9 +51,22 @@ class Storage:
         return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-@dataclass(eq=False)
+class Choice:
+    """How a target performs an operation on whole arrays; its own classes say that."""
+
+
+# What memory is for: the value of a Step, a matmul's panels, a part of a sum, a name.
+RoomKey = Step | Storage | tuple[Step, int] | str
+TASK_MEMORY: Final = "task"  # the room for private memory that is placed
+
+
+@dataclass(frozen=True, eq=False)
 class Kernel(Nest):
-    """A Nest as a target runs it: what is compiled to one function."""
+    """A Nest as a target runs it: what is compiled to one function.
+
+    Its `rooms` are memory in the arena that it has for itself, while it runs: common to
+    its tasks, or as many times as large as there are `parts`.
+    """
 
     number: int
     stage: int  # kernels with the same one may run at the same time
@@ -62,14 +74,23 @@ class Kernel(Nest):
     width: int = 1
     tasks: int = 1
     inner_tasks: int = 1  # of each iteration of the outermost loop, by the next one
-    task_bytes: int = 0  # of the arena for each task: private memory that is placed
+    parts: int = 1  # of memory for tasks: if there are fewer, tasks take turns
+    calls_formulas: bool = False  # in place of having long ones written out
     partials: Mapping[Step, Storage] = field(default_factory=dict)
+    choices: Mapping[Step, Choice] = field(default_factory=dict)
+    rooms: Mapping[RoomKey, Storage] = field(default_factory=dict)
+
+    @property
+    def task_bytes(self) -> int:
+        """What each task has of the arena for private memory that is placed."""
+        room = self.rooms.get(TASK_MEMORY)
+        return 0 if room is None else room.size // self.parts
 
 
 Region = tuple[Kernel, ...]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class LoopPlan:
     """Kernels in order, and the Storage of each Step that has one."""
 
@@ -82,13 +103,11 @@ class LoopPlan:
     # Who uses each Step, and whether from memory in any case.
     uses: Mapping[Step, Sequence[tuple[Step, bool]]] = field(default_factory=dict)
     storage: Mapping[Step, Storage] = field(default_factory=dict)
+    # What the kernels of a stage are the first to use of the arena.
     fresh: Mapping[int, Sequence[Storage]] = field(default_factory=dict)
     arena_size: int = ALIGNMENT  # it begins with words that tell of failures
-    shared_size: int = ALIGNMENT  # of that, what several kernels use
-    used_size: int = ALIGNMENT  # with what the present stage has besides
-    rooms: list[tuple[int, int]] = field(default_factory=list)  # bytes and offset
-    marks_memory: bool = False  # whether memory is NaN until it is written
-    at_once: int = 0  # tasks that run at the same time at most, 0 for all
+    # The kernels of each stage, in the order in which threads should begin them.
+    stages: tuple[Region, ...] = ()
 
     @staticmethod
     def of(nests: Nests) -> LoopPlan:
@@ -120,27 +139,6 @@ class LoopPlan:
     def checks(self) -> bool:
         """Whether a value that is not finite is a failure."""
         return self.nests.checks
-
-    @cached_property
-    def formulas(self) -> int:
-        """How many long formulas there are."""
-        return sum(map(is_long, self.paths))
-
-    def begin_stage(self) -> None:
-        """What kernels of an earlier stage had for themselves is free again."""
-        self.used_size = self.shared_size
-
-    def parts_of(self, kernel: Kernel) -> int:
-        """For how many tasks of a kernel there is private memory at once."""
-        return min(kernel.tasks, self.at_once or kernel.tasks)
-
-    def room_for(self, nbytes: int) -> int:
-        """Where in the arena the present kernel has so much for itself."""
-        offset = self.used_size
-        self.rooms.append((nbytes, offset))
-        self.used_size += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        self.arena_size = max(self.arena_size, self.used_size)
-        return offset
 
     def update_pairs(self) -> list[tuple[int, int]]:
         """The numbers of results and of inputs that they may be written over."""

@@ -24,7 +24,7 @@ Item = Step | Loop
 Updates = Mapping[Buffer, Sequence[Buffer]]  # results over inputs
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Nest:
     """What shares loops, or is done as a whole."""
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tapejit.base.config import config
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
-from tapejit.ir.printer import origin_text, shown
+from tapejit.ir.printer import changed_lines, origin_text, shown
 from tapejit.ir.structural import item, require, start
 from tapejit.loops.reasons import why_not_native
 from tapejit.loops.segments import is_movement
@@ -81,18 +81,40 @@ class Part:
         """The plan of the code; a new one if that is not known any more."""
         kept = None if self._code is None else self._code.plan
         if kept is None:
-            kept = self.built.plan
+            kept = self._plan
             if self._code is not None:
                 compiled.with_plan(self._code, kept)
-                del self.built  # most ask for the plan only, and the text is long
+                del self._plan  # the code has it as long as there is room
         return kept
+
+    @cached_property
+    def _plan(self) -> LoopPlan:
+        from tapejit.targets.cpu.target import CPU
+
+        return CPU.plan(self.graph)
 
     @cached_property
     def built(self) -> Built:
         """The part once more, with the text of its functions."""
-        from tapejit.targets.cpu.module import build
+        from tapejit.targets.cpu.module import emit_plan
 
-        return build(self.graph, self.name, marks_memory=config.check)
+        return emit_plan(self.graph, self.plan, self.name, marks_memory=config.check)
+
+    def passes(self) -> str:
+        """What each pass over its loops changes, as lines taken out and put in."""
+        from tapejit.targets.cpu.target import CPU
+
+        texts, before = "", ""
+
+        def observe(name: str, left: str) -> None:
+            nonlocal texts, before
+            if left != before:
+                texts += f"tapejit: {name} of {self.graph.name}\n"
+                texts += "".join(f"{x}\n" for x in changed_lines(before, left))
+                before = left
+
+        CPU.plan(self.graph, observe=observe)
+        return texts
 
     @cached_property
     def kernels(self) -> list[KernelReport]:
@@ -178,7 +200,7 @@ class Inside:
 
     def plan(self) -> str:
         """The loops of each kernel, with vectors, tasks and memory."""
-        return self._joined([str(part.built.plan) for part in self.parts], "#")
+        return self._joined([str(part.plan) for part in self.parts], "#")
 
     def llvm(self) -> str:
         """The modules that are turned into machine code."""
@@ -244,6 +266,7 @@ def show(executable: Executable) -> None:
         text = f"tapejit: compiled {name}, {kernels}: {took}\n"
         text += "".join(f"tapejit: NumPy performs {x}\n" for x in inside.on_numpy)
         if settings.debug >= 4:
+            text += "".join(part.passes() for part in inside.parts)
             text += inside.plan() + inside.source()
         if settings.debug >= 5:
             text += inside.llvm()

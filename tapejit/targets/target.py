@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tapejit.base.config import config
 from tapejit.base.types import DType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Op
@@ -76,7 +77,13 @@ class Target(ABC, Generic[Tuning, Numerics, Code]):
         """
         from tapejit.loops.pipeline import nests_for
 
-        return self.schedule(nests_for(graph, self, checks, observe), observe)
+        plan = self.schedule(nests_for(graph, self, checks, observe), observe)
+        if config.check:
+            # Here, because users do without it: 3 ms.
+            from tapejit.loops.check import check_plan
+
+            check_plan(plan, graph.name)
+        return plan
 
     @abstractmethod
     def emit(self, graph: Graph, plan: LoopPlan, name: str) -> Code:

@@ -4,7 +4,8 @@
     2   also the traced Graph
     3   also what each pass changes in a Graph before it runs, and the Graph that saves
         values for a tape, when a tape first records a call
-    4   also the kernels of native code, as Python (`runtime.inside` shows them)
+    4   also what each pass changes in the loops of native code, and its kernels as
+        Python (`executable_report` shows them)
     5   also their LLVM
 
 Everything goes to `sys.stderr`. Nothing here runs unless a function is being traced.
@@ -21,7 +22,7 @@ from tapejit.base.config import config
 from tapejit.base.origin import Origin, describe
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node
-from tapejit.ir.printer import shown
+from tapejit.ir.printer import changed_lines, shown
 from tapejit.ir.structural import start
 from tapejit.tracing.signature import (
     describe_key,
@@ -78,13 +79,9 @@ def pass_observer() -> OnChange | None:
 
 def report_pass(name: str, before: Graph, after: Graph) -> None:
     """Show what a pass has changed, as lines taken out and put in."""
-    from difflib import unified_diff
-
-    old, new = (shown(graph).splitlines() for graph in (before, after))
-    changes = [*unified_diff(old, new, n=0, lineterm="")][2:]  # after two file names
+    lines = changed_lines(shown(before), shown(after))
     counts = [len(operations(graph)) for graph in (before, after)]
     head = f"tapejit: {name} of {before.name}, {counts[0]} -> {counts[1]} Nodes"
-    lines = [line for line in changes if not line.startswith("@@")]
     sys.stderr.write("\n".join([head, *lines, ""]))
 
 

@@ -154,7 +154,7 @@ def test_the_key_reads_every_field() -> None:
     assert set(Buffer.__slots__) == {"dtype", "kind", "number", "shape", "value"}
     assert {field.name for field in fields(Kernel)} == {
         *("number", "stage", "items", "vector", "width", "tasks", "inner_tasks"),
-        *("task_bytes", "partials"),
+        *("parts", "calls_formulas", "partials", "choices", "rooms"),
     }
     assert {field.name for field in fields(Loop)} == {
         *("axis", "body", "tile", "lanes", "copies"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,11 @@ def forms(x: Any, factors: Any) -> Any:
     return tj.exp(tj.einsum("ijk,ijkl->ijl", x, factors) / 9)
 
 
+def both_products(x: Any, w: Any, v: Any) -> Any:
+    """Panels of a large product are packed beforehand, for all of its tasks."""
+    return tj.cumulative_sum(tj.cumulative_sum(x, axis=1) @ w, axis=0) @ v
+
+
 def update(w: Any, x: Any) -> Any:
     """The new value of `w` may be written over the old one."""
     return w - 0.1 * tj.tanh(w) * x
@@ -178,6 +183,7 @@ SHAPES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
     scans: ((30, 40),),
     total: ((3000, 300),),
     forms: ((3, 50, 16), (3, 50, 16, 24)),
+    both_products: ((1024, 1024), (1024, 1024), (1024, 1024)),
     update: ((40, 30), (40, 30)),
 }
 
@@ -287,6 +293,17 @@ def one_place_in_the_arena(plan: LoopPlan) -> LoopPlan:
     return with_memory(plan, lambda x: replace(x, offset=64 if x.kernel is None else 0))
 
 
+def rooms_where_values_are(plan: LoopPlan) -> LoopPlan:
+    """Memory that kernels have for themselves is where values are that they read."""
+
+    def moved(kernel: Kernel) -> Kernel:
+        rooms = {key: replace(x, offset=64) for key, x in kernel.rooms.items()}
+        return replace(kernel, rooms=rooms)
+
+    assert any(x.rooms for x in plan.kernels)
+    return with_kernels(plan, moved)
+
+
 def the_end_of_the_arena(plan: LoopPlan) -> LoopPlan:
     return replace(plan, arena_size=plan.arena_size - 64)
 
@@ -336,6 +353,7 @@ FAULTS = [
     (scans, the_end_of_the_arena, 2),
     (scans, one_place_in_the_arena, 3),
     (attention, one_place_in_the_arena, 3),
+    (both_products, rooms_where_values_are, 3),
     (total, sums_without_parts, 4),
     (softmax, one_place_for_iterations_that_go_together, 4),
     (total, too_few_parts, 5),
@@ -354,3 +372,17 @@ def test_every_kind_of_fault_is_found(
 ) -> None:
     plan = plan_of(program, *SHAPES[program])
     assert invariant in found_in(fault(plan))
+
+
+def test_a_plan_is_not_changed_once_it_is_made() -> None:
+    """Whoever makes code of it can only read it."""
+    plan = plan_of(attention, *SHAPES[attention])
+    (kernel, *_), (memory, *_) = plan.kernels, plan.storage.values()
+    (loop, *_) = loops_in(kernel.items)
+    for record in (plan, kernel, memory, loop, plan.nests, plan.nests.nests[0]):
+        for field in fields(record):
+            with pytest.raises(FrozenInstanceError):
+                setattr(record, field.name, None)
+    assert isinstance(plan.kernels, tuple)
+    assert isinstance(kernel.items, tuple)
+    assert isinstance(loop.body, tuple)

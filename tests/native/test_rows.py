@@ -18,8 +18,8 @@ from tapejit.loops.steps import ArrayOp, Step, tiles_of
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime import executable
 from tapejit.runtime.native_entry import Frames
-from tapejit.targets.cpu import module
 from tapejit.targets.cpu.module import build
+from tapejit.targets.cpu.schedule import allocate
 from tapejit.targets.cpu.target import CPU
 
 from .compiled import WAYS_OF_TILES, assert_same_for_any_threads, limit_tiles
@@ -279,7 +279,7 @@ def test_tasks_share_parts_of_memory_with_those_that_are_over(
         tj.sin(x * at + tj.cumulative_sum(x, axis=1)) for at, x in enumerate(tensors)
     ]
     set_limits(monkeypatch, row_tile_recomputed_bytes=1)
-    monkeypatch.setattr(module, "cores", lambda: cores)
+    monkeypatch.setattr(allocate, "cores", lambda: cores)
     monkeypatch.setattr(executable, "EXECUTABLES", {})  # what it had may be another's
     with tj.config.override(native=True, cache=False):
         function = tj.function(gradients(plain))
@@ -287,7 +287,7 @@ def test_tasks_share_parts_of_memory_with_those_that_are_over(
         sizes = {function.explain(*tensors).arena_bytes}
         with tj.set_num_threads(4):
             again = [function(*tensors) for _ in range(20)]
-        monkeypatch.setattr(module, "cores", lambda: 65)
+        monkeypatch.setattr(allocate, "cores", lambda: 65)
         monkeypatch.setattr(executable, "EXECUTABLES", {})
         other = tj.function(lambda *xs: gradients(plain)(*xs))
         expected = other(*tensors)
@@ -302,9 +302,12 @@ def test_kernels_have_the_same_memory_for_themselves_in_turn() -> None:
     arguments = [np.zeros((4, 1024, 32), "f4")] * 3
     graph = optimise(tj.function(gradients(plain)).graph(*arguments))
     built = build(graph, "memory")
-    own = [kernel.tasks * kernel.task_bytes for kernel in built.plan.kernels]
+    rooms = [x for kernel in built.plan.kernels for x in kernel.rooms.values()]
+    own = [x.nbytes for x in rooms]
     assert sum(own) > max(own) > 0
-    assert built.arena_size < built.plan.shared_size + sum(own)
+    storage = built.plan.storage.values()
+    shared = [x for x in storage if x.kernel is None and x.buffer is None]
+    assert built.arena_size < sum(own) + sum({x: x.nbytes for x in shared}.values())
 
 
 def test_the_first_call_and_the_later_ones_use_the_same_memory() -> None:

@@ -31,7 +31,6 @@ from tapejit.loops.steps import ArrayOp, Buffer, Step
 from tapejit.targets.cpu.nest.addressing import Place, PointerTable
 
 Memory = Buffer | Storage
-Room = tuple[int, int]  # bytes and offset of what a kernel has of the arena for itself
 
 
 class KernelKey(NamedTuple):
@@ -78,7 +77,8 @@ class Description:
             kernel.width,
             kernel.tasks,
             kernel.inner_tasks,
-            kernel.task_bytes,
+            kernel.parts,
+            kernel.calls_formulas,
         )
         self.add(kernel.vector)
         self.sequence(kernel.items)
@@ -87,7 +87,8 @@ class Description:
             self.nest(plan.homes[step])
             self.add(plan.lanes[step])
             self.found.append(step.output in plan.updates)
-        self.add(kernel.partials)
+        for notes in (kernel.partials, kernel.choices, kernel.rooms):
+            self.mapping(notes)
 
     def add(self, value: Any) -> None:
         """A value of any class."""
@@ -251,12 +252,11 @@ WRITERS: dict[type, Callable[[Description, Any], None]] = {
 class RelativePlace(NamedTuple):
     """A Place as equal kernels have it in common.
 
-    It is `offset` bytes after the start of a memory of the key or of a room, by number;
-    if it is of neither, it is the same Place for all.
+    It is `offset` bytes after the start of a memory of the key, by number; if it is of
+    none, it is the same Place for all.
     """
 
     memory: int | None
-    room: int | None
     offset: int
     same: Place
 
@@ -264,20 +264,17 @@ class RelativePlace(NamedTuple):
 def relative_places(
     places: Iterable[Place],
     memories: Sequence[Memory],
-    rooms: Sequence[Room],
     layout: PointerTable,
 ) -> list[RelativePlace] | None:
     """What a table of a kernel points to; None if that is not known of one of them."""
     starts = [layout.place_of(memory) for memory in memories]
     sizes = [nbytes_of(memory) for memory in memories]
     exact = {start: at for at, start in reversed([*enumerate(starts)])}
-    own = {offset: at for at, (_, offset) in enumerate(rooms)}
     fixed = (Place(layout.arena), Place(layout.imports))
     found: list[RelativePlace] = []
     for place in places:
         at: int | None = exact.get(place)
-        room = own.get(place.offset) if place.entry == layout.arena else None
-        if at is None and room is None and place.entry >= 0 and place not in fixed:
+        if at is None and place.entry >= 0 and place not in fixed:
             inside = [
                 at
                 for at, start in enumerate(starts)
@@ -287,11 +284,11 @@ def relative_places(
             if len({starts[x] for x in inside}) != 1:
                 return None
             at = inside[0]
-        elif at is None and room is None and place not in fixed:
+        elif at is None and place not in fixed:
             return None
         before = 0 if at is None else place.offset - starts[at].offset
-        found.append(RelativePlace(at, room, before, place))
-    return found if len(own) == len(rooms) else None
+        found.append(RelativePlace(at, before, place))
+    return found
 
 
 def nbytes_of(memory: Memory) -> int:
@@ -304,17 +301,14 @@ def nbytes_of(memory: Memory) -> int:
 def places_of(
     relative: Iterable[RelativePlace],
     memories: Sequence[Memory],
-    rooms: Sequence[int],
     layout: PointerTable,
 ) -> tuple[Place, ...]:
-    """The same for another kernel, with its memories and the offsets of its rooms."""
+    """The same for another kernel, with its memories."""
     found = []
     for x in relative:
         if x.memory is not None:
             start = layout.place_of(memories[x.memory])
             found.append(Place(start.entry, start.offset + x.offset))
-        elif x.room is not None:
-            found.append(Place(layout.arena, rooms[x.room]))
         else:
             found.append(x.same)
     return tuple(found)

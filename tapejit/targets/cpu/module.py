@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tapejit.base.config import config
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
 from tapejit.loops.fuse.inplace import first_update
@@ -41,7 +40,6 @@ from tapejit.targets.cpu.kernel_key import (
 )
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, FunctionType, IRBuilder, Module, Value
-from tapejit.targets.cpu.machine.processor import cores
 from tapejit.targets.cpu.matmul.kernel import MatmulKernel
 from tapejit.targets.cpu.nest.addressing import (
     I8,
@@ -53,7 +51,6 @@ from tapejit.targets.cpu.nest.addressing import (
     number,
 )
 from tapejit.targets.cpu.nest.kernel_emitter import (
-    MOST_PARTS,
     emit_combination,
     emit_kernel,
     new_function,
@@ -93,13 +90,8 @@ def build(
     written is NaN before, so that what is read too early shows. `tell` hears how many
     kernels there are by now, and will be.
     """
-    made = CPU.plan(graph, checks)
-    if config.check:
-        # Here, because users do without it: 3 ms.
-        from tapejit.loops.check import check_plan
-
-        check_plan(made, graph.name)
-    return emit_plan(graph, made, name, look, marks_memory, tell)
+    plan = CPU.plan(graph, checks)
+    return emit_plan(graph, plan, name, look, marks_memory, tell)
 
 
 def emit_plan(
@@ -111,8 +103,6 @@ def emit_plan(
     tell: Callable[[str, int, int], None] | None = None,
 ) -> Built:
     """The module of a plan, with the arguments of `build`."""
-    made.at_once = cores() if cores() <= MOST_PARTS else 0
-    made.marks_memory = marks_memory
     module = ir.Module(name, marks_memory)
     constants = [constant_of(module, name, x) for x in made.constants]
     polls = sum(kernel.work for kernel in made.kernels) > CPU.tuning.poll_instructions
@@ -121,16 +111,14 @@ def emit_plan(
     final = first_update(made.kernels, made.updates)
     imports: list[str] = [POLL] if polls else []
     parts = Parts(module)
-    stages: dict[int, list[Emitted]] = {}
+    done: dict[int, Emitted] = {}
     for count, kernel in enumerate(made.kernels, 1):
         if tell is not None:
             tell("kernel", count, len(made.kernels))
         if kernel is final:
             layout = quiet
-        if kernel.stage not in stages:
-            made.begin_stage()
-        emitted = parts.emitted(made, kernel, layout, f"{name}_k{kernel.number}")
-        stages.setdefault(kernel.stage, []).append(emitted)
+        label = f"{name}_k{kernel.number}"
+        done[kernel.number] = parts.emitted(made, kernel, layout, label)
         if look is not None:
             look(module, parts.texts)
     symbol = f"{name}_run"
@@ -140,8 +128,9 @@ def emit_plan(
     arena = entry(builder, table, layout.arena)
     for at in (FAILURE, TAKEN):
         builder.store(number(0), word(builder, arena, at))
-    calls = {at: parts.calls(x, f"{name}_s{at}") for at, x in stages.items()}
-    called = [part for stage in calls.values() for part, _ in stage]
+    stages = [[done[kernel.number] for kernel in region] for region in made.stages]
+    calls = [parts.calls(x, f"{name}_s{at}") for at, x in enumerate(stages)]
+    called = [part for stage in calls for part, _ in stage]
     local = LocalTable(builder, table, layout, called, f"{name}_t")
     flag = word(builder, arena, INTERRUPTED)
     if polls:
@@ -161,13 +150,13 @@ def emit_plan(
         operands = [part.function, places, number(tasks)]
         call_address(builder, driver, signature, operands)
 
-    for at, stage in stages.items():
-        if stage[0].kernel is final:  # from here on nothing fails or is interrupted
+    for at, region in enumerate(made.stages):
+        if final in region:  # from here on nothing fails or is interrupted
             if polls:
                 leave_if_raised(builder, flag)
             leave_if_failed(builder, arena)
             polls = False
-        since_poll += sum(x.kernel.work for x in stage)
+        since_poll += sum(kernel.work for kernel in region)
         # Many kernels, none of which is long.
         if polls and since_poll > CPU.tuning.poll_instructions:
             poll = imported(builder, table, layout, imports, POLL)
@@ -208,27 +197,19 @@ class Emitted(NamedTuple):
 class Pattern(NamedTuple):
     """The functions of a kernel, for all kernels that are equal to it.
 
-    `places` has those of each function as all of them have them in common, and `rooms`
-    the bytes that each has of the arena for itself.
+    `places` has those of each function as all of them have them in common.
     """
 
     emitted: Emitted
     places: list[list[RelativePlace]]
-    rooms: list[int]
 
     def of(
-        self,
-        plan: LoopPlan,
-        kernel: Kernel,
-        layout: PointerTable,
-        memories: Sequence[Memory],
+        self, kernel: Kernel, layout: PointerTable, memories: Sequence[Memory]
     ) -> Emitted:
         """The same functions for an equal kernel, with tables of its own."""
-        kernel.tasks = self.emitted.kernel.tasks
-        rooms = [plan.room_for(nbytes) for nbytes in self.rooms]
         parts = iter(
             [
-                Part(part.function, places_of(places, memories, rooms, layout))
+                Part(part.function, places_of(places, memories, layout))
                 for part, places in zip(self.emitted.parts(), self.places, strict=True)
             ]
         )
@@ -237,16 +218,16 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(
-    emitted: Emitted, plan: LoopPlan, layout: PointerTable, memories: Sequence[Memory]
+    emitted: Emitted, layout: PointerTable, memories: Sequence[Memory]
 ) -> Pattern | None:
     """What kernels that are equal to one just emitted have in common with it."""
     places = []
     for part in emitted.parts():
-        found = relative_places(part.places, memories, plan.rooms, layout)
+        found = relative_places(part.places, memories, layout)
         if found is None:
             return None
         places.append(found)
-    return Pattern(emitted, places, [nbytes for nbytes, _ in plan.rooms])
+    return Pattern(emitted, places)
 
 
 class Parts:
@@ -267,20 +248,18 @@ class Parts:
         self, plan: LoopPlan, kernel: Kernel, layout: PointerTable, label: str
     ) -> Emitted:
         """The functions of a kernel: new ones, or those of an equal kernel."""
-        library = kernel.array_op
-        is_keyed = library is None or is_matmul(library)
+        is_keyed = kernel.role != "array op"
         key = key_of(plan, kernel, layout) if is_keyed else None
         if key is None:
             return self.new(plan, kernel, layout, label)
         known = self.by_key.get(key.structure)
         if known is not None:
-            made = known.of(plan, kernel, layout, key.memories)
+            made = known.of(kernel, layout, key.memories)
             for part in made.parts():
                 self.keep(part)
             return made
-        plan.rooms.clear()
         made = self.new(plan, kernel, layout, label)
-        pattern = pattern_of(made, plan, layout, key.memories)
+        pattern = pattern_of(made, layout, key.memories)
         if pattern is not None:
             self.by_key[key.structure] = pattern
         return made
@@ -295,7 +274,6 @@ class Parts:
             emitted = emit_kernel(module, plan, kernel, layout, label)
         elif is_matmul(kernel.array_op):
             emitted = MatmulKernel(module, plan, kernel, layout, label)
-            kernel.tasks = emitted.tasks
         else:
             emitted = emit_array_op(module, plan, kernel, layout, label)
         part, combination = self.add(emitted), None
@@ -328,18 +306,14 @@ class Parts:
         return self.keep(Part(known, tuple(emitted.places)))
 
     def calls(self, stage: Sequence[Emitted], name: str) -> list[tuple[Part, int]]:
-        """What to call, and with how many tasks, to run the kernels of a stage.
-
-        Kernels with much work in a task are first, so that threads end at about the
-        same time.
-        """
-        before = [call for x in stage for call in x.before]
-        longest = sorted(stage, key=lambda x: -x.kernel.work / x.kernel.tasks)
-        kernels = [(x.part, x.kernel.tasks) for x in longest]
+        """What to call, and with how many tasks, to run the kernels of a stage."""
+        in_order = sorted(stage, key=lambda x: x.kernel.number)
+        before = [call for x in in_order for call in x.before]
+        kernels = [(x.part, x.kernel.tasks) for x in stage]
         return [
             *self.together(before, f"{name}_before"),
             *self.together(kernels, name),
-            *((x.combination, 1) for x in stage if x.combination),
+            *((x.combination, 1) for x in in_order if x.combination),
         ]
 
     def together(
@@ -499,11 +473,9 @@ def mark_arena(
     builder: IRBuilder, table: LocalTable, plan: LoopPlan, stage: int
 ) -> None:
     """Make what a stage is the first to write NaN, and what its kernels have alone."""
-    spans = [(x.offset, x.nbytes) for x in plan.fresh.get(stage, ())]
-    spans.append((plan.shared_size, plan.arena_size - plan.shared_size))
-    for offset, nbytes in spans:
-        place = table.pointer(Place(table.layout.arena, offset))
-        builder.mark(place, number(nbytes))
+    for memory in plan.fresh.get(stage, ()):
+        place = table.pointer(Place(table.layout.arena, memory.offset))
+        builder.mark(place, number(memory.nbytes))
 
 
 def constant_of(module: Module, name: str, buffer: Buffer) -> Value:

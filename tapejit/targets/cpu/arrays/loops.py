@@ -80,21 +80,34 @@ def merged(sizes: Sizes, *strides: Strides) -> tuple[list[int], list[list[int]]]
 def operands_of(at: Addressing) -> list[ArrayOperand]:
     """The operands of the operation that a kernel is, as they lie in memory."""
     (step,) = at.kernel.steps()
-    assert step.node is not None
     operands = []
-    views = zip(step.node.inputs, step.views, strict=True)
-    for node, (base, offset, strides) in views:
+    for (base, offset, _), own in zip(
+        step.views, strides_of_operands(step), strict=True
+    ):
         if isinstance(base, Step):
             start = at.pointer_to(at.plan.storage[base])
         else:
             start = at.buffer(base)
         nbytes = offset * base.dtype.itemsize
         place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
-        # An axis of size 1 is repeated where those of other operands are longer.
-        own = zip(node.shape, strides, strict=True)
-        steps = tuple(0 if size == 1 else stride for size, stride in own)
-        operands.append(ArrayOperand(place, base.dtype, steps))
+        operands.append(ArrayOperand(place, base.dtype, own))
     return operands
+
+
+def strides_of_operands(step: Step) -> list[tuple[int, ...]]:
+    """How the operands of an operation lie in memory.
+
+    An axis of size 1 is repeated where those of other operands are longer.
+    """
+    assert step.node is not None
+    each = zip(step.node.inputs, step.views, strict=True)
+    return [
+        tuple(
+            0 if size == 1 else stride
+            for size, stride in zip(node.shape, view.strides, strict=True)
+        )
+        for node, view in each
+    ]
 
 
 # Positions

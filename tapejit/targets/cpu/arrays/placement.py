@@ -23,6 +23,7 @@ from tapejit.base.types import DType, is_float
 from tapejit.ir.node import Node
 from tapejit.loops.fuse.row_updates import is_zeros
 from tapejit.loops.index import strides_of
+from tapejit.loops.steps import Step
 from tapejit.ops.placing import met, ranges_of
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
@@ -36,6 +37,7 @@ from tapejit.targets.cpu.arrays.loops import (
     moved,
     part_of,
     read,
+    strides_of_operands,
     widest,
     write,
 )
@@ -70,41 +72,62 @@ def region(at: Addressing, x: ArrayOperand, ranges: Sequence[range]) -> ArrayOpe
 
 
 class Part(NamedTuple):
-    """An update: as it lies in memory, its shape, and its places along each axis."""
+    """An update: which operand it is, how it lies in memory, and where it goes."""
 
-    update: ArrayOperand
+    number: int
+    strides: tuple[int, ...]
     shape: tuple[int, ...]
-    ranges: list[range]
+    ranges: list[range]  # its places along each axis
 
     @property
-    def kind(self) -> object:
+    def kind(self) -> Any:
         """What parts have in common that share code."""
-        return self.shape, self.update.strides, [x.step for x in self.ranges]
+        return self.shape, self.strides, [x.step for x in self.ranges]
+
+
+def parts_to_add(node: Node, strides: Sequence[Sequence[int]]) -> list[Part]:
+    """The updates of `place_add`."""
+    places = zip(node.inputs[1:], *placing(node), strict=True)
+    return [
+        Part(
+            at,
+            tuple(strides[at]),
+            tuple(map(int, given.shape)),
+            ranges_of(given.shape, start, step),
+        )
+        for at, (given, start, step) in enumerate(places, 1)
+    ]
+
+
+def are_apart(node: Node, parts: Sequence[Part]) -> tuple[bool, bool]:
+    """Whether several parts go to zeros and no element is of two; whether all are."""
+    least, most = coverage(tuple(map(int, node.shape)), parts)
+    is_apart = is_zeros(node.inputs[0]) and most == 1 and len(parts) > 1
+    return is_apart, is_apart and least > 0
+
+
+def tasks_of_place_add(step: Step) -> int:
+    """How many tasks share the parts, if they have nothing in common."""
+    assert step.node is not None
+    parts = parts_to_add(step.node, strides_of_operands(step))
+    return tasks_of(step.node, parts) if are_apart(step.node, parts)[1] else 1
 
 
 def emit_place_add(
     at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """The first operand, plus each update at its place."""
-    x, *updates = operands
+    x, *_ = operands
     shape = tuple(map(int, node.shape))
     result = ArrayOperand(out, node.dtype, strides_of(shape))
-    parts = [
-        Part(update, tuple(map(int, given.shape)), ranges_of(given.shape, start, step))
-        for update, given, start, step in zip(
-            updates, node.inputs[1:], *placing(node), strict=True
-        )
-    ]
-    least, most = coverage(shape, parts)
-    is_zero = is_zeros(node.inputs[0])
-    if is_zero and most == 1 and len(parts) > 1:  # no element is one of all parts
-        if least == 0:
+    parts = parts_to_add(node, [x.strides for x in operands])
+    is_apart, is_whole = are_apart(node, parts)
+    if is_apart:
+        if not is_whole:
             emit_fill(at, math.prod(shape), result.as_bits(), 0)
-        else:
-            share_parts(at, shape, parts)
-        emit_parts(at, parts, result, plus_zero)
+        emit_parts(at, parts, operands, result, plus_zero)
         return
-    if is_zero:
+    if is_zeros(node.inputs[0]):
         emit_fill(at, math.prod(shape), result.as_bits(), 0)
     else:
         emit_map(
@@ -119,24 +142,34 @@ def emit_place_add(
         sizes = tuple(map(len, common))
         own = region(at, x, common).as_bits()
         emit_copy(at, sizes, own, region(at, result, common).as_bits())
-    emit_parts(at, parts, result, plus_before)
+    emit_parts(at, parts, operands, result, plus_before)
+
+
+def parts_to_join(node: Node, strides: Sequence[Sequence[int]]) -> list[Part]:
+    """The operands of `concat`."""
+    axis, parts, start = node.attrs["axis"], [], 0
+    for at, (given, steps) in enumerate(zip(node.inputs, strides, strict=True)):
+        own = tuple(map(int, given.shape))
+        ranges = list(map(range, own))
+        ranges[axis] = range(start, start + own[axis])
+        parts.append(Part(at, tuple(steps), own, ranges))
+        start += own[axis]
+    return parts
+
+
+def tasks_of_concat(step: Step) -> int:
+    """How many tasks share the operands."""
+    assert step.node is not None
+    return tasks_of(step.node, parts_to_join(step.node, strides_of_operands(step)))
 
 
 def emit_concat(
     at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
     """Each operand to its place."""
-    axis, shape = node.attrs["axis"], tuple(map(int, node.shape))
-    result = ArrayOperand(out, node.dtype, strides_of(shape)).as_bits()
-    parts, start = [], 0
-    for x, given in zip(operands, node.inputs, strict=True):
-        own = tuple(map(int, given.shape))
-        ranges = list(map(range, own))
-        ranges[axis] = range(start, start + own[axis])
-        parts.append(Part(x.as_bits(), own, ranges))
-        start += own[axis]
-    share_parts(at, shape, parts)
-    emit_parts(at, parts, result, as_it_is)
+    result = ArrayOperand(out, node.dtype, strides_of(node.shape)).as_bits()
+    parts = parts_to_join(node, [x.strides for x in operands])
+    emit_parts(at, parts, [x.as_bits() for x in operands], result, as_it_is)
 
 
 # What is written at a place, of a part and of what is there
@@ -160,12 +193,13 @@ Before = Callable[[], Value]
 Written = Callable[[Addressing, Value, Before, DType], Value]
 
 
-def share_parts(at: Addressing, shape: Sequence[int], parts: Sequence[Part]) -> None:
-    """Let tasks share parts that have nothing in common, if they share their code."""
-    if all(part.kind == parts[0].kind for part in parts):
-        wanted = math.prod(shape) // CPU.tuning.placement_task_elements
-        most = min(CPU.tuning.placement_most_tasks, len(parts))
-        at.kernel.tasks = max(1, min(most, wanted))
+def tasks_of(node: Node, parts: Sequence[Part]) -> int:
+    """Tasks for parts that have nothing in common, if they share their code."""
+    if any(part.kind != parts[0].kind for part in parts):
+        return 1
+    wanted = math.prod(map(int, node.shape)) // CPU.tuning.placement_task_elements
+    most = min(CPU.tuning.placement_most_tasks, len(parts))
+    return max(1, min(most, wanted))
 
 
 def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
@@ -186,18 +220,27 @@ def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
 
 
 def emit_parts(
-    at: Addressing, parts: Sequence[Part], out: ArrayOperand, written: Written
+    at: Addressing,
+    parts: Sequence[Part],
+    operands: Sequence[ArrayOperand],
+    out: ArrayOperand,
+    written: Written,
 ) -> None:
     """Each part to its place."""
     for _, alike in groupby(parts, key=lambda part: part.kind):
-        emit_alike(at, list(alike), out, written)
+        emit_alike(at, list(alike), operands, out, written)
 
 
 def emit_alike(
-    at: Addressing, parts: Sequence[Part], out: ArrayOperand, written: Written
+    at: Addressing,
+    parts: Sequence[Part],
+    operands: Sequence[ArrayOperand],
+    out: ArrayOperand,
+    written: Written,
 ) -> None:
     """The same for parts that differ in where they come from and where they go."""
     first, builder = parts[0], at.builder
+    own = operands[first.number]
     target = out._replace(
         strides=tuple(
             places.step * stride
@@ -211,7 +254,7 @@ def emit_alike(
         for part in parts
     ]
     if len(parts) == 1:
-        emit_part(at, first.shape, first.update, target, number(starts[0]), written)
+        emit_part(at, first.shape, own, target, number(starts[0]), written)
         return
     with at.at_entry():
         pointers, places = (
@@ -220,13 +263,13 @@ def emit_alike(
     pointers.type = places.type = POINTER
     for index, (part, start) in enumerate(zip(parts, starts, strict=True)):
         where = builder.gep(pointers, [number(index)], source_etype=POINTER)
-        builder.store(part.update.pointer, where)
+        builder.store(operands[part.number].pointer, where)
         where = builder.gep(places, [number(index)], source_etype=I64)
         builder.store(number(start), where)
 
     def single(index: Value) -> None:
         where = at.builder.gep(pointers, [index], source_etype=POINTER)
-        update = first.update._replace(pointer=at.builder.load(where, typ=POINTER))
+        update = own._replace(pointer=at.builder.load(where, typ=POINTER))
         where = at.builder.gep(places, [index], source_etype=I64)
         start = at.builder.load(where, typ=I64)
         emit_part(at, first.shape, update, target, start, written)

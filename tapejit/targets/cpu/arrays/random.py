@@ -203,7 +203,7 @@ def emit_draw(
     left = words - done
     if not left:
         return
-    memory = at.private_memory(at_once, U32)
+    memory = at.stack_memory(at_once, U32)
 
     def word(index: Value) -> None:
         value = at.load_at(memory, index, U32, 1)

@@ -35,6 +35,7 @@ from tapejit.ir.node import Node
 from tapejit.loops.fuse.row_updates import is_zeros
 from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import accumulator
+from tapejit.loops.steps import Step
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
     by_vectors,
@@ -55,7 +56,6 @@ from tapejit.targets.cpu.nest.addressing import (
     I64,
     INT64,
     Addressing,
-    Place,
     Preparation,
     number,
 )
@@ -85,17 +85,10 @@ class Rows:
         self.shared = 1
         self.share: Value = number(0)
 
-    def choose_tasks(self, updates: int) -> None:
-        """Cut the work into tasks; for the bits it makes no difference how."""
-        nbytes = self.width * self.dtype.itemsize
-        wanted = updates * self.width // CPU.tuning.scatter_task_elements
-        wanted = min(CPU.tuning.scatter_most_tasks, wanted)
-        if wanted < 2 or nbytes < CPU.tuning.scatter_least_row_bytes:
-            return
-        tasks = 1 << (wanted.bit_length() - 1)
-        if self.count >= tasks:
-            self.shared = self.at.kernel.tasks = tasks
-            self.share = self.at.task
+    def among(self, tasks: int) -> None:
+        """Let tasks share the rows."""
+        if tasks > 1:
+            self.shared, self.share = tasks, self.at.task
 
     def each_row(self, body: Callable[[Value], None]) -> None:
         """`body(row)` for all rows."""
@@ -191,7 +184,64 @@ def lie_apart(at: Addressing, one: Value, other: Value) -> Value:
     return at.builder.icmp_unsigned("!=", first, second)
 
 
+def rooms_of_gather_add(step: Step) -> dict[str, int]:
+    """Half floats are added up in a table of floats."""
+    wide, node = accumulator(step.dtype), step.node
+    assert node is not None
+    size = math.prod(map(int, node.shape)) * wide.itemsize
+    is_large = wide != step.dtype and size > CPU.tuning.stack_array_bytes
+    return {"wide": size} if is_large else {}
+
+
 # subtract_rows
+
+
+def sizes_of(node: Node) -> tuple[int, int]:
+    """How many rows a table has, and elements in each."""
+    rank = len(node.attrs["axes"])
+    count, width = (
+        math.prod(map(int, x)) for x in (node.shape[:rank], node.shape[rank:])
+    )
+    return count, width
+
+
+def updates_of(node: Node) -> int:
+    """How many rows are added to rows of a table."""
+    return math.prod(map(int, node.inputs[2].shape)) // sizes_of(node)[1]
+
+
+def map_size(node: Node) -> int:
+    """How many places there are for the numbers of rows."""
+    rank = len(node.attrs["axes"])
+    given = node.inputs[2]
+    count = math.prod(map(int, given.shape[: given.ndim - (node.ndim - rank)]))
+    return min(sizes_of(node)[0], 1 << (2 * count - 1).bit_length())
+
+
+def tasks_of_subtract_rows(step: Step) -> int:
+    """How many tasks share the rows; for the bits it makes no difference."""
+    node = step.node
+    assert node is not None
+    count, width = sizes_of(node)
+    wanted = updates_of(node) * width // CPU.tuning.scatter_task_elements
+    wanted = min(CPU.tuning.scatter_most_tasks, wanted)
+    is_short = width * node.dtype.itemsize < CPU.tuning.scatter_least_row_bytes
+    tasks = 1 << (wanted.bit_length() - 1) if wanted > 1 else 1
+    return 1 if is_short or count < tasks else tasks
+
+
+def rooms_of_subtract_rows(step: Step) -> dict[str, int]:
+    """The numbers of rows, their sums, and a large map from rows to numbers."""
+    node = step.node
+    assert node is not None
+    count, width = sizes_of(node)
+    updates = updates_of(node)
+    most = min(updates, count)
+    numbers = {"total": 1, "of": updates, "rows": most}
+    found = {key: INT32.itemsize * size for key, size in numbers.items()}
+    found["sums"] = most * width * node.dtype.itemsize
+    known = map_size(node) * INT32.itemsize
+    return found | ({"known": known} if known > CPU.tuning.stack_array_bytes else {})
 
 
 def emit_subtract_rows(
@@ -217,13 +267,9 @@ class RowUpdate:
         self.x, rate, self.updates, *_ = operands
         axes = node.attrs["axes"]
         self.rows = rows = Rows(at, node.shape, axes, self.dtype)
-        self.count = math.prod(map(int, node.inputs[2].shape)) // rows.width
-        rows.choose_tasks(self.count)
-        most = min(self.count, rows.count)
-        room = at.plan.room_for
-        self.offsets = [room(INT32.itemsize * size) for size in (1, self.count, most)]
-        sums = Place(at.layout.arena, room(most * rows.width * self.dtype.itemsize))
-        self.sums = ArrayOperand(at.at_place(sums), self.dtype, (1,))
+        self.count = updates_of(node)
+        rows.among(at.kernel.tasks)
+        self.sums = ArrayOperand(at.room("sums"), self.dtype, (1,))
         self.table = ArrayOperand(out, self.dtype, (1,))
         self.rate = at.load_at(rate.pointer, number(0), self.dtype, 1)
         zero = lanes.constant(self.dtype, 0, 1)
@@ -238,8 +284,8 @@ class RowUpdate:
 
     def emit(self) -> None:
         at, rows = self.at, self.rows
-        emit_numbers(at, self.node, self.offsets)
-        numbers = Numbers.at(at, self.offsets)
+        emit_numbers(at, self.node)
+        numbers = Numbers.at(at)
         is_other = at.builder.icmp_signed("!=", rows.share, number(0))
         with at.builder.if_then(at.builder.and_(self.is_whole, is_other)):
             at.leave()
@@ -342,10 +388,9 @@ class Numbers(NamedTuple):
     rows: ArrayOperand
 
     @classmethod
-    def at(cls, at: Addressing, offsets: Sequence[int]) -> Numbers:
+    def at(cls, at: Addressing) -> Numbers:
         """As they lie in the arena."""
-        places = [at.at_place(Place(at.layout.arena, offset)) for offset in offsets]
-        return cls(*[ArrayOperand(place, INT32, (1,)) for place in places])
+        return cls(*[ArrayOperand(at.room(key), INT32, (1,)) for key in cls._fields])
 
 
 def index_at(at: Addressing, x: ArrayOperand, place: Value) -> Value:
@@ -359,19 +404,16 @@ def put_index(at: Addressing, x: ArrayOperand, place: Value, value: Value) -> No
     at.store_at(x.pointer, place, at.converted(wide, INT64, x.dtype), x.dtype)
 
 
-def emit_numbers(at: Addressing, node: Node, offsets: Sequence[int]) -> None:
+def emit_numbers(at: Addressing, node: Node) -> None:
     """Have rows numbered before the kernel runs.
 
     A map has the number of each row, plus 1; 0 says that it has none yet. In a long
     table rows are found by a hash, and what is taken, at the next place that is not.
     """
-    name = f"{at.function.name}_numbers"
-    kernel, tasks = at.kernel, at.kernel.tasks
-    kernel.tasks = 1  # of the preparation
-    own = Addressing(new_function(at.function.module, name), at.plan, kernel, at.layout)
-    number_rows(own, node, Numbers.at(own, offsets))
+    function = new_function(at.function.module, f"{at.function.name}_numbers")
+    own = Addressing(function, at.plan, at.kernel, at.layout)
+    number_rows(own, node, Numbers.at(own))
     own.builder.ret_void()
-    kernel.tasks = tasks
     at.preparations.append(Preparation(own.function, tuple(own.places), 1))
 
 
@@ -381,11 +423,9 @@ def number_rows(at: Addressing, node: Node, numbers: Numbers) -> None:
     rows = Rows(at, node.shape, axes, node.dtype)
     given = node.inputs[2]
     front = given.shape[: given.ndim - (node.ndim - len(axes))]
-    count = math.prod(map(int, front))
-    places = 1 << (2 * count - 1).bit_length()
-    is_direct = rows.count <= places
-    size = rows.count if is_direct else places
-    known = ArrayOperand(at.private_memory(size, INT32), INT32, (1,))
+    size = map_size(node)
+    is_direct = size == rows.count
+    known = ArrayOperand(at.private_memory("known", size, INT32), INT32, (1,))
     emit_fill(at, size, known, 0)
     with at.at_entry():
         done, met = at.builder.alloca(I64), at.builder.alloca(I64)
@@ -470,7 +510,7 @@ def add_one_by_one(
     wide = accumulator(node.dtype)
     table = result
     if wide != node.dtype:
-        memory = at.private_memory(math.prod(map(int, shape)), wide)
+        memory = at.private_memory("wide", math.prod(map(int, shape)), wide)
         table = ArrayOperand(memory, wide, own)
     emit_copy(at, shape, x, table)
     others = [axis for axis in range(len(shape)) if axis not in axes]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tapejit.ir.node import Node
+from tapejit.loops.steps import Step
 from tapejit.targets.cpu.arrays import (
     extremum,
     placement,
@@ -61,3 +62,18 @@ EMITTERS: Final[dict[str, Emitter]] = {
     )
 }
 EMITTERS["keyed_bits"] = random.emit_random_bits  # a key is a state, too
+
+# Of those that have some: how many tasks share the work, and the bytes of rooms in the
+# arena, by what they are for.
+TASKS: Final[dict[str, Callable[[Step], int]]] = {
+    tasks.__name__.removeprefix("tasks_of_"): tasks
+    for tasks in (
+        placement.tasks_of_concat,
+        placement.tasks_of_place_add,
+        scatter.tasks_of_subtract_rows,
+    )
+}
+ROOMS: Final[dict[str, Callable[[Step], dict[str, int]]]] = {
+    rooms.__name__.removeprefix("rooms_of_"): rooms
+    for rooms in (scatter.rooms_of_gather_add, scatter.rooms_of_subtract_rows)
+}

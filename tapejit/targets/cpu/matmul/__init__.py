@@ -1,6 +1,7 @@
 """Matmuls and convolutions: shapes in, packed and register-tiled code out.
 
-`tiling` says how a matmul is cut into tasks, panels and register tiles; `micro_kernel`
+`tiling` says how a matmul is cut into tasks, panels and register tiles; `choices` and
+`tiled_tiling` say it of those of a plan, before anything is emitted. `micro_kernel`
 emits packing, prefetch and the inner loop; `emitter` has what both need of the place
 they emit at. `conv_tiling` and `conv_kernel` do the same for convolutions, whose
 windows are read where they lie. `kernel` makes a Kernel of it, with its epilogue,

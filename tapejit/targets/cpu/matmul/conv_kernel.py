@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tapejit.loops.steps import Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, Module, Type, Value
 from tapejit.targets.cpu.matmul.conv_tiling import (
@@ -25,41 +24,27 @@ from tapejit.targets.cpu.matmul.conv_tiling import (
     Term,
     Windows,
     blocks_of,
-    window_tiling,
-    windows_of,
 )
 from tapejit.targets.cpu.matmul.emitter import I64, POINTER, VOID, Site, number
 from tapejit.targets.cpu.matmul.micro_kernel import (
-    EmittedMatmul,
     RegisterTile,
     TileEmitter,
 )
 from tapejit.targets.cpu.matmul.tiling import (
     Hooks,
-    Registers,
     Span,
     Spot,
     Tiling,
-    host_registers,
 )
 
 
 def emit_windows(
-    module: Module,
-    product: Step,
-    name: str,
-    hooks: Hooks,
-    registers: Registers | None = None,
-) -> EmittedMatmul:
+    module: Module, phases: Sequence[tuple[Windows, Tiling]], name: str, hooks: Hooks
+) -> Function:
     """Add the function `name(table, task)` of a convolution to a module.
 
     `hooks` have an epilogue; operands are not changed when they are loaded.
     """
-    registers = registers or host_registers()
-    phases = [
-        (windows, window_tiling(windows, product.dtype, registers))
-        for windows in windows_of(product)
-    ]
     signature = ir.FunctionType(VOID, [POINTER, I64])
     function = ir.Function(module, signature, name)
     function.linkage = "internal"
@@ -77,7 +62,7 @@ def emit_windows(
         with b.if_then(is_mine):
             b.call(own, [site.table, b.sub(site.task, number(first))])
     b.ret_void()
-    return EmittedMatmul(function, tasks, tiling)
+    return function
 
 
 class WindowEmitter(TileEmitter):

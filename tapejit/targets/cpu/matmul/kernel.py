@@ -13,40 +13,35 @@ Start reading at `MatmulKernel`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from tapejit import ops
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
-from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long, steps_in
-from tapejit.loops.steps import Buffer, PartialSum, Step, partial_of
+from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.steps import PartialSum, Step, partial_of
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Module, Value
+from tapejit.targets.cpu.matmul.choices import (
+    ConvolutionChoice,
+    MatmulChoice,
+    edges_of,
+)
 from tapejit.targets.cpu.matmul.emitter import Site
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiling import (
-    BatchAxis,
-    Gemm,
     Hooks,
     Spot,
-    Strides,
     Sums,
-    Tiling,
-    host_registers,
-    prepared,
-    tiling_of,
 )
 from tapejit.targets.cpu.nest.addressing import Place, PointerTable, Preparation, number
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import combine, identity
 from tapejit.targets.cpu.nest.step_values import StepValues
-from tapejit.targets.cpu.schedule.output_layout import result_strides
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 
 
 class MatmulKernel:
-    """The functions of one product; `function` runs a task, of which there are `tasks`.
+    """The functions of one product; `function` runs a task.
 
     `places` are what its table points to, `preparations` what is called before it.
     """
@@ -72,34 +67,28 @@ class MatmulKernel:
         self.parts = [x for x in parts if partial_of(x).unit]
         self.row_parts = [x for x in parts if partial_of(x).group]
         self.is_stored = product in plan.storage
-        assert product.op is not None
-        is_windowed = product.op is not ops.matmul
-        has_epilogue = self.nest is not None or plan.checks or is_windowed
+        choice = kernel.choices[product]
+        assert isinstance(choice, (MatmulChoice, ConvolutionChoice))
+        is_windowed = isinstance(choice, ConvolutionChoice)
+        edges = edges_of(kernel, plan.checks)
         hooks = Hooks(
-            epilogue=self.epilogue if has_epilogue else None,
+            epilogue=self.epilogue if edges.has_epilogue or is_windowed else None,
             sums=self.sums(),
             enter=self.enter,
             operands=self.operands,
-            is_brief=self.is_brief,
+            is_brief=edges.is_brief,
         )
-        if is_windowed:
+        if isinstance(choice, ConvolutionChoice):
             # Here, because most programs have none: 3 ms.
             from tapejit.targets.cpu.matmul.conv_kernel import emit_windows
 
-            made = emit_windows(module, product, name, hooks)
+            self.function = emit_windows(module, choice.phases, name, hooks)
         else:
-            tiling = self.prepared(module, hooks)
-            made = emit(module, tiling, name, hooks)
-        self.function, self.tasks = made.function, made.tasks
+            if choice.tiling.is_ready:
+                self.prepare(module, choice)
+            self.function = emit(module, choice.tiling, name, hooks).function
         if any(cursor.has_streamed for cursor in self.cursors.values()):
             self.fence()
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether the epilogue is a few instructions, such as an update of weights."""
-        steps = steps_in(self.nest.body) if self.nest is not None else ()
-        is_brief = sum(map(cost, steps)) <= CPU.tuning.brief_epilogue_instructions
-        return not self.plan.checks and is_brief
 
     @property
     def own(self) -> list[Function]:
@@ -144,22 +133,15 @@ class MatmulKernel:
         )
         return a, b, out
 
-    def prepared(self, module: Module, hooks: Hooks) -> Tiling:
-        """How the product is cut; what all tasks have in common may be packed first."""
-        plain = tiling_of(gemm_of(self.product), host_registers(), hooks)
-        made = prepared(plain)
-        which = 0 if made.is_flipped else 1
-        base, offset, _ = self.product.views[which]
+    def prepare(self, module: Module, choice: MatmulChoice) -> None:
+        """Have an operand packed first, once for all tasks."""
+        base, offset, _ = self.product.views[choice.which]
         memory = self.plan.storage[base] if isinstance(base, Step) else base
-        is_constant = isinstance(memory, Buffer) and memory.kind == "constant"
-        if is_constant or not made.is_ready:
-            return plain
         source = self.layout.place_of(memory, offset)
-        packed = Place(self.layout.arena, self.plan.room_for(made.packed))
-        self.ready[which] = packed
-        function, places = emit_panels(module, made), (source, source, packed)
-        self.preparations.append(Preparation(function, places, made.panels))
-        return made
+        packed = self.layout.place_of(self.kernel.rooms[self.product])
+        self.ready[choice.which] = packed
+        function, places = emit_panels(module, choice.tiling), (source, source, packed)
+        self.preparations.append(Preparation(function, places, choice.tiling.panels))
 
     def epilogue(self, site: Site, spot: Spot, value: Value) -> list[Value]:
         """What is done with a vector of the product; what is to be added up of it."""
@@ -214,9 +196,6 @@ class Epilogue(StepValues):
     def __init__(self, of: MatmulKernel, function: Function) -> None:
         super().__init__(function, of.plan, of.kernel, of.layout, of.places)
         self.of = of
-        # A tile has many vectors, and the epilogue is written for each of them.
-        steps = steps_in(of.nest.body) if of.nest is not None else ()
-        self.is_large = any(map(is_long, steps))
 
     def finish(self, spot: Spot, value: Value) -> None:
         """The Steps of the epilogue at one vector of the product."""
@@ -308,55 +287,3 @@ class Epilogue(StepValues):
             found.append(self.builder.urem(index, number(size)))
             index = self.builder.udiv(index, number(size))
         return [index, *reversed(found)]
-
-
-def gemm_of(product: Step) -> Gemm:
-    """A product as the generator of products wants it, its result row by row."""
-    assert product.node is not None
-    x, y = product.node.inputs
-    views = product.views
-    shape = tuple(map(int, product.node.shape))
-    *front, m, n = shape
-    k = int(x.shape[-1])
-    left, right = (
-        aligned_strides(tuple(map(int, node.shape)), strides, len(front))
-        for node, (_, _, strides) in zip((x, y), views, strict=True)
-    )
-    out = result_strides(product)
-    batch = tuple(
-        BatchAxis(size, left[at], right[at], out[at])
-        for at, size in enumerate(front)
-        if size != 1
-    )
-    a, b, c = (Strides(*x[-2:]) for x in (left, right, out))
-    return in_few_matrices(Gemm(m, n, k, product.dtype, a, b, c, batch))
-
-
-def aligned_strides(
-    shape: tuple[int, ...], strides: Sequence[int], front: int
-) -> tuple[int, ...]:
-    """Strides for a stack of `front` axes: 0 where the operand is repeated."""
-    missing = (0,) * (front - (len(shape) - 2))
-    own = zip(shape, strides, strict=True)
-    return (*missing, *(0 if size == 1 else step for size, step in own))
-
-
-def in_few_matrices(gemm: Gemm) -> Gemm:
-    """The same products as fewer and taller ones, where a stack shares its right side.
-
-    What is made of the right side for one of them is then made for all.
-    """
-    while gemm.batch and gemm.n > 1:
-        axis, m = gemm.batch[-1], gemm.m
-        # One row has no stride of its own: the next matrix is the next row.
-        rows = [axis.a, axis.c] if m == 1 else [gemm.a.row, gemm.c.row]
-        if axis.b != 0 or [axis.a, axis.c] != [m * rows[0], m * rows[1]]:
-            break
-        gemm = replace(
-            gemm,
-            m=axis.size * m,
-            a=gemm.a._replace(row=rows[0]),
-            c=gemm.c._replace(row=rows[1]),
-            batch=gemm.batch[:-1],
-        )
-    return gemm

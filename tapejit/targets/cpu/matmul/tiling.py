@@ -6,7 +6,8 @@ processor's `Registers` by rules of the shape, without any trial: a register til
 columns, blocks of k if it is long, and tasks, which are blocks of the result.
 `micro_kernel.emit` writes the code:
 
-    made = emit(module, tiling_of(gemm, host_registers(), hooks), "product", hooks)
+    tiling = tiling_of(gemm, host_registers(), hooks.edges)
+    made = emit(module, tiling, "product", hooks)
     made.function   void (table, task), of the kind that the driver calls
     made.tasks      how many tasks there are
 
@@ -57,7 +58,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llvmlite import binding
 
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchAxis",
     "Cut",
+    "Edges",
     "Gemm",
     "Hooks",
     "Registers",
@@ -83,7 +85,6 @@ __all__ = [
     "Tiling",
     "host_registers",
     "in_tasks",
-    "prepared",
     "tiling_of",
 ]
 
@@ -242,6 +243,24 @@ class Sums:
     along: Callable[[Site, Spot, Sequence[Sequence[Value]]], None]
 
 
+class Edges(NamedTuple):
+    """What a tiling depends on of what is done at the edges of a kernel."""
+
+    has_epilogue: bool = False
+    is_brief: bool = False
+    unit: int = 0
+    group: int = 0
+    loads_a: bool = False
+    loads_b: bool = False
+
+    def flipped(self) -> Edges:
+        """Those of the transposed product."""
+        return self._replace(loads_a=self.loads_b, loads_b=self.loads_a)
+
+
+PLAIN: Final = Edges()
+
+
 @dataclass(frozen=True)
 class Hooks:
     """What to do instead at the edges of a kernel; see the top of this file."""
@@ -254,6 +273,13 @@ class Hooks:
     operands: Callable[[Site], tuple[Value, Value, Value]] = from_table
     is_brief: bool = False
     key: str = ""
+
+    @property
+    def edges(self) -> Edges:
+        """What a tiling depends on of them."""
+        loads = self.load_a is not None, self.load_b is not None
+        sums = (0, 0) if self.sums is None else (self.sums.unit, self.sums.group)
+        return Edges(self.epilogue is not None, self.is_brief, *sums, *loads)
 
     def flipped(self) -> Hooks:
         """Those of the transposed product, which still get Spots of this one."""
@@ -428,19 +454,18 @@ class Tiling:
 def tiling_of(
     gemm: Gemm,
     registers: Registers,
-    hooks: Hooks | None = None,
+    edges: Edges = PLAIN,
     is_part: bool = False,
 ) -> Tiling:
     """The tiling of a product, by rules alone.
 
     One that is part of a task is not cut for threads.
     """
-    hooks = hooks or Hooks()
     is_flipped = gemm.m > 1 and (
         gemm.n == 1 or (gemm.c.column != 1 and gemm.c.row == 1)
     )
     if is_flipped:
-        gemm, hooks = gemm.flipped(), hooks.flipped()
+        gemm, edges = gemm.flipped(), edges.flipped()
     m, n, k = gemm.m, gemm.n, gemm.k
     lies_along_k = gemm.a.column == 1 and gemm.b.row == 1
     tuning, numerics = CPU.tuning, CPU.numerics
@@ -452,10 +477,10 @@ def tiling_of(
         rows = Cut.of(m, numerics.dot_most_rows)
         return in_tasks(Tiling(gemm, is_flipped, True, width, rows, at_once), is_part)
     width = registers.nbytes // gemm.lane
-    unit = hooks.sums.unit if hooks.sums is not None else 0
+    unit = edges.unit
     if unit and (gemm.batch or m % unit or is_flipped):
         raise ArgumentError(f"rows do not add up in units of {unit}: {gemm}")
-    group = max(1, hooks.sums.group // width) if hooks.sums is not None else 1
+    group = max(1, edges.group // width)
     mr, vectors = tile_of(unit or m, -(-n // width), k, registers, group)
     rows = Cut.of(unit or m, mr)
     made = Tiling(gemm, is_flipped, False, width, rows, vectors, unit)
@@ -470,17 +495,17 @@ def tiling_of(
         gemm, made.rows.most
     )
     packs_a = is_spread or (made.panels > 2 and in_the_way)
-    packs_a = k > 0 and (packs_a or must_widen or hooks.load_a is not None)
-    packs_b = k > 0 and (packs_b or must_widen or hooks.load_b is not None)
+    packs_a = k > 0 and (packs_a or must_widen or edges.loads_a)
+    packs_b = k > 0 and (packs_b or must_widen or edges.loads_b)
     made = replace(
         made,
         packs_a=packs_a,
         packs_b=packs_b,
-        stores_tiles=not must_widen and is_row_by_row and hooks.epilogue is None,
+        stores_tiles=not must_widen and is_row_by_row and not edges.has_epilogue,
     )
     if k > numerics.matmul_uncut_terms:
         made = replace(made, blocks=-(-k // numerics.matmul_block_terms))
-    elif hooks.epilogue is not None and hooks.is_brief:
+    elif edges.has_epilogue and edges.is_brief:
         is_long = gemm.operations >= tuning.long_matmul_operations
         is_worth_it = k <= tuning.short_matmul_steps and is_long
         made = replace(made, ends_tiles=is_worth_it)
@@ -562,23 +587,6 @@ def spreads(gemm: Gemm) -> bool:
     """Whether one row of A is on more pages than the processor can keep in mind."""
     apart = abs(gemm.a.column)
     return apart > 1 and gemm.k * apart * gemm.lane >= CPU.tuning.spread_a_bytes
-
-
-def prepared(made: Tiling) -> Tiling:
-    """The same with B's panels packed beforehand, once for all tasks, where that pays.
-
-    Then tasks are blocks of rows, of which A's part stays in a second cache: else B
-    would be packed for each of them, or A come from far away for each panel.
-    """
-    gemm, tuning = made.gemm, CPU.tuning
-    if not made.packs_b or gemm.batch:
-        return made
-    packs_again = made.row_blocks > 1 and gemm.m >= made.near_rows
-    reads_again = not made.packs_a and gemm.m > 2 * made.near_rows
-    is_large = gemm.operations >= tuning.prepacked_operations
-    is_large = is_large and made.packed <= tuning.prepacked_b_bytes
-    ready = replace(made, is_ready=is_large and (packs_again or reads_again))
-    return in_tasks(ready, is_part=False) if ready.is_ready else made
 
 
 def in_tasks(made: Tiling, is_part: bool) -> Tiling:

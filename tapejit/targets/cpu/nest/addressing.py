@@ -19,7 +19,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import Kernel, LoopPlan, Storage
+from tapejit.loops.kernels import TASK_MEMORY, Kernel, LoopPlan, RoomKey, Storage
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.call.signal_poll import POLL_TYPE
 from tapejit.targets.cpu.llvm import ir
@@ -116,14 +116,10 @@ class Addressing:
         self.indices: dict[Axis, Value] = {}
         self.origins: dict[Axis, Value] = {}  # where the current tile begins
         self.vector, self.width = kernel.vector, kernel.width
-        self.private: dict[Storage, Value] = {}
-        self.of_task: Value | None = (
-            None  # what this task has of the arena, if it was asked for
-        )
+        self.private: dict[RoomKey, Value] = {}
         self.part: Value | None = (
             None  # the number of the part that it has; by default the task
         )
-        self.on_stack = 0  # bytes
         self.has_streamed = False  # whether some stores go past the caches
         # Entries of the kernel's own table; its functions have the same one.
         self.places: dict[Place, int] = {} if places is None else places
@@ -261,50 +257,51 @@ class Addressing:
         """The first element of a Step's memory."""
         if memory.buffer is not None or memory.kernel is None:
             return self.at_place(self.layout.place_of(memory))
-        found = self.private.get(memory)
+        if memory.is_placed:
+            offset = number(memory.offset)
+            of_task = self.part_of_room(TASK_MEMORY)
+            with self.at_entry():
+                if memory not in self.private:
+                    where = self.builder.gep(of_task, [offset], source_etype=I8)
+                    self.private[memory] = where
+            return self.private[memory]
+        size = memory.size * max(memory.lanes, 1)
+        return self.private_memory(memory, size, memory.dtype)
+
+    def private_memory(self, key: RoomKey, size: int, dtype: DType) -> Value:
+        """Memory of this task: its part of a room, or on the stack."""
+        if key in self.kernel.rooms:
+            return self.part_of_room(key)
+        found = self.private.get(key)
         if found is None:
-            if memory.is_placed:
-                found = self.placed(memory)
-            else:
-                size = memory.size * max(memory.lanes, 1)
-                found = self.private_memory(size, memory.dtype)
-            self.private[memory] = found
+            found = self.private[key] = self.stack_memory(size, dtype)
         return found
 
-    def placed(self, memory: Storage) -> Value:
-        """Private memory in what this task has of the arena."""
-        if self.of_task is None:
-            self.of_task = self.part_of_arena(self.kernel.task_bytes)
+    def stack_memory(self, size: int, dtype: DType) -> Value:
+        """Memory on the stack of the thread."""
         with self.at_entry():
-            offset = number(memory.offset)
-            return self.builder.gep(self.of_task, [offset], source_etype=I8)
-
-    def private_memory(self, size: int, dtype: DType) -> Value:
-        """Memory of this task: on the stack, or its part of the arena."""
-        nbytes = -(-size * dtype.itemsize // 64) * 64
-        self.on_stack += nbytes
-        is_large = nbytes > CPU.tuning.stack_array_bytes
-        if is_large or self.on_stack > CPU.tuning.stack_bytes:
-            self.on_stack -= nbytes
-            return self.part_of_arena(nbytes)
-        with self.at_entry():
-            kind = ir.ArrayType(lanes.memory_type(dtype), size)
-            found = self.builder.alloca(kind)
+            found = self.builder.alloca(ir.ArrayType(lanes.memory_type(dtype), size))
             found.align = 64
             found.type = POINTER  # whose elements are told at each use
         return found
 
-    def part_of_arena(self, nbytes: int) -> Value:
-        """Memory of this task in the arena: each part of it is as large."""
-        parts = self.plan.parts_of(self.kernel) if self.part is not None else 0
-        offset = self.plan.room_for(nbytes * (parts or self.kernel.tasks))
-        first = self.at_place(Place(self.layout.arena, offset))
-        with self.at_entry():
-            part = self.task if self.part is None else self.part
-            distance = self.builder.mul(part, number(nbytes))
-            found = self.builder.gep(first, [distance], source_etype=I8)
-            if self.plan.marks_memory:  # a task before this one has left it written
-                self.builder.mark(found, number(nbytes))
+    def room(self, key: RoomKey) -> Value:
+        """Memory of the kernel in the arena, which all tasks have in common."""
+        return self.at_place(self.layout.place_of(self.kernel.rooms[key]))
+
+    def part_of_room(self, key: RoomKey) -> Value:
+        """This task's part of memory in the arena."""
+        found = self.private.get(key)
+        if found is None:
+            first, parts = self.room(key), self.kernel.parts
+            nbytes = number(self.kernel.rooms[key].size // parts)
+            with self.at_entry():
+                part = self.task if self.part is None else self.part
+                distance = self.builder.mul(part, nbytes)
+                found = self.builder.gep(first, [distance], source_etype=I8)
+                if self.builder.module.marks_memory:  # a task before has written it
+                    self.builder.mark(found, nbytes)
+            self.private[key] = found
         return found
 
     def load_at(self, pointer: Value, at: Value, dtype: DType, width: int) -> Value:

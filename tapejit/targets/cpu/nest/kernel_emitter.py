@@ -22,7 +22,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -38,7 +37,6 @@ from tapejit.targets.cpu.nest.addressing import (
     I32,
     I64,
     POINTER,
-    Place,
     PointerTable,
     number,
 )
@@ -51,7 +49,6 @@ from tapejit.targets.cpu.target import CPU
 from tapejit.targets.walk import Walk, has_array_op, leaves_of
 
 TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
-MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
 
 
 def emit_kernel(
@@ -123,10 +120,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             Function
         ] = []  # functions that are called for tiles of rows
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
-        self.ready: dict[Step, Place] = {}  # what is packed for them beforehand
-        self.rooms: dict[
-            Step, Value
-        ] = {}  # for what is packed for one matrix of a stack
+        self.ready: set[Step] = set()  # those whose panels are packed beforehand
 
     @property
     def own(self) -> list[Function]:
@@ -135,10 +129,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
     def emit(self) -> None:
         """The whole function."""
-        if (
-            self.kernel.task_bytes
-            and self.plan.parts_of(self.kernel) < self.kernel.tasks
-        ):
+        if self.kernel.parts < self.kernel.tasks:
             self.take_part()
         self.block(self.kernel.items, ())
         if self.has_streamed:  # other threads are to see it as they see other stores
@@ -150,8 +141,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
         There are more tasks than processors, and those that run take turns with it.
         """
-        parts = self.plan.parts_of(self.kernel)
-        take = taking_function(self.function.module, parts)
+        take = taking_function(self.function.module, self.kernel.parts)
         taken = self.taken_parts()
         with self.at_entry():
             self.part = self.builder.call(take, [taken])
@@ -400,7 +390,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
     def step_weight(self, step: Step) -> int:
         """The same of one Step: long formulas and elements from all over count more."""
-        is_inlined = is_long(step) and not self.is_large
+        is_inlined = is_long(step) and not self.kernel.calls_formulas
         total = CPU.tuning.long_formula_steps if is_inlined else 1
         vector = self.vector
         if vector is None:
@@ -527,8 +517,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
     def row_product(self, step: Step) -> TiledMatmul:
         """A product for the rows of a tile."""
-        tiles = {x.axis: x.tile for x in self.plan.paths[step] if x.tile}
-        return TiledMatmul(self, step, tiles)
+        return TiledMatmul(self, step)
 
     def write(self, memory: Storage, value: Value) -> None:
         """The value of this iteration to memory.

@@ -15,6 +15,7 @@ Start reading at `Reductions.accumulator`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -149,6 +150,70 @@ def power_of_two(n: int) -> int:
     return 1 << (n.bit_length() - 1) if n else 0
 
 
+def accumulator_of(plan: LoopPlan, step: Step) -> Accumulator:
+    """Where a reduction adds up, without memory."""
+    around = bound(plan.homes[step])
+    axes = inner_axes(plan, step)
+    vector, full = plan.lanes[step]
+    if vector in axes:
+        axes.remove(vector)
+        axes.append(vector)
+    has_lanes = vector in step.closed or (vector in around & step.labels)
+    width = full if has_lanes else 1
+    dtype = accumulator(step.dtype)
+    tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
+    made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
+    made.vector, made.full = vector, full
+    made.flushes = flushes_of(plan, made)
+    return made
+
+
+def copies_of(plan: LoopPlan, step: Step) -> int:
+    """How many iterations go on together that have a sum of their own each."""
+    return math.prod(loop.copies for loop in plan.homes[step])
+
+
+def sum_arrays(plan: LoopPlan, step: Step) -> list[int]:
+    """The bytes of each array that a reduction adds up in, none for registers."""
+    made = accumulator_of(plan, step)
+    count = (1 + len(made.flushes)) * copies_of(plan, step) if made.axes else 0
+    return count * [made.size * made.width * made.dtype.itemsize]
+
+
+def flushes_of(plan: LoopPlan, made: Accumulator) -> list[Flush]:
+    """Where a sum is flushed, so that no chain has more than `sum_chain_terms`.
+
+    Loops are looked at from the inside. While all terms that they add fit one
+    chain, nothing is done. The loop where they do not flushes a chain into the
+    next level and starts a new one; the flushes are a chain of that level.
+    """
+    step = made.step
+    if made.op is not ops.sum or not is_float(made.dtype):
+        return []
+    found: list[Flush] = []
+    path = plan.paths[step]
+    chain, most = 1, CPU.numerics.sum_chain_terms
+    for at in reversed(range(len(plan.homes[step]), len(path))):
+        loop = path[at]
+        if loop.axis not in step.closed:
+            continue
+        trips, each = trips_of(loop, path[:at], made)
+        chain *= each
+        if chain * trips <= most or not is_flushable(made, path[:at]):
+            chain *= trips
+            continue
+        is_inside_tile = tile_around(loop, path[:at]) > 0
+        every = 1 if is_inside_tile else max(1, power_of_two(most // chain))
+        around = frozenset(bound(path[:at]))
+        found.append(Flush(loop, every, len(found), around))
+        chain = -(-trips // every)
+        while chain > most and not is_inside_tile:
+            every *= most
+            found.append(Flush(loop, every, len(found), around))
+            chain = -(-chain // most)
+    return found
+
+
 Combination = Callable[[Accumulator, Value, Value, int], Value]
 
 
@@ -164,6 +229,7 @@ class Reductions(StepValues):
         self.counts: dict[Axis, Value] = {}  # those of a tile of rows for products
         self.is_repeating = False  # whether lanes that are not valid are of those
         self.accumulators: dict[Step, Accumulator] = {}
+        self.turns: Counter[Step] = Counter()  # how often each was set up
 
     def lanes_from(self, skip: Value, width: int) -> Value:
         """The lanes from a number on."""
@@ -174,21 +240,8 @@ class Reductions(StepValues):
 
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
-        plan = self.plan
-        around = bound(plan.homes[step])
-        axes = inner_axes(plan, step)
-        vector, full = plan.lanes[step]
-        if vector in axes:
-            axes.remove(vector)
-            axes.append(vector)
-        has_lanes = vector in step.closed or (vector in around & step.labels)
-        width = full if has_lanes else 1
-        dtype = accumulator(step.dtype)
-        tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
-        made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
-        made.vector, made.full = vector, full
-        self.accumulators[step] = made
-        made.flushes = self.flushes_of(made)
+        made = self.accumulators[step] = accumulator_of(self.plan, step)
+        axes, dtype, width = made.axes, made.dtype, made.width
         levels = len(made.flushes)
         kind = lanes.register_type(dtype, width)
         if not axes:
@@ -209,8 +262,14 @@ class Reductions(StepValues):
                 self.builder.store(start, made.bits)
             return made
         whole = made.size * width
-        made.pointer = self.private_memory(whole, dtype)
-        made.totals = [self.private_memory(whole, dtype) for _ in range(levels)]
+        # Iterations that go on together have arrays of their own.
+        turn = self.turns[step] % copies_of(self.plan, step)
+        self.turns[step] += 1
+        first = turn * (1 + levels)
+        made.pointer, *made.totals = (
+            self.private_memory((step, first + level), whole, dtype)
+            for level in range(1 + levels)
+        )
         for pointer in (made.pointer, *made.totals):
 
             def clear(
@@ -242,39 +301,6 @@ class Reductions(StepValues):
         self.for_range(number(0), number(count), width, part)
 
     # Long sums
-
-    def flushes_of(self, made: Accumulator) -> list[Flush]:
-        """Where a sum is flushed, so that no chain has more than `sum_chain_terms`.
-
-        Loops are looked at from the inside. While all terms that they add fit one
-        chain, nothing is done. The loop where they do not flushes a chain into the
-        next level and starts a new one; the flushes are a chain of that level.
-        """
-        step, plan = made.step, self.plan
-        if made.op is not ops.sum or not is_float(made.dtype):
-            return []
-        found: list[Flush] = []
-        path = plan.paths[step]
-        chain, most = 1, CPU.numerics.sum_chain_terms
-        for at in reversed(range(len(plan.homes[step]), len(path))):
-            loop = path[at]
-            if loop.axis not in step.closed:
-                continue
-            trips, each = trips_of(loop, path[:at], made)
-            chain *= each
-            if chain * trips <= most or not is_flushable(made, path[:at]):
-                chain *= trips
-                continue
-            is_inside_tile = tile_around(loop, path[:at]) > 0
-            every = 1 if is_inside_tile else max(1, power_of_two(most // chain))
-            around = frozenset(bound(path[:at]))
-            found.append(Flush(loop, every, len(found), around))
-            chain = -(-trips // every)
-            while chain > most and not is_inside_tile:
-                every *= most
-                found.append(Flush(loop, every, len(found), around))
-                chain = -(-chain // most)
-        return found
 
     def flush(self, made: Accumulator, at: Flush) -> None:
         """Add what a level has to the next one; it starts again from nothing."""

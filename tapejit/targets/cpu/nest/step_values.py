@@ -54,8 +54,6 @@ class StepValues(Addressing, Steps[Value]):
         super().__init__(function, plan, kernel, layout, places)
         self.values: dict[Step, Value] = {}
         self.read_before: set[Step] = set()  # by other loops of the outermost one
-        is_large = sum(1 for _ in kernel.steps()) > CPU.tuning.large_kernel_steps
-        self.is_large = is_large or plan.formulas > CPU.tuning.inlined_formulas
 
     def stored(self, step: Step) -> Value:
         return self.read(self.plan.storage[step])
@@ -71,7 +69,7 @@ class StepValues(Addressing, Steps[Value]):
         values = self.together([self.value(x) for x in step.inputs])
         width = values[0].type.count if values else 1
         dtypes = [x.dtype for x in step.inputs]
-        if self.is_large and is_long(step):
+        if self.kernel.calls_formulas and is_long(step):
             function = self.shared(step, what, dtypes, width)
             return self.builder.call(function, values)
         return lanes.apply(

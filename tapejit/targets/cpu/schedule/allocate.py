@@ -17,14 +17,19 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from typing import Final, TypeVar
+
+import numpy as np
 
 from tapejit.base.types import DType
 from tapejit.loops.index import strides_of
 from tapejit.loops.kernels import (
     ALIGNMENT,
+    TASK_MEMORY,
     Kernel,
     LoopNest,
     LoopPlan,
+    RoomKey,
     Storage,
     accumulator,
     bound,
@@ -33,9 +38,17 @@ from tapejit.loops.kernels import (
     ordered,
 )
 from tapejit.loops.schedule.schedule import is_leaf, loops_in, sources_of, steps_in
-from tapejit.loops.steps import ArrayOp, Step
+from tapejit.loops.steps import ArrayOp, Step, is_matmul
+from tapejit.targets.cpu.machine.processor import cores
+from tapejit.targets.cpu.matmul.choices import MatmulChoice
+from tapejit.targets.cpu.matmul.tiled_tiling import TiledChoice
+from tapejit.targets.cpu.nest.reductions import sum_arrays
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts
 from tapejit.targets.cpu.target import CPU
+
+BYTE: Final = np.dtype(np.uint8)
+MOST_PARTS: Final = 64  # of the memory for tasks: bits of a word
+Key = TypeVar("Key")
 
 
 def note_uses(plan: LoopPlan) -> LoopPlan:
@@ -145,9 +158,8 @@ def place_in_arena(plan: LoopPlan) -> LoopPlan:
             if memory and memory.kernel is None and memory.buffer is None:
                 first_use[memory] = min(first_use.get(memory, at), at)
                 last_use[memory] = max(last_use.get(memory, at), at)
-    partials = [parts_of(plan, kernel) for kernel in plan.kernels]
-    for kernel, parts in zip(plan.kernels, partials, strict=True):
-        for memory in parts.values():
+    for kernel in plan.kernels:
+        for memory in (*kernel.partials.values(), *kernel.rooms.values()):
             first_use[memory] = last_use[memory] = kernel.stage
     free, live, size = FreeMemory(ALIGNMENT), Lifetimes(), plan.arena_size
     placed: dict[Storage, Storage] = {}
@@ -161,32 +173,36 @@ def place_in_arena(plan: LoopPlan) -> LoopPlan:
         fresh.setdefault(first, []).append(memory)
         size = max(size, memory.offset + memory.nbytes)
     kernels = tuple(
-        replace(kernel, partials=moved(parts, placed)) if parts else kernel
-        for kernel, parts in zip(plan.kernels, partials, strict=True)
+        replace(
+            kernel,
+            partials=moved(kernel.partials, placed),
+            rooms=moved(kernel.rooms, placed),
+        )
+        for kernel in plan.kernels
     )
-    return replace(
-        plan,
-        kernels=kernels,
-        storage=moved(plan.storage, placed),
-        fresh=fresh,
-        arena_size=size,
-        shared_size=size,
-    )
+    storage = moved(plan.storage, placed)
+    return replace(plan, kernels=kernels, storage=storage, fresh=fresh, arena_size=size)
 
 
 def moved(
-    storage: Mapping[Step, Storage], placed: Mapping[Storage, Storage]
-) -> dict[Step, Storage]:
+    storage: Mapping[Key, Storage], placed: Mapping[Storage, Storage]
+) -> dict[Key, Storage]:
     """The same, what has been placed where it is now."""
-    return {step: placed.get(memory, memory) for step, memory in storage.items()}
+    return {key: placed.get(memory, memory) for key, memory in storage.items()}
+
+
+def leave_parts(plan: LoopPlan) -> LoopPlan:
+    """Memory for what each task of a kernel adds up."""
+    kernels = (replace(x, partials=parts_of(plan, x)) for x in plan.kernels)
+    return replace(plan, kernels=tuple(kernels))
 
 
 def parts_of(plan: LoopPlan, kernel: Kernel) -> dict[Step, Storage]:
-    """Memory for what each task of a kernel adds up."""
+    """Memory for the parts of sums that the tasks of a kernel leave."""
     if kernel.tasks == 1:
         return {}
-    found = {}
-    for step in kernel.steps():
+    found: dict[Step, Storage] = {}
+    for step in kernel.steps() if kernel.loop is not None else ():
         if (step.closed and not plan.homes[step]) or adds_in_parts(step):
             size = plan.storage[step].size * kernel.tasks
             found[step] = Storage(accumulator(step.dtype), {}, size)
@@ -203,7 +219,7 @@ def place_in_task_memory(plan: LoopPlan) -> LoopPlan:
 def place_in_task(
     plan: LoopPlan, kernel: Kernel, placed: dict[Storage, Storage]
 ) -> Kernel:
-    """Offsets for large memory of a tile of rows; what is over makes room for others.
+    """A room for large memory of a tile of rows; what is over makes place for others.
 
     That is known by the items of the loop over tiles, which come one after the other.
     """
@@ -227,7 +243,14 @@ def place_in_task(
         made = placed[memory] = replace(memory, is_placed=True, offset=offset)
         live.append((last, made))
         task_bytes = max(task_bytes, offset + made.nbytes)
-    return replace(kernel, task_bytes=task_bytes)
+    if not task_bytes:
+        return kernel
+    # There may be more tasks than processors: those that run take turns with it.
+    at_once = cores() if cores() <= MOST_PARTS else kernel.tasks
+    parts = min(kernel.tasks, at_once)
+    return replace(
+        kernel, parts=parts, rooms={TASK_MEMORY: room_of(parts * task_bytes)}
+    )
 
 
 def first_gap(nbytes: int, live: Sequence[Storage]) -> int:
@@ -238,6 +261,71 @@ def first_gap(nbytes: int, live: Sequence[Storage]) -> int:
             break
         at = max(at, other.offset + other.nbytes)
     return at
+
+
+def give_rooms(plan: LoopPlan) -> LoopPlan:
+    """What each kernel has of the arena for itself, while it runs."""
+    return replace(plan, kernels=tuple(with_rooms(plan, x) for x in plan.kernels))
+
+
+def with_rooms(plan: LoopPlan, kernel: Kernel) -> Kernel:
+    """A kernel with its rooms: panels, and arrays of tasks too large for the stack."""
+    if kernel.array_op is not None:
+        own = array_rooms(kernel.array_op)
+        rooms: dict[RoomKey, Storage] = {key: room_of(own[key]) for key in own}
+        for step, choice in kernel.choices.items():
+            if isinstance(choice, MatmulChoice) and choice.tiling.is_ready:
+                rooms[step] = room_of(choice.tiling.packed)
+        return replace(kernel, rooms=rooms)
+    kernel = kernel if kernel.rooms else replace(kernel, parts=kernel.tasks)
+    rooms = dict(kernel.rooms)
+    for key, nbytes in kept_apart(plan, kernel):
+        rooms[key] = room_of(kernel.parts * nbytes)
+    for step, choice in kernel.choices.items():
+        if isinstance(choice, TiledChoice) and choice.whole.is_prepared:
+            many = kernel.parts if choice.is_of_stack else 1
+            rooms[step] = room_of(many * choice.packed)
+    return replace(kernel, rooms=rooms)
+
+
+def kept_apart(plan: LoopPlan, kernel: Kernel) -> Iterator[tuple[RoomKey, int]]:
+    """The arrays of a task that are in the arena: the stack has no place for them."""
+    on_stack = 0
+    for key, size in dict(arrays_of(plan, kernel)).items():
+        nbytes = -(-size // ALIGNMENT) * ALIGNMENT
+        is_large = nbytes > CPU.tuning.stack_array_bytes
+        if is_large or on_stack + nbytes > CPU.tuning.stack_bytes:
+            yield key, nbytes
+        else:
+            on_stack += nbytes
+
+
+def arrays_of(plan: LoopPlan, kernel: Kernel) -> Iterator[tuple[RoomKey, int]]:
+    """The arrays that a task has for itself, in bytes: values, and sums of theirs."""
+    for step in kernel.steps():
+        memory = plan.storage.get(step)
+        if memory is not None and memory.kernel is not None and not memory.is_placed:
+            yield memory, memory.nbytes
+        if step.closed:
+            for at, nbytes in enumerate(sum_arrays(plan, step)):
+                yield (step, at), nbytes
+
+
+def array_rooms(step: Step) -> Mapping[str, int]:
+    """The rooms of an operation on whole arrays, in bytes, by what they are for."""
+    if is_matmul(step):
+        return {}
+    # Here, because most programs have none: 5 ms.
+    from tapejit.targets.cpu.arrays.table import ROOMS
+
+    assert step.op is not None
+    rooms = ROOMS.get(step.op.name)
+    return {} if rooms is None else rooms(step)
+
+
+def room_of(nbytes: int) -> Storage:
+    """Memory of so many bytes."""
+    return Storage(BYTE, {}, -(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
 class Lifetimes:

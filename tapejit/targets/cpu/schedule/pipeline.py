@@ -19,15 +19,23 @@ from tapejit.loops.kernels import LoopPlan, located
 from tapejit.loops.nests import Item, Nests
 from tapejit.loops.pipeline import Observe
 from tapejit.targets.cpu.schedule.allocate import (
+    give_rooms,
+    leave_parts,
     note_uses,
     place_in_arena,
     place_in_task_memory,
     store_values,
 )
+from tapejit.targets.cpu.schedule.choose_tilings import choose_tilings
 from tapejit.targets.cpu.schedule.output_layout import lay_out_outputs
-from tapejit.targets.cpu.schedule.stages import assign_stages
+from tapejit.targets.cpu.schedule.stages import assign_stages, order_stages
 from tapejit.targets.cpu.schedule.tile_rows import tile_rows
-from tapejit.targets.cpu.schedule.vectorize import join_rows, parallelize, vectorize
+from tapejit.targets.cpu.schedule.vectorize import (
+    join_rows,
+    parallelize,
+    share_formulas,
+    vectorize,
+)
 
 
 class Pass(NamedTuple):
@@ -46,9 +54,14 @@ PASSES: Final = (
     Pass(parallelize, "before memory: tasks have some of their own"),
     Pass(note_uses, "once loops are as they will be run"),
     Pass(store_values, "a value needs memory where a user is in another loop"),
+    Pass(leave_parts, "tasks have parts of what has memory"),
     Pass(join_rows, "rows go together only if each has memory of its own"),
-    Pass(place_in_arena, "last: lifetimes are known"),
-    Pass(place_in_task_memory, "last: lifetimes are known"),
+    Pass(choose_tilings, "once it is known how operands lie in memory"),
+    Pass(share_formulas, "once it is known how large a kernel is"),
+    Pass(place_in_task_memory, "before rooms: what is left over is one of them"),
+    Pass(give_rooms, "once tilings and tasks are known"),
+    Pass(place_in_arena, "last of memory: lifetimes are known"),
+    Pass(order_stages, "last: all of a kernel's work and tasks is known"),
 )
 
 

@@ -16,6 +16,19 @@ from tapejit.loops.fuse.inplace import Order, first_update
 from tapejit.loops.kernels import Kernel, LoopPlan
 
 
+def order_stages(plan: LoopPlan) -> LoopPlan:
+    """The kernels of each stage in the order in which threads begin them.
+
+    Kernels with much work in a task are first, so that threads end at about the same
+    time.
+    """
+    stages: dict[int, list[Kernel]] = {}
+    for kernel in plan.kernels:
+        stages.setdefault(kernel.stage, []).append(kernel)
+    ordered = (sorted(x, key=lambda k: -k.work / k.tasks) for x in stages.values())
+    return replace(plan, stages=tuple(map(tuple, ordered)))
+
+
 def assign_stages(plan: LoopPlan) -> LoopPlan:
     """Number the stages of kernels, which stay in their order.
 

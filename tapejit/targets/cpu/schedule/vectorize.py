@@ -24,7 +24,7 @@ from tapejit.loops.kernels import (
     inner_axes,
     located,
 )
-from tapejit.loops.schedule.schedule import Loop, cost, is_leaf
+from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
 from tapejit.loops.steps import (
     AffineIndex,
     ArrayOp,
@@ -55,6 +55,24 @@ def vectorize(plan: LoopPlan) -> LoopPlan:
 def parallelize(plan: LoopPlan) -> LoopPlan:
     """The tasks of each kernel."""
     kernels = (x if x.array_op else choose_tasks(plan, x) for x in plan.kernels)
+    return replace(plan, kernels=tuple(kernels))
+
+
+def share_formulas(plan: LoopPlan) -> LoopPlan:
+    """Which kernels call functions for long formulas, which would be repeated often.
+
+    The epilogue of a matmul is written for each of the many vectors of a tile.
+    """
+    count = sum(map(is_long, plan.paths))
+    kernels = []
+    for kernel in plan.kernels:
+        steps = list(kernel.steps())
+        if kernel.array_op is not None:
+            calls = any(is_long(x) for x in steps if not isinstance(x.what, ArrayOp))
+        else:
+            calls = count > CPU.tuning.inlined_formulas
+            calls |= len(steps) > CPU.tuning.large_kernel_steps
+        kernels.append(replace(kernel, calls_formulas=calls))
     return replace(plan, kernels=tuple(kernels))
 
 
