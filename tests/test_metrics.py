@@ -261,3 +261,9 @@ def test_names_of_keras_lead_to_ours() -> None:
         _ = metrics.Mean().update_state
     with pytest.raises(AttributeError, match=r"use \.reset"):
         _ = metrics.Mean().reset_states
+
+
+def test_calling_a_metric_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"Mean: a metric is not called") as caught:
+        tj.metrics.Mean()(1.0)
+    assert "metric.update(predictions, targets)" in str(caught.value)

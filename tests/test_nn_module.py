@@ -343,6 +343,8 @@ def test_the_summary() -> None:
     ("name", "hint"),
     [
         ("parameters", "trainable_variables"),
+        ("save", "tj.save"),
+        ("load_weights", "tj.load"),
         ("eval", "training=False"),
         ("forward", "__call__"),
         ("fit", "tj.fit"),

@@ -408,7 +408,7 @@ REFUSED: dict[str, Case] = {
     ),
     "np.ravel: takes no order=": lambda x: np.ravel(x, order="F"),
     "np.reshape: takes no order=": lambda x: np.reshape(x, (3, 1), "F"),
-    "np.pad: takes no mode='edge'": lambda x: np.pad(x, 1, mode="edge"),
+    "np.pad: takes no mode='mean'": lambda x: np.pad(x, 1, mode="mean"),
     "np.pad: takes no stat_length=": lambda x: np.pad(x, 1, stat_length=2),
     "np.take: takes no mode='clip'": lambda x: np.take(x, [9], mode="clip"),
     "np.concatenate: takes no casting=": (
@@ -667,3 +667,11 @@ def test_a_ufunc_of_the_user_is_refused_by_name() -> None:
     halve = np.frompyfunc(lambda x: x / 2, 1, 1)
     with pytest.raises(tj.UnsupportedError, match="not a function of tensors"):
         halve(tj.asarray(VECTOR))
+
+
+def test_whether_memory_is_shared_is_answered() -> None:
+    array = np.arange(4.0)
+    shared = tj.asarray(array, copy=False)
+    assert np.may_share_memory(shared, array)
+    assert np.shares_memory(array, shared)
+    assert not np.may_share_memory(tj.asarray(array), array)

@@ -63,6 +63,13 @@ class Metric(Module):
         self.total = _sum(f"{self.name}.total")
         self.weight = _sum(f"{self.name}.weight")
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ArgumentTypeError(
+            "a metric is not called",
+            op=self.name,
+            help="write metric.update(predictions, targets), then metric.result()",
+        )
+
     def accumulate(self, values: Any, weights: Any = None) -> None:
         """Add values; `weights` broadcast to their shape, what has none is ignored."""
         found = _constant(values, self.name)

@@ -136,6 +136,11 @@ def _pad(
     return manipulation.pad(x, widths, mode, constant_values=constant_values)
 
 
+def _may_share_memory(a: Any, b: Any) -> bool:
+    """Of no use for a write, as tensors never change; libraries ask it of copies."""
+    return np.may_share_memory(np.asarray(a), np.asarray(b))
+
+
 def _take(a: Any, indices: Any, *, axis: Any = None, mode: str = "raise") -> Tensor:
     if mode != "raise":
         raise refused_argument(np.take, "mode", mode)
@@ -279,6 +284,8 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.shape: Row(lambda a: a.shape, "a"),
     np.ndim: Row(lambda a: len(a.shape), "a"),
     np.size: Row(_size, "a axis"),
+    np.may_share_memory: Row(_may_share_memory, "a b"),
+    np.shares_memory: Row(_may_share_memory, "a b"),
     np.can_cast: Row(array_api.can_cast, "from_ to"),
     np.result_type: Row(array_api.result_type, "*arrays_and_dtypes"),
     np.iscomplexobj: Row(lambda x: is_complex(x.dtype), "x"),
