@@ -25,7 +25,7 @@ from tapejit.ir.node import Node, literal, record
 from tapejit.ops import reduction
 from tapejit.ops.arithmetic import div, maximum, mul
 from tapejit.ops.complex import abs as magnitude
-from tapejit.ops.elementwise import Cotangents, check_kind, elementwise
+from tapejit.ops.elementwise import Cotangents, batch_stack, check_kind, elementwise
 from tapejit.ops.functions import exp, sigmoid
 from tapejit.ops.reduction import F32, F64, as_dtype
 from tapejit.ops.shapes import Axes, tensor
@@ -117,13 +117,6 @@ def softmax_jvp(tangents: Sequence[Node], out: Node, x: Node, *, axes: Axes) -> 
     return softmax_slope(tangents[0], out, axes)
 
 
-def softmax_batch(
-    size: Any, inputs: Sequence[Node], batched: Sequence[bool], *, axes: Axes
-) -> Node:
-    """The same axes, one further on."""
-    return softmax(*inputs, axes=tuple(axis + 1 for axis in axes))
-
-
 def expand_softmax(node: Node) -> Node:
     """e^x over its sum, from the differences to the largest, as `eval` has it."""
     (x,) = node.inputs
@@ -158,6 +151,6 @@ softmax = record(
     eval=softmax_eval,
     vjp=softmax_vjp,
     jvp=softmax_jvp,
-    batch=softmax_batch,
+    batch=batch_stack("softmax"),
     expands=expand_softmax,
 )

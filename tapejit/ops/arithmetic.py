@@ -37,7 +37,15 @@ from tapejit.ir.node import (
     Zero,
     record,
 )
-from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
+from tapejit.ops.elementwise import (
+    ANY,
+    INEXACT,
+    ORDERED,
+    REAL,
+    Cotangents,
+    batch_stack,
+    elementwise,
+)
 from tapejit.ops.shapes import tensor
 
 
@@ -313,19 +321,13 @@ def cast_jvp(
     return cast(tangents[0], dtype=dtype) if is_differentiable(dtype) else None
 
 
-def cast_batch(
-    size: Any, inputs: Sequence[Node], batched: Sequence[bool], *, dtype: DType
-) -> Node:
-    return cast(*inputs, dtype=dtype)
-
-
 cast = record(
     "cast",
     type_rule=cast_type,
     eval=cast_eval,
     vjp=cast_vjp,
     jvp=cast_jvp,
-    batch=cast_batch,
+    batch=batch_stack("cast"),
     scalar=lambda m, x, *, dtype: m.cast(x, dtype),
     holomorphic=False,
     cost=CHEAP,
@@ -338,12 +340,6 @@ def stop_gradient_type(x: Any) -> TensorType:
     return tensor(x)
 
 
-def stop_gradient_batch(
-    size: Any, inputs: Sequence[Node], batched: Sequence[bool]
-) -> Node:
-    return stop_gradient(*inputs)
-
-
 def _identity(x: Any) -> Any:
     return x
 
@@ -352,7 +348,7 @@ stop_gradient = record(
     "stop_gradient",
     type_rule=stop_gradient_type,
     eval=_identity,
-    batch=stop_gradient_batch,
+    batch=batch_stack("stop_gradient"),
     scalar=lambda m, x: x,
     differentiable=False,
     cost=CHEAP,

@@ -168,14 +168,29 @@ def batch_elementwise(name: str) -> Rule:
 
 
 def batch_stack(name: str) -> Rule:
-    """Batching of what leading axes are a stack for: the batch is one more of them."""
+    """Batching where the batch is one more leading axis: `axis` or `axes` move on."""
 
     def batch(
-        size: Any, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
+        size: Any, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
     ) -> Node:
+        if "axis" in attrs:
+            attrs["axis"] += 1
+        if "axes" in attrs:
+            attrs["axes"] = tuple(at + 1 for at in attrs["axes"])
         return OPS[name](*inputs, **attrs)
 
     return batch
+
+
+def linear_jvp(name: str) -> Rule:
+    """The tangent of what is linear in its first operand and asks for no other's."""
+
+    def jvp(
+        tangents: Sequence[Node], out: Node, x: Node, *others: Node, **attrs: Any
+    ) -> Node:
+        return OPS[name](tangents[0], *others, **attrs)
+
+    return jvp
 
 
 def lift(x: Node, rank: int) -> Node:

@@ -31,7 +31,7 @@ from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_float
 from tapejit.ir.node import CHEAP, FIRST, Movement, Node, always, record
 from tapejit.ops.basic_index import outside
-from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
+from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift, linear_jvp
 from tapejit.ops.movement import (
     Tangents,
     inverse_axes,
@@ -163,13 +163,6 @@ def gather_vjp(g: Node, out: Node, x: Node, *indices: Node, axes: Axes) -> Cotan
     return (read, *[None] * len(indices))
 
 
-def gather_jvp(
-    tangents: Sequence[Node], out: Node, x: Node, *indices: Node, axes: Axes
-) -> Node:
-    """The tangent is read at the same positions."""
-    return gather(tangents[0], *indices, axes=axes)
-
-
 def lift_indices(
     indices: Sequence[Node], batched: Sequence[bool]
 ) -> tuple[list[Node], int]:
@@ -201,7 +194,7 @@ gather = record(
     eval=gather_eval,
     can_fail=True,
     vjp=gather_vjp,
-    jvp=gather_jvp,
+    jvp=linear_jvp("gather"),
     batch=gather_batch,
     conj_linear=True,
     linear=FIRST,

@@ -13,7 +13,6 @@ Start reading at `true_positions_eval`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, OutOfRangeError, ShapeError
 from tapejit.base.types import TensorType, Type
-from tapejit.ir.node import Node, record
-from tapejit.ops.elementwise import check_kind
+from tapejit.ir.node import record
+from tapejit.ops.elementwise import batch_stack, check_kind
 from tapejit.ops.movement import check_shape, exceeds
 from tapejit.ops.shapes import tensor
 
@@ -50,18 +49,11 @@ def true_positions_eval(mask: Any, *, size: int) -> Any:
     return order[..., :size].astype(np.int64, copy=False)
 
 
-def true_positions_batch(
-    batch_size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, size: Size
-) -> Node:
-    """One more axis of rows."""
-    return true_positions(*inputs, size=size)
-
-
 true_positions = record(
     "true_positions",
     type_rule=true_positions_type,
     eval=true_positions_eval,
-    batch=true_positions_batch,
+    batch=batch_stack("true_positions"),
     differentiable=False,
 )
 
@@ -96,13 +88,6 @@ def checked_categories_eval(
     return x
 
 
-def checked_categories_batch(
-    size: Size, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
-) -> Node:
-    """Each row is checked like the others."""
-    return checked_categories(*inputs, **attrs)
-
-
 # Integers from 0 up to but not including `count`, which `label` calls by their name and
 # `name`, the function that takes them, refuses otherwise. They are its argument number
 # `place`, and `help` says what to do.
@@ -111,6 +96,6 @@ checked_categories = record(
     type_rule=checked_categories_type,
     eval=checked_categories_eval,
     can_fail=True,
-    batch=checked_categories_batch,
+    batch=batch_stack("checked_categories"),
     differentiable=False,
 )

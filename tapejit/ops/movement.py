@@ -32,13 +32,18 @@ from tapejit.ir.node import (
     OPS,
     Movement,
     Node,
-    Rule,
     always,
     literal,
     record,
 )
 from tapejit.ops.comparison import where
-from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
+from tapejit.ops.elementwise import (
+    Cotangents,
+    batch_stack,
+    lift,
+    linear_jvp,
+    unbroadcast,
+)
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
 
 Widths = tuple[tuple[Size, Size], ...]
@@ -82,15 +87,6 @@ def zeros(dtype: DType, shape: Shape) -> Node:
 def repeat_rows(x: Node, size: Size, is_batched: bool) -> Node:
     """`x` with a batch axis in front, the same in every row unless it has one."""
     return x if is_batched else broadcast_to(x, shape=(size, *x.shape))
-
-
-def linear_jvp(name: str) -> Rule:
-    """The tangent of a linear op of one operand moves as the operand does."""
-
-    def jvp(tangents: Sequence[Node], out: Node, x: Node, **attrs: Any) -> Node:
-        return OPS[name](tangents[0], **attrs)
-
-    return jvp
 
 
 def check_shape(shape: Shape) -> None:
@@ -279,19 +275,13 @@ def flip_vjp(g: Node, out: Node, x: Node, *, axes: Axes) -> Cotangents:
     return (flip(g, axes=axes),)
 
 
-def flip_batch(
-    size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, axes: Axes
-) -> Node:
-    return flip(*inputs, axes=tuple(at + 1 for at in axes))
-
-
 flip = record(
     "flip",
     type_rule=flip_type,
     eval=flip_eval,
     vjp=flip_vjp,
     jvp=linear_jvp("flip"),
-    batch=flip_batch,
+    batch=batch_stack("flip"),
     conj_linear=True,
     cost=CHEAP,
     linear=ALL,

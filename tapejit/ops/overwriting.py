@@ -14,7 +14,6 @@ Start reading at `written_from_eval`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, Type
-from tapejit.ir.node import Node, record
-from tapejit.ops.elementwise import check_kind
+from tapejit.ir.node import record
+from tapejit.ops.elementwise import batch_stack, check_kind
 from tapejit.ops.indexing import as_signed, check_range
 from tapejit.ops.movement import check_shape
 from tapejit.ops.shapes import tensor
@@ -53,17 +52,10 @@ def written_from_eval(positions: Any, *, size: int) -> Any:
     return out.reshape(*positions.shape[:-1], size)
 
 
-def written_from_batch(
-    batch_size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, size: Size
-) -> Node:
-    """One more axis of rows."""
-    return written_from(*inputs, size=size)
-
-
 written_from = record(
     "written_from",
     type_rule=written_from_type,
     eval=written_from_eval,
-    batch=written_from_batch,
+    batch=batch_stack("written_from"),
     differentiable=False,
 )

@@ -38,7 +38,14 @@ from tapejit.ops.arithmetic import (
     stop_gradient,
 )
 from tapejit.ops.comparison import bitwise_and, bitwise_or, equal, where
-from tapejit.ops.elementwise import ANY, REAL, Cotangents, check_kind
+from tapejit.ops.elementwise import (
+    ANY,
+    REAL,
+    Cotangents,
+    batch_stack,
+    check_kind,
+    linear_jvp,
+)
 from tapejit.ops.functions import exp, log
 from tapejit.ops.shapes import (
     Axes,
@@ -74,24 +81,6 @@ def kept(reduced: Node, x: Node, axes: Axes, keepdims: bool) -> Node:
     if keepdims or not axes:
         return reduced
     return OPS["reshape"](reduced, shape=keep_axes(x.shape, axes))
-
-
-def batch_reduction(name: str) -> Rule:
-    """Batching: the same axes, one further on."""
-
-    def batch(
-        size: Any,
-        inputs: Sequence[Node],
-        batched: Sequence[bool],
-        *,
-        axes: Axes,
-        keepdims: bool,
-    ) -> Node:
-        return OPS[name](
-            *inputs, axes=tuple(axis + 1 for axis in axes), keepdims=keepdims
-        )
-
-    return batch
 
 
 def accumulator(dtype: DType) -> DType:
@@ -179,20 +168,13 @@ def sum_vjp(g: Node, out: Node, x: Node, *, axes: Axes, keepdims: bool) -> Cotan
     return (g if g.shape == x.shape else OPS["broadcast_to"](g, shape=x.shape),)
 
 
-def sum_jvp(
-    tangents: Tangents, out: Node, x: Node, *, axes: Axes, keepdims: bool
-) -> Node:
-    """The sum of the tangents."""
-    return sum(tangents[0], axes=axes, keepdims=keepdims)
-
-
 sum = record(
     "sum",
     type_rule=sum_type,
     eval=sum_eval,
     vjp=sum_vjp,
-    jvp=sum_jvp,
-    batch=batch_reduction("sum"),
+    jvp=linear_jvp("sum"),
+    batch=batch_stack("sum"),
     conj_linear=True,
     linear=ALL,
     reduces=Monoid(add, lambda dtype: 0),
@@ -293,7 +275,7 @@ prod = record(
     eval=prod_eval,
     vjp=prod_vjp,
     jvp=prod_jvp,
-    batch=batch_reduction("prod"),
+    batch=batch_stack("prod"),
     reduces=Monoid(mul, lambda dtype: 1),
 )
 
@@ -360,7 +342,7 @@ def extremum(name: str, ufunc: np.ufunc, combine: Op) -> Op:
         eval=extremum_eval,
         vjp=extremum_vjp,
         jvp=extremum_jvp,
-        batch=batch_reduction(name),
+        batch=batch_stack(name),
         exact=True,
         reduces=Monoid(combine, identity),
     )
@@ -415,7 +397,7 @@ def truth(name: str, ufunc: np.ufunc, reduces: Monoid) -> Op:
         name,
         type_rule=truth_type,
         eval=truth_eval,
-        batch=batch_reduction(name),
+        batch=batch_stack(name),
         differentiable=False,
         exact=True,
         reduces=reduces,
@@ -442,21 +424,11 @@ def position(name: str, find: Rule) -> Op:
     def position_eval(x: Any, *, axis: int, keepdims: bool) -> Any:
         return find(x, axis=axis, keepdims=keepdims).astype(np.int64, copy=False)
 
-    def position_batch(
-        size: Any,
-        inputs: Sequence[Node],
-        batched: Sequence[bool],
-        *,
-        axis: int,
-        keepdims: bool,
-    ) -> Node:
-        return OPS[name](*inputs, axis=axis + 1, keepdims=keepdims)
-
     return record(
         name,
         type_rule=position_type,
         eval=position_eval,
-        batch=position_batch,
+        batch=batch_stack(name),
         differentiable=False,
         exact=True,
         on_arrays=always,
@@ -550,6 +522,6 @@ logsumexp = record(
     eval=logsumexp_eval,
     vjp=logsumexp_vjp,
     jvp=logsumexp_jvp,
-    batch=batch_reduction("logsumexp"),
+    batch=batch_stack("logsumexp"),
     expands=expand_logsumexp,
 )

@@ -13,7 +13,7 @@ Start reading at `taps`, then `resample_eval`, then `shares`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -24,9 +24,9 @@ from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, record
 from tapejit.ops.comparison import where
-from tapejit.ops.elementwise import ANY, Cotangents, check_kind
+from tapejit.ops.elementwise import ANY, Cotangents, batch_stack, check_kind, linear_jvp
 from tapejit.ops.indexing import gather, gather_add
-from tapejit.ops.movement import Tangents, check_shape, permute_dims, zeros
+from tapejit.ops.movement import check_shape, permute_dims, zeros
 from tapejit.ops.reduction import F32, as_dtype
 from tapejit.ops.scan import check_axis
 from tapejit.ops.shapes import tensor
@@ -264,27 +264,13 @@ def linear(
     ) -> Cotangents:
         return (OPS[inverse](g, axis=axis, size=x.shape[axis], method=method),)
 
-    def jvp(tangents: Tangents, out: Node, x: Node, **attrs: Any) -> Node:
-        assert tangents[0] is not None  # its only operand
-        return OPS[name](tangents[0], **attrs)
-
-    def batch(
-        batch_size: Size,
-        inputs: Sequence[Node],
-        batched: Sequence[bool],
-        *,
-        axis: int,
-        **attrs: Any,
-    ) -> Node:
-        return OPS[name](*inputs, axis=axis + 1, **attrs)
-
     return record(
         name,
         type_rule=type_rule,
         eval=eval,
         vjp=vjp,
-        jvp=jvp,
-        batch=batch,
+        jvp=linear_jvp(name),
+        batch=batch_stack(name),
         conj_linear=True,
         linear=ALL,
         expands=expands,

@@ -32,9 +32,9 @@ from tapejit.base.types import TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, literal, record
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
-from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
+from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind, linear_jvp
 from tapejit.ops.functions import log, sigmoid
-from tapejit.ops.movement import flip, linear_jvp, pad, repeat_rows
+from tapejit.ops.movement import flip, pad, repeat_rows
 from tapejit.ops.movement import slice as slice_
 from tapejit.ops.reduction import accumulator
 from tapejit.ops.shapes import normalize_axis, same_dtype, tensor

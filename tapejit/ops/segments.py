@@ -25,7 +25,7 @@ from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_fl
 from tapejit.ir.node import FIRST, Node, Op, Rule, literal, record
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
-from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
+from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind, linear_jvp
 from tapejit.ops.indexing import LONG_ROW, as_signed, gather, gather_add, iota
 from tapejit.ops.movement import (
     Tangents,
@@ -189,12 +189,6 @@ def sum_vjp(g: Node, out: Node, x: Node, ids: Node, *, size: Size) -> Cotangents
     return spread(g, ids, x), None
 
 
-def sum_jvp(tangents: Tangents, out: Node, x: Node, ids: Node, *, size: Size) -> Node:
-    """The sums of the tangents."""
-    assert tangents[0] is not None  # ids have none
-    return segment_sum(tangents[0], ids, size=size)
-
-
 def expand_sum(node: Node) -> Node:
     """A scatter, with nothing added where an element belongs to no segment."""
     x, ids = node.inputs
@@ -206,7 +200,7 @@ segment_sum = by_segment(
     total_type,
     sum_eval,
     sum_vjp,
-    sum_jvp,
+    linear_jvp("segment_sum"),
     conj_linear=True,
     linear=FIRST,
     expands=expand_sum,

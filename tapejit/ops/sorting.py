@@ -39,8 +39,10 @@ from tapejit.ops.elementwise import (
     ORDERED,
     Cotangent,
     Cotangents,
+    batch_stack,
     check_kind,
     lift,
+    linear_jvp,
 )
 from tapejit.ops.movement import broadcast_to, repeat_rows
 from tapejit.ops.ordering import (
@@ -85,22 +87,11 @@ def argsort_eval(x: Any, *, axis: int, descending: bool, window: Window = None) 
     return order_of(x, axis, descending, window)
 
 
-def argsort_batch(
-    size: Size,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    axis: int,
-    **attrs: Any,
-) -> Node:
-    return argsort(*inputs, axis=axis + 1, **attrs)
-
-
 argsort = record(
     "argsort",
     type_rule=argsort_type,
     eval=argsort_eval,
-    batch=argsort_batch,
+    batch=batch_stack("argsort"),
     differentiable=False,
     exact=True,
     sorted_by=0,
@@ -258,24 +249,13 @@ def top_jvp(
     return sort_by(tangents[0], x, **attrs), None
 
 
-def top_batch(
-    size: Size,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    axis: int,
-    **attrs: Any,
-) -> Node:
-    return top(*inputs, axis=axis + 1, **attrs)
-
-
 top = record(
     "top",
     type_rule=top_type,
     eval=top_eval,
     vjp=top_vjp,
     jvp=top_jvp,
-    batch=top_batch,
+    batch=batch_stack("top"),
     conj_linear=True,
     sorted_by=0,
 )
@@ -341,18 +321,12 @@ def put_along_vjp(
 
 def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
     """A record that moves values by positions that are distinct in each line."""
-
-    def jvp(
-        tangents: Sequence[Node], out: Node, values: Node, positions: Node, **attrs: Any
-    ) -> Node:
-        return OPS[name](tangents[0], positions, **attrs)
-
     return record(
         name,
         type_rule=type_rule,
         eval=eval,
         vjp=vjp,
-        jvp=jvp,
+        jvp=linear_jvp(name),
         batch=batch_beside(name),
         conj_linear=True,
         linear=FIRST,

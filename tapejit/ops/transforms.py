@@ -17,7 +17,6 @@ Start reading at `fourier`, then `real_fourier`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,9 +25,9 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, complex_dtype, real_dtype
 from tapejit.base.workers import run_pieces, threads
-from tapejit.ir.node import ALL, OPS, Node, Op, Rule, record
+from tapejit.ir.node import ALL, Node, Op, record
 from tapejit.ops.arithmetic import cast
-from tapejit.ops.elementwise import Cotangents, check_kind
+from tapejit.ops.elementwise import Cotangents, batch_stack, check_kind, linear_jvp
 from tapejit.ops.shapes import Axes, tensor
 
 # SciPy, which takes 0.2 s to import, is asked from so many elements on. It computes
@@ -94,30 +93,13 @@ def fourier_vjp(g: Node, out: Node, x: Node, *, axis: int, inverse: bool) -> Cot
     return (fourier(g, axis=axis, inverse=inverse),)
 
 
-def fourier_jvp(
-    tangents: Sequence[Node], out: Node, x: Node, *, axis: int, inverse: bool
-) -> Node:
-    return fourier(tangents[0], axis=axis, inverse=inverse)
-
-
-def fourier_batch(
-    size: Any,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    axis: int,
-    inverse: bool,
-) -> Node:
-    return fourier(*inputs, axis=axis + 1, inverse=inverse)
-
-
 fourier: Op = record(
     "fourier",
     type_rule=fourier_type,
     eval=fourier_eval,
     vjp=fourier_vjp,
-    jvp=fourier_jvp,
-    batch=fourier_batch,
+    jvp=linear_jvp("fourier"),
+    batch=batch_stack("fourier"),
     linear=ALL,
 )
 
@@ -256,38 +238,13 @@ def inverse_real_fourier_vjp(
     return (back,)
 
 
-def same_transform(name: str) -> Rule:
-    """The tangent is transformed as the value is."""
-
-    def jvp(tangents: Sequence[Node], out: Node, x: Node, **attrs: Any) -> Node:
-        return OPS[name](tangents[0], **attrs)
-
-    return jvp
-
-
-def one_more_axis(name: str) -> Rule:
-    """A batch is an axis in front of those that are transformed."""
-
-    def batch(
-        size: Any,
-        inputs: Sequence[Node],
-        batched: Sequence[bool],
-        *,
-        axes: Axes,
-        **attrs: Any,
-    ) -> Node:
-        return OPS[name](*inputs, axes=tuple(at + 1 for at in axes), **attrs)
-
-    return batch
-
-
 real_fourier: Op = record(
     "real_fourier",
     type_rule=real_fourier_type,
     eval=real_fourier_eval,
     vjp=real_fourier_vjp,
-    jvp=same_transform("real_fourier"),
-    batch=one_more_axis("real_fourier"),
+    jvp=linear_jvp("real_fourier"),
+    batch=batch_stack("real_fourier"),
     holomorphic=False,
     linear=ALL,
 )
@@ -296,8 +253,8 @@ inverse_real_fourier: Op = record(
     type_rule=inverse_real_fourier_type,
     eval=inverse_real_fourier_eval,
     vjp=inverse_real_fourier_vjp,
-    jvp=same_transform("inverse_real_fourier"),
-    batch=one_more_axis("inverse_real_fourier"),
+    jvp=linear_jvp("inverse_real_fourier"),
+    batch=batch_stack("inverse_real_fourier"),
     holomorphic=False,
     linear=ALL,
 )
