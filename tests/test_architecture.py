@@ -60,8 +60,6 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"", "__main__"}),
 )
 
-MAX_LINES = 650
-
 # Ops that the batcher treats itself, because their meaning is not a tensor's.
 STRUCTURAL = frozenset({"param", "literal", "item", "call", "custom_call"})
 
@@ -212,16 +210,6 @@ def test_a_training_step_loads_no_compiler() -> None:
 
 
 # Files
-
-
-def test_no_file_is_too_long() -> None:
-    lengths = {path: len(path.read_text().splitlines()) for path in SOURCES}
-    offenders = [
-        f"{path.relative_to(ROOT)}: {length} lines, split it by concept"
-        for path, length in lengths.items()
-        if length > MAX_LINES
-    ]
-    assert not offenders, "\n".join(offenders)
 
 
 def test_no_module_is_named_after_nothing() -> None:

@@ -12,7 +12,7 @@ from elsewhere import run_interpreter
 
 import tapejit as tj
 from tapejit.base import blas
-from tapejit.base.blas import SPELLINGS, Spelling
+from tapejit.base.blas import SPELLINGS, SymbolSpelling
 from tapejit.ops import lu_factors
 
 GET, SET = ctypes.CFUNCTYPE(ctypes.c_int), ctypes.CFUNCTYPE(None, ctypes.c_int)
@@ -34,7 +34,7 @@ class Lacking:
 class Built:
     """A library of our own, with its names spelt in one way."""
 
-    def __init__(self, spelling: Spelling) -> None:
+    def __init__(self, spelling: SymbolSpelling) -> None:
         self.count = 3
         self.functions = {
             spelling("openblas_get_num_threads"): GET(lambda: self.count),
@@ -81,7 +81,7 @@ def test_finding_it_loads_nothing() -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda x: x("name"))
-def test_each_spelling_is_known(spelling: Spelling) -> None:
+def test_each_spelling_is_known(spelling: SymbolSpelling) -> None:
     library = Built(spelling)
     found = blas.blas_of(library)
     assert found is not None

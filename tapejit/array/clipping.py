@@ -19,6 +19,7 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.creation import zeros
 from tapejit.array.factorisations import as_inexact
 from tapejit.array.norms import safe_root, vector_norm
+from tapejit.array.precision import widened
 from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.structure import Structure, flat_structure
@@ -63,7 +64,7 @@ def clip_by_norm(t: Any, /, clip_norm: Any, axes: Any = None) -> Tensor:
     """
     _check_limit(clip_norm)
     x = as_inexact(t, "clip_by_norm")
-    wide = _widened(x)
+    wide = widened(x)
     norm = vector_norm(wide, axis=axes, keepdims=True)
     out = cast(wide * _scale(norm, clip_norm), x.dtype)
     return _kept_shape(out, x, clip_norm)
@@ -81,7 +82,7 @@ def clip_by_average_norm(t: Any, /, clip_norm: Any) -> Tensor:
     x = as_inexact(t, "clip_by_average_norm")
     if x.size == 0:
         return x
-    wide = _widened(x)
+    wide = widened(x)
     average = elementwise.divide(vector_norm(wide), x.size)
     out = cast(wide * _scale(average, clip_norm), x.dtype)
     return _kept_shape(out, x, clip_norm)
@@ -135,7 +136,7 @@ def _scale(norm: Tensor, limit: Any) -> Tensor:
 def _scaled(x: Tensor | None, scale: Tensor, limits: tuple[Any, ...]) -> Tensor | None:
     if x is None:
         return None
-    return _kept_shape(cast(_widened(x) * scale, x.dtype), x, *limits)
+    return _kept_shape(cast(widened(x) * scale, x.dtype), x, *limits)
 
 
 def _kept_shape(out: Tensor, t: Any, *limits: Any) -> Tensor:
@@ -175,7 +176,7 @@ def _norm(tensors: list[Tensor | None]) -> Tensor:
 
 
 def _sum_of_squares(x: Tensor) -> Tensor:
-    wide = _widened(x)
+    wide = widened(x)
     if is_complex(wide.dtype):
         parts = elementwise.real(wide), elementwise.imag(wide)
         return reductions.sum(parts[0] * parts[0] + parts[1] * parts[1])
@@ -200,7 +201,3 @@ def _taken_apart(given: Any) -> tuple[list[Tensor | None], Structure]:
 def _check_limit(limit: Any) -> None:
     if type(limit) in (int, float) and not limit > 0:
         raise ArgumentError(f"clip_norm is greater than 0, got {limit}")
-
-
-def _widened(x: Tensor) -> Tensor:
-    return cast(x, np.dtype(np.float32)) if x.dtype.itemsize == 2 else x

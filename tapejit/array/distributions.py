@@ -42,6 +42,7 @@ from tapejit.base.types import (
     is_float,
     is_integer,
     promote_all,
+    wide_dtype,
 )
 from tapejit.ops import philox
 from tapejit.ops.movement import check_shape
@@ -55,7 +56,6 @@ Parameter = float | Tensor
 
 INT64: Final = np.dtype("int64")
 UINT64: Final = np.dtype("uint64")
-FLOAT32: Final = np.dtype("float32")
 FLOAT64: Final = np.dtype("float64")
 
 
@@ -77,7 +77,7 @@ def draw_normal(
     def make(drawn: Tensor) -> Tensor:
         if _is_number(center, 0) and _is_number(scale, 1):
             return apply(ops.bits_to_normal, drawn, dtype=kind)
-        wide = _wide(kind)
+        wide = wide_dtype(kind)  # noise rounded to halves would not be uniform
         noise = apply(ops.bits_to_normal, drawn, dtype=wide)
         return cast(in_dtype(center, wide) + in_dtype(scale, wide) * noise, kind)
 
@@ -99,7 +99,7 @@ def draw_uniform(
     def make(drawn: Tensor) -> Tensor:
         if is_unit:
             return apply(ops.bits_to_uniform, drawn, dtype=kind)
-        noise = apply(ops.bits_to_uniform, drawn, dtype=_wide(kind))
+        noise = apply(ops.bits_to_uniform, drawn, dtype=wide_dtype(kind))
         return _between(noise, in_dtype(low, kind), in_dtype(high, kind))
 
     return words(sizes, philox.word_bits(kind), make)
@@ -122,7 +122,7 @@ def _check_interval(low: float, high: float, dtype: DType) -> None:
 
 
 def _width(low: Tensor, high: Tensor) -> Tensor:
-    wide = _wide(low.dtype)
+    wide = wide_dtype(low.dtype)
     return subtract(cast(high, wide), cast(low, wide))
 
 
@@ -223,15 +223,6 @@ def parameter(value: Any, label: str, name: str) -> Parameter:
 
 def _is_number(parameter: Parameter, number: float) -> bool:
     return not isinstance(parameter, Tensor) and parameter == number
-
-
-def _wide(dtype: DType) -> DType:
-    """The dtype to compute in: half precision is rounded once, at the end.
-
-    The digits of noise that was rounded to it before would not be equally likely
-    any more once they are shifted.
-    """
-    return FLOAT32 if dtype.itemsize == 2 else dtype
 
 
 def in_dtype(parameter: Parameter, dtype: DType) -> Tensor:

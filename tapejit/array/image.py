@@ -13,9 +13,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from tapejit import ops
+from tapejit.array.precision import widened
 from tapejit.base.dims import Dim, Size
 from tapejit.base.errors import (
     ArgumentError,
@@ -78,8 +77,8 @@ def resize(
     if method != "nearest":
         x = as_float(x)
     dtype = x.dtype
-    if method != "nearest" and dtype.itemsize == 2:
-        x = cast(x, np.dtype(np.float32))  # rounded once, at the end
+    if method != "nearest":
+        x = widened(x)
     for axis in (first + 1, first):  # along rows first, as TensorFlow
         old, new = before[axis - first], after[axis - first]
         if isinstance(old, Dim) or isinstance(new, Dim) or old != new:

@@ -1,4 +1,4 @@
-"""Products, spreads, medians and scans of what is not NaN, as NumPy has them.
+"""Sums, means, extrema, spreads, medians and scans of what is not NaN, as NumPy's.
 
 No cotangent reaches an element that is NaN.
 
@@ -16,17 +16,37 @@ from tapejit.array.manipulation import Axis, reshape
 from tapejit.array.numpy import names
 from tapejit.array.selection import take_along_axis
 from tapejit.array.sorting import sort
-from tapejit.array.statistics import _line, _widened, _without_nan
-from tapejit.base.types import is_complex, is_differentiable
+from tapejit.array.statistics import as_line, as_wide
+from tapejit.base.types import is_complex, is_differentiable, is_float
 from tapejit.ops.shapes import keep_axes
 from tapejit.tensor.dispatch import as_operand, cast
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
 
+def _without_nan(x: Tensor, fill: float) -> tuple[Tensor, Tensor]:
+    """`x` with NaN replaced, and where it was; no cotangent reaches it."""
+    is_nan = elementwise.isnan(x)
+    return elementwise.where(is_nan, fill, x), is_nan
+
+
 def _filled(x: Any, fill: float, name: str) -> Tensor:
     x = as_operand(x, name)
     return _without_nan(x, fill)[0] if is_differentiable(x.dtype) else x
+
+
+@named
+def nansum(
+    x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
+) -> Tensor:
+    """The sum of all that is not NaN; of nothing it is 0.
+
+    >>> import tapejit as tj
+    >>> print(tj.nansum(tj.asarray([1.0, tj.nan, 2.0])))
+    3.0
+    """
+    x = _filled(x, 0.0, "nansum")
+    return reductions.sum(x, axis=axis, dtype=dtype, keepdims=keepdims)
 
 
 @named
@@ -65,6 +85,64 @@ def nancumprod(x: Any, /, axis: int | None = None, dtype: Any = None) -> Tensor:
     return names.cumprod(_filled(x, 1.0, "nancumprod"), axis, dtype)
 
 
+@named
+def nanmax(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+    """The largest element that is not NaN; NaN where there is nothing else.
+
+    >>> import tapejit as tj
+    >>> print(tj.nanmax(tj.asarray([1.0, tj.nan, 3.0])))
+    3.0
+    """
+    return _extremum(reductions.max, as_operand(x, "nanmax"), -np.inf, axis, keepdims)
+
+
+@named
+def nanmin(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+    """The smallest element that is not NaN; NaN where there is nothing else.
+
+    >>> import tapejit as tj
+    >>> print(tj.nanmin(tj.asarray([1.0, tj.nan, 3.0])))
+    1.0
+    """
+    return _extremum(reductions.min, as_operand(x, "nanmin"), np.inf, axis, keepdims)
+
+
+def _extremum(
+    reduce: Any, x: Tensor, worst: float, axis: Axis, keepdims: bool
+) -> Tensor:
+    if not is_float(x.dtype):
+        plain: Tensor = reduce(x, axis=axis, keepdims=keepdims)
+        return plain
+    filled, is_nan = _without_nan(x, worst)
+    best = reduce(filled, axis=axis, keepdims=keepdims)
+    is_empty = reductions.all(is_nan, axis=axis, keepdims=keepdims)
+    return elementwise.where(is_empty, np.nan, best)
+
+
+@named
+def nanmean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+    """The mean of all that is not NaN; of nothing it is NaN.
+
+    >>> import tapejit as tj
+    >>> print(tj.nanmean(tj.asarray([1.0, tj.nan, 3.0])))
+    2.0
+    """
+    x, dtype = as_wide(x, "nanmean")
+    x, is_nan = _without_nan(x, 0.0)
+    total = reductions.sum(x, axis=axis, keepdims=keepdims)
+    kept = elementwise.logical_not(is_nan)
+    count = reductions.sum(kept, axis=axis, keepdims=keepdims)
+    return cast(total / cast(count, total.dtype), dtype)
+
+
+def numpy_nanmean(
+    a: Any, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+) -> Tensor:
+    """`np.nanmean`, which takes a dtype to average in."""
+    x = a if dtype is None else elementwise.astype(a, dtype)
+    return nanmean(x, axis=axis, keepdims=keepdims)
+
+
 def _spread(x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
     """The mean square distance from the mean; NaN of no more than `correction`."""
     filled, is_nan = _without_nan(x, 0.0)
@@ -89,7 +167,7 @@ def nanvar(
     >>> print(tj.nanvar(tj.asarray([1.0, tj.nan, 3.0])))
     1.0
     """
-    x, dtype = _widened(x, "nanvar")
+    x, dtype = as_wide(x, "nanvar")
     out = _spread(x, axis, correction, keepdims)
     return cast(out, out.dtype if is_complex(dtype) else dtype)
 
@@ -104,7 +182,7 @@ def nanstd(
     >>> print(tj.nanstd(tj.asarray([1.0, tj.nan, 3.0])))
     1.0
     """
-    x, dtype = _widened(x, "nanstd")
+    x, dtype = as_wide(x, "nanstd")
     spread = _spread(x, axis, correction, keepdims)
     is_zero = spread == 0
     root = elementwise.sqrt(elementwise.where(is_zero, 1.0, spread))
@@ -120,8 +198,8 @@ def nanmedian(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor
     >>> print(tj.nanmedian(tj.asarray([1.0, tj.nan, 3.0, 5.0])))
     3.0
     """
-    x, dtype = _widened(x, "nanmedian")
-    line, axes = _line(x, axis)
+    x, dtype = as_wide(x, "nanmedian")
+    line, axes = as_line(x, axis)
     if not line.shape[-1]:
         out = reductions.sum(line, axis=-1) * np.nan
     else:
@@ -139,4 +217,15 @@ def nanmedian(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor
     return cast(out, dtype)
 
 
-__all__ = ["nancumprod", "nancumsum", "nanmedian", "nanprod", "nanstd", "nanvar"]
+__all__ = [
+    "nancumprod",
+    "nancumsum",
+    "nanmax",
+    "nanmean",
+    "nanmedian",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+]

@@ -19,18 +19,15 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.arrangement import moveaxis
 from tapejit.array.factorisations import as_inexact, svdvals
 from tapejit.array.manipulation import reshape
+from tapejit.array.precision import widened
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
-from tapejit.base.types import dtype_named, is_complex, real_dtype
+from tapejit.base.types import is_complex, real_dtype
 from tapejit.ops.shapes import keep_axes, normalize_axes
 from tapejit.tensor.dispatch import apply, cast, weak_scalar
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
 Axis = int | Sequence[int] | None
-
-
-def _widened(x: Tensor) -> Tensor:
-    return cast(x, dtype_named("float32")) if x.dtype.itemsize == 2 else x
 
 
 @named
@@ -50,7 +47,7 @@ def vector_norm(
     x = as_inexact(x, "vector_norm")
     if not isinstance(ord, (int, float, np.integer, np.floating)):
         raise ArgumentTypeError(f"ord is a number for vectors, got {ord!r}")
-    out = _vector_norm(_widened(x), float(ord), axis, keepdims)
+    out = _vector_norm(widened(x), float(ord), axis, keepdims)
     return cast(out, real_dtype(x.dtype))
 
 
@@ -112,7 +109,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
 
 def norm_of_matrices(x: Tensor, ord: Any) -> Tensor:
     """The norm of the matrices in the last two axes of a floating point tensor."""
-    wide = _widened(x)
+    wide = widened(x)
     if ord == "fro":
         out = _vector_norm(wide, 2, (-2, -1), False)
     elif ord == "nuc":

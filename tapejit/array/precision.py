@@ -17,7 +17,7 @@ import numpy as np
 
 from tapejit.array.elementwise import stop_gradient
 from tapejit.base.errors import DTypeError, TapejitError
-from tapejit.base.types import DType, default_float, is_complex, is_float
+from tapejit.base.types import DType, default_float, is_complex, is_float, wide_dtype
 from tapejit.ops.shapes import Axes, normalize_axes
 from tapejit.tensor.dispatch import as_operand, cast, operands
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -51,18 +51,19 @@ def wide_operand(x: Any, name: str) -> tuple[Tensor, DType]:
     (dtype('float32'), dtype('float16'))
     """
     x = float_operand(x, name)
-    return cast(x, _wide(x.dtype)), x.dtype
+    return cast(x, wide_dtype(x.dtype)), x.dtype
 
 
 def wide_operands(values: Sequence[Any], name: str) -> tuple[list[Tensor], DType]:
     """Several operands that meet in one dtype, as `wide_operand` does with one."""
     tensors = [float_operand(x, name) for x in operands(values, name)]
     dtype = tensors[0].dtype
-    return [cast(x, _wide(dtype)) for x in tensors], dtype
+    return [cast(x, wide_dtype(dtype)) for x in tensors], dtype
 
 
-def _wide(dtype: DType) -> DType:
-    return FLOAT32 if dtype.itemsize == 2 else dtype
+def widened(x: Tensor) -> Tensor:
+    """A tensor in a dtype wide enough to compute with."""
+    return cast(x, wide_dtype(x.dtype))
 
 
 def as_constant(x: Tensor) -> Tensor:

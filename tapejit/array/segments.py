@@ -26,7 +26,7 @@ from tapejit.array.indexing import number_of, take, true_positions
 from tapejit.array.manipulation import concat, reshape
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from tapejit.base.types import promote_all
+from tapejit.base.types import promote_all, wide_dtype
 from tapejit.ir.node import Op
 from tapejit.tensor.dispatch import apply, as_float, as_operand, cast, weak_scalar
 from tapejit.tensor.naming import named
@@ -111,7 +111,7 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: Any = None) -> Tenso
     """
     data, ids = _with_ids(data, segment_ids)
     data = as_float(data)
-    wide = np.dtype(np.float32) if data.dtype.itemsize == 2 else data.dtype
+    wide = wide_dtype(data.dtype)
     size = _number_of_segments(ids, num_segments)
     total = apply(ops.segment_sum, cast(data, wide), ids, size=size)
     count = apply(ops.segment_sum, ones(ids.shape, dtype=INT64), ids, size=size)

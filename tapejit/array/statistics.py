@@ -20,6 +20,7 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.creation import full
 from tapejit.array.indexing import getitem, has_values, number_of
 from tapejit.array.manipulation import broadcast_to, permute_dims, reshape
+from tapejit.array.precision import widened
 from tapejit.array.reductions import Axis
 from tapejit.array.sorting import sort
 from tapejit.base.dims import Dim
@@ -27,8 +28,6 @@ from tapejit.base.errors import ArgumentError, DTypeError, ShapeError, Unsupport
 from tapejit.base.types import (
     DType,
     is_complex,
-    is_differentiable,
-    is_float,
 )
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
 from tapejit.tensor.dispatch import apply, as_bool, as_float, as_operand, cast, operands
@@ -36,12 +35,10 @@ from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor, TracedTensor
 
 
-def _widened(x: Any, name: str) -> tuple[Tensor, DType]:
+def as_wide(x: Any, name: str) -> tuple[Tensor, DType]:
     """`x` as floats to compute with, and the dtype of the result."""
     x = as_float(as_operand(x, name))
-    dtype = x.dtype
-    is_half = is_float(dtype) and dtype.itemsize == 2
-    return (cast(x, np.dtype("float32")) if is_half else x), dtype
+    return widened(x), x.dtype
 
 
 def _count(x: Tensor, axis: Axis) -> int:
@@ -75,7 +72,7 @@ def var(
     >>> print(tj.var(tj.asarray([1.0, 2.0, 6.0]), correction=1))
     7.0
     """
-    x, kind = _widened(x if dtype is None else elementwise.astype(x, dtype), "var")
+    x, kind = as_wide(x if dtype is None else elementwise.astype(x, dtype), "var")
     spread = _spread(x, axis, correction, keepdims)
     return cast(spread, spread.dtype if is_complex(kind) else kind)
 
@@ -109,7 +106,7 @@ def std(
     >>> print(tj.std(tj.asarray([1.0, 3.0])))
     1.0
     """
-    x, kind = _widened(x if dtype is None else elementwise.astype(x, dtype), "std")
+    x, kind = as_wide(x if dtype is None else elementwise.astype(x, dtype), "std")
     spread = _spread(x, axis, correction, keepdims)
     # The root's slope at 0 is infinite, so there the root of 1 takes its place.
     is_zero = spread == 0
@@ -160,8 +157,8 @@ def average(
         total = full(mean.shape, _count(x, axis), dtype=mean.dtype)
         return (mean, total) if returned else mean
     values, share = operands((x, weights), "average")
-    values, dtype = _widened(values, "average")
-    share, _ = _widened(_aligned(share, values, axis), "average")
+    values, dtype = as_wide(values, "average")
+    share, _ = as_wide(_aligned(share, values, axis), "average")
     weighted = reductions.sum(values * share, axis=axis, keepdims=keepdims)
     share = broadcast_to(share, values.shape)
     total = reductions.sum(share, axis=axis, keepdims=keepdims)
@@ -195,85 +192,10 @@ def count_nonzero(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Te
     return reductions.sum(counted, axis=axis, dtype="int64", keepdims=keepdims)
 
 
-# Without NaN
-
-
-def _without_nan(x: Tensor, fill: float) -> tuple[Tensor, Tensor]:
-    """`x` with NaN replaced, and where it was; no cotangent reaches it."""
-    is_nan = elementwise.isnan(x)
-    return elementwise.where(is_nan, fill, x), is_nan
-
-
-@named
-def nansum(
-    x: Any, /, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False
-) -> Tensor:
-    """The sum of all that is not NaN; of nothing it is 0.
-
-    >>> import tapejit as tj
-    >>> print(tj.nansum(tj.asarray([1.0, tj.nan, 2.0])))
-    3.0
-    """
-    x = as_operand(x, "nansum")
-    if is_differentiable(x.dtype):
-        x, _ = _without_nan(x, 0.0)
-    return reductions.sum(x, axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-@named
-def nanmean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The mean of all that is not NaN; of nothing it is NaN.
-
-    >>> import tapejit as tj
-    >>> print(tj.nanmean(tj.asarray([1.0, tj.nan, 3.0])))
-    2.0
-    """
-    x, dtype = _widened(x, "nanmean")
-    x, is_nan = _without_nan(x, 0.0)
-    total = reductions.sum(x, axis=axis, keepdims=keepdims)
-    kept = elementwise.logical_not(is_nan)
-    count = reductions.sum(kept, axis=axis, keepdims=keepdims)
-    return cast(total / cast(count, total.dtype), dtype)
-
-
-@named
-def nanmax(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The largest element that is not NaN; NaN where there is nothing else.
-
-    >>> import tapejit as tj
-    >>> print(tj.nanmax(tj.asarray([1.0, tj.nan, 3.0])))
-    3.0
-    """
-    return _extremum(reductions.max, as_operand(x, "nanmax"), -np.inf, axis, keepdims)
-
-
-@named
-def nanmin(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The smallest element that is not NaN; NaN where there is nothing else.
-
-    >>> import tapejit as tj
-    >>> print(tj.nanmin(tj.asarray([1.0, tj.nan, 3.0])))
-    1.0
-    """
-    return _extremum(reductions.min, as_operand(x, "nanmin"), np.inf, axis, keepdims)
-
-
-def _extremum(
-    reduce: Any, x: Tensor, worst: float, axis: Axis, keepdims: bool
-) -> Tensor:
-    if not is_float(x.dtype):
-        plain: Tensor = reduce(x, axis=axis, keepdims=keepdims)
-        return plain
-    filled, is_nan = _without_nan(x, worst)
-    best = reduce(filled, axis=axis, keepdims=keepdims)
-    is_empty = reductions.all(is_nan, axis=axis, keepdims=keepdims)
-    return elementwise.where(is_empty, np.nan, best)
-
-
 # Order statistics
 
 
-def _line(x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]:
+def as_line(x: Tensor, axis: Axis) -> tuple[Tensor, tuple[int, ...]]:
     """`x` with the axes merged into the last one, and those axes."""
     if is_complex(x.dtype):
         raise DTypeError(
@@ -322,8 +244,8 @@ def median(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     >>> print(tj.median(tj.asarray([3.0, 1.0, 2.0])))
     2.0
     """
-    x, dtype = _widened(x, "median")
-    line, axes = _line(x, axis)
+    x, dtype = as_wide(x, "median")
+    line, axes = as_line(x, axis)
     size = line.shape[-1]
     if not size:
         out = full(line.shape[:-1], np.nan, dtype=line.dtype)
@@ -415,8 +337,8 @@ def _quantile(
             raise ArgumentError(f"q must be from {low} to {high}")
     if high != 1:
         q = q / high
-    x, dtype = _widened(x, "quantile")
-    line, axes = _line(x, axis)
+    x, dtype = as_wide(x, "quantile")
+    line, axes = as_line(x, axis)
     size = line.shape[-1]
     rest = line.shape[:-1]
     if size:
@@ -457,14 +379,6 @@ def _interpolated(a: Tensor, b: Tensor, part: Tensor) -> Tensor:
 # NumPy's parameters
 
 
-def numpy_nanmean(
-    a: Any, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
-) -> Tensor:
-    """`np.nanmean`, which takes a dtype to average in."""
-    x = a if dtype is None else elementwise.astype(a, dtype)
-    return nanmean(x, axis=axis, keepdims=keepdims)
-
-
 def numpy_overwriting(function: Any) -> Any:
     """An order statistic whose operand NumPy may overwrite; tensors are immutable."""
 
@@ -503,10 +417,6 @@ __all__ = [
     "average",
     "count_nonzero",
     "median",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nansum",
     "percentile",
     "ptp",
     "quantile",

@@ -39,7 +39,7 @@ import numpy as np
 __all__ = ["Blas", "find", "find_scipys", "one_thread", "set_threads", "threads"]
 
 
-class Spelling(NamedTuple):
+class SymbolSpelling(NamedTuple):
     """What a build puts before and after the names that OpenBLAS gives."""
 
     prefix: str
@@ -51,11 +51,11 @@ class Spelling(NamedTuple):
 
 # NumPy's wheels first, then those of distributions.
 SPELLINGS = (
-    Spelling("scipy_", "64_"),
-    Spelling("scipy_", ""),
-    Spelling("", "64_"),
-    Spelling("", "_64"),
-    Spelling("", ""),
+    SymbolSpelling("scipy_", "64_"),
+    SymbolSpelling("scipy_", ""),
+    SymbolSpelling("", "64_"),
+    SymbolSpelling("", "_64"),
+    SymbolSpelling("", ""),
 )
 
 
@@ -69,7 +69,7 @@ class Blas:
 
     __slots__ = ("_get", "_set", "spelling")
 
-    def __init__(self, library: Any, spelling: Spelling) -> None:
+    def __init__(self, library: Any, spelling: SymbolSpelling) -> None:
         self.spelling = spelling
         get, set_ = (library[name] for name in thread_functions(spelling))
         self._get = ctypes.CFUNCTYPE(ctypes.c_int)(address_of(get))
@@ -245,7 +245,7 @@ def blas_of(library: Any) -> Blas | None:
     return None
 
 
-def thread_functions(spelling: Spelling) -> list[str]:
+def thread_functions(spelling: SymbolSpelling) -> list[str]:
     """OpenBLAS's functions that get and set its number of threads."""
     return [spelling(f"openblas_{verb}_num_threads") for verb in ("get", "set")]
 

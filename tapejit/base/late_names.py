@@ -58,7 +58,8 @@ FUNCTIONS: Final[dict[str, str]] = {
     ),
     "tapejit.array.folding": "foldl",
     "tapejit.array.nan_statistics": (
-        "nancumprod nancumsum nanmedian nanprod nanstd nanvar"
+        "nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum "
+        "nanvar"
     ),
     "tapejit.array.no_nan": "divide_no_nan multiply_no_nan",
     "tapejit.array.numpy.names": (
@@ -88,8 +89,7 @@ FUNCTIONS: Final[dict[str, str]] = {
         "result_type"
     ),
     "tapejit.array.statistics": (
-        "average count_nonzero median nanmax nanmean nanmin nansum percentile ptp "
-        "quantile std var"
+        "average count_nonzero median percentile ptp quantile std var"
     ),
     "tapejit.array.trigonometry": (
         "acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh "

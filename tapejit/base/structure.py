@@ -7,8 +7,8 @@ The data structures are
   only rebuilding needs (the `recipe`: the order in which a dict was written, the
   factory of a defaultdict), so two dicts written in another order are one signature
   and each result still comes back in its own order.
-- `Kind`, one per sort of container: how it comes apart, goes together, is printed, and
-  how a path steps into it.
+- `ContainerKind`, one per sort of container: how it comes apart, goes together, is
+  printed, and how a path steps into it.
 - `KINDS` and `LEAF_TYPES`, which remember for each class met what it is: one look-up by
   exact class is what makes flattening a flat list cost one microsecond and not ten.
 
@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-__all__ = ["EMPTY", "LEAF", "Kind", "Structure", "register_structure"]
+__all__ = ["EMPTY", "LEAF", "ContainerKind", "Structure", "register_structure"]
 
 
 # ------------------------------------------------------------------------- Structure
@@ -53,7 +53,7 @@ class Structure:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ContainerKind,
         cls: type,
         keys: Any,
         recipe: Any,
@@ -136,7 +136,7 @@ def flat_structure(cls: type, length: int) -> Structure:
 # ----------------------------------------------------------------- kinds of container
 
 
-class Kind:
+class ContainerKind:
     """How one sort of container comes apart and goes together again."""
 
     def take(self, x: Any) -> tuple[Sequence[Any], Any, Any]:
@@ -162,12 +162,12 @@ class Kind:
         return range(count) if same else None
 
 
-class _LeafKind(Kind):
+class _LeafKind(ContainerKind):
     def show(self, spec: Structure, parts: list[str]) -> str:
         return "*"
 
 
-class _NoneKind(Kind):
+class _NoneKind(ContainerKind):
     """None: a container of nothing."""
 
     def take(self, x: Any) -> tuple[Sequence[Any], Any, Any]:
@@ -180,7 +180,7 @@ class _NoneKind(Kind):
         return "None"
 
 
-class _SequenceKind(Kind):
+class _SequenceKind(ContainerKind):
     """list, tuple and their subclasses."""
 
     def take(self, x: Any) -> tuple[Sequence[Any], Any, Any]:
@@ -211,7 +211,7 @@ class _SequenceKind(Kind):
         return text if spec.cls in (list, tuple) else f"{spec.cls.__name__}({text})"
 
 
-class _NamedTupleKind(Kind):
+class _NamedTupleKind(ContainerKind):
     def take(self, x: Any) -> tuple[Sequence[Any], Any, Any]:
         return x, x._fields, None
 
@@ -226,7 +226,7 @@ class _NamedTupleKind(Kind):
         return _show_call(spec.cls, spec.keys, parts)
 
 
-class _MappingKind(Kind):
+class _MappingKind(ContainerKind):
     """dict, its subclasses and every other Mapping."""
 
     def take(self, x: Any) -> tuple[Sequence[Any], Any, Any]:
@@ -272,7 +272,7 @@ class _MappingKind(Kind):
         return [place[key] for key in first.keys]
 
 
-class _DataclassKind(Kind):
+class _DataclassKind(ContainerKind):
     """Instances of one dataclass; children are the fields that are set.
 
     `init=False` fields are children like the others, since an object is rebuilt
@@ -303,7 +303,7 @@ class _DataclassKind(Kind):
         return _show_call(spec.cls, spec.keys, parts)
 
 
-class _RegisteredKind(Kind):
+class _RegisteredKind(ContainerKind):
     """Instances of one class given to `register_structure`."""
 
     def __init__(
@@ -373,15 +373,15 @@ EMPTY = Structure(_NONE, NoneType, None, None, (), 0)
 
 # ------------------------------------------------------------------ classes and kinds
 
-_REGISTERED: dict[type, Kind] = {}
-KINDS: dict[type, Kind] = {}  # the containers among the classes met
+_REGISTERED: dict[type, ContainerKind] = {}
+KINDS: dict[type, ContainerKind] = {}  # the containers among the classes met
 LEAF_TYPES: set[type] = set()  # the others
 # A program that makes a namedtuple per call must not keep every one of them alive;
 # weak keys would cost 0.3 us a look-up.
 _MAX_CLASSES = 4096
 
 
-def classify(cls: type) -> Kind | None:
+def classify(cls: type) -> ContainerKind | None:
     """The kind of container `cls` is, None for a leaf; remembered for the next time."""
     if len(KINDS) + len(LEAF_TYPES) >= _MAX_CLASSES:
         KINDS.clear()
@@ -394,7 +394,7 @@ def classify(cls: type) -> Kind | None:
     return kind
 
 
-def find_kind(cls: type) -> Kind | None:
+def find_kind(cls: type) -> ContainerKind | None:
     """The kind of container `cls` is, None for a leaf; the first rule that fits."""
     if cls in _REGISTERED:
         return _REGISTERED[cls]

@@ -132,6 +132,17 @@ def is_float(dtype: DType) -> bool:
 
 
 @cache
+def is_half(dtype: DType) -> bool:
+    """Whether `dtype` is floating point of 16 bits."""
+    return dtype.itemsize == 2 and is_float(dtype)
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """Wide enough for several steps: halves are rounded once, at the end."""
+    return np.dtype(np.float32) if is_half(dtype) else dtype
+
+
+@cache
 def is_complex(dtype: DType) -> bool:
     """Whether `dtype` is complex."""
     return dtype.kind == "c"

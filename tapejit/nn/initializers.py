@@ -22,7 +22,7 @@ from tapejit.array.creation import asarray, eye, full
 from tapejit.array.elementwise import where
 from tapejit.array.manipulation import broadcast_to, matrix_transpose, reshape
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
-from tapejit.base.types import DType, as_dtype, default_float
+from tapejit.base.types import DType, as_dtype, default_float, wide_dtype
 from tapejit.tape.generator import DEFAULT, Generator
 from tapejit.tensor.dispatch import cast
 from tapejit.tensor.tensor import Tensor
@@ -411,7 +411,7 @@ def _orthogonal(
             f"needs at least two axes, got the shape {shape}", op="orthogonal"
         )
     rows, columns = math.prod(shape[:-1]), shape[-1]
-    wide = as_dtype("float32") if dtype.itemsize == 2 else dtype
+    wide = wide_dtype(dtype)
     tall = (rows, columns) if rows >= columns else (columns, rows)
     from tapejit.array.factorisations import qr  # the others need no decompositions
     from tapejit.array.linalg import diagonal

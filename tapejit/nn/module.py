@@ -25,7 +25,7 @@ from tapejit.array.creation import asarray
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError
 from tapejit.base.public import public
 from tapejit.base.structure import KINDS, LEAF_TYPES, classify
-from tapejit.nn.summary import Row, Summary
+from tapejit.nn.summary import Summary, SummaryRow
 from tapejit.tape.generator import Generator
 from tapejit.tape.variable import Variable
 from tapejit.tensor.foreign_keywords import LAYER_KEYWORDS, with_hints
@@ -282,10 +282,11 @@ class Module:
         layers.1  Dense   made at the first call              0
         40 parameters, 40 of them trainable, 160 bytes
         """
-        rows = {id(self): Row("", type(self).__name__, _is_built(self))}
+        rows = {id(self): SummaryRow("", type(self).__name__, _is_built(self))}
         for path, thing, owner in walk(self):
             if isinstance(thing, Module):
-                rows[id(thing)] = Row(path, type(thing).__name__, _is_built(thing))
+                kind = type(thing).__name__
+                rows[id(thing)] = SummaryRow(path, kind, _is_built(thing))
             elif type(thing) is Variable:
                 row = rows[id(owner)]
                 row.variables[path[len(row.path) :].removeprefix(".")] = thing

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapejit.array.elementwise import stop_gradient
-from tapejit.array.precision import FLOAT32, axes_of
+from tapejit.array.precision import axes_of
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.public import public
+from tapejit.base.types import wide_dtype
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
 from tapejit.nn.layers import Layer, described, positive
@@ -161,7 +162,7 @@ class BatchNorm(_Normalization):
 
     def _build(self, *sizes: Any) -> None:
         shape = tuple(int(size) for size in sizes)
-        wide = FLOAT32 if self.dtype.itemsize == 2 else self.dtype
+        wide = wide_dtype(self.dtype)
         super()._build(*sizes)
         for attribute, initializer in (
             ("moving_mean", initializers.zeros()),

@@ -14,7 +14,7 @@ from tapejit.tape.variable import Variable
 __all__ = ["Summary"]
 
 
-class Row:
+class SummaryRow:
     """One module: the way to it, its class, and the variables that are its own."""
 
     def __init__(self, path: str, kind: str, is_built: bool) -> None:
@@ -47,7 +47,7 @@ class Summary:
 
     HEAD = ("name", "module", "variables", "parameters")
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[SummaryRow]) -> None:
         variables = [v for row in rows for v in row.variables.values()]
         self.rows = [row.cells() for row in rows]
         self.parameters = sum(map(size_of, variables))

@@ -32,7 +32,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.base.errors import ShapeError
-from tapejit.base.types import TensorType, TupleType, Type
+from tapejit.base.types import TensorType, TupleType, Type, is_half
 from tapejit.ir.node import OPS, Node, Op, Rule, record
 from tapejit.ops.elementwise import (
     Cotangent,
@@ -85,12 +85,8 @@ def is_worthwhile(a: TensorType) -> bool:
 def lu_type(a: Type) -> TupleType:
     """Both factors in one matrix, transposed, and the exchanges in a row."""
     a = square(a)
-    packed = TensorType(np.dtype("float32"), a.shape) if is_half(a) else a
+    packed = TensorType(np.dtype("float32"), a.shape) if is_half(a.dtype) else a
     return TupleType((packed, TensorType(INT32, (*a.shape[:-2], 1, a.shape[-1]))))
-
-
-def is_half(a: TensorType) -> bool:
-    return a.dtype.itemsize == 2
 
 
 @cache
@@ -119,7 +115,7 @@ factors_of_matrices = lapack(factors, lu_type, **NO_CONVERGENCE)
 
 
 def lu_eval(a: Any) -> tuple[Any, Any]:
-    if a.dtype.itemsize == 2:
+    if is_half(a.dtype):
         a = a.astype(np.float32)
     lapack_function("getrf", a.dtype)  # loads SciPy's BLAS, to be told of threads next
     found: tuple[Any, Any] = factors_of_matrices(a)

@@ -21,7 +21,7 @@ import numpy as np
 
 from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, ShapeError
-from tapejit.base.types import TensorType, Type, is_differentiable, is_float
+from tapejit.base.types import TensorType, Type, is_differentiable, is_float, is_half
 from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, record
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import ANY, Cotangents, batch_stack, check_kind, linear_jvp
@@ -119,10 +119,6 @@ def check(x: Type, axis: int, size: Size, method: str) -> TensorType:
     return x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
-def is_half(x: Array) -> bool:
-    return is_float(x.dtype) and x.dtype.itemsize == 2
-
-
 # resample
 
 
@@ -143,7 +139,7 @@ def resample_eval(x: Array, *, axis: int, size: int, method: str) -> Array:
     low, high, weight = taps(x.shape[axis], size, method)
     if method == "nearest":
         return np.take(x, low, axis=axis)
-    wide = x.astype(np.float32) if is_half(x) else x
+    wide = x.astype(np.float32) if is_half(x.dtype) else x
     below, out = np.take(wide, low, axis=axis), np.take(wide, high, axis=axis)
     out -= below
     out *= along(weight.astype(wide.real.dtype), x.ndim, axis)
@@ -165,7 +161,7 @@ def adjoint_type(g: Type, *, axis: int, size: Size, method: str) -> TensorType:
 def adjoint_eval(g: Array, *, axis: int, size: int, method: str) -> Array:
     """What new pixels give back to the old ones, of which there are `size`."""
     shape = (*g.shape[:axis], size, *g.shape[axis + 1 :])
-    wide = g.astype(np.float32) if is_half(g) else g
+    wide = g.astype(np.float32) if is_half(g.dtype) else g
     out = np.zeros(shape, wide.dtype)
     if not size or not g.shape[axis]:
         return out.astype(g.dtype, copy=False)

@@ -28,7 +28,7 @@ import numpy as np
 
 from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
-from tapejit.base.types import TensorType, Type, is_differentiable, is_float
+from tapejit.base.types import TensorType, Type, is_differentiable, is_half
 from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, literal, record
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
@@ -139,11 +139,6 @@ def scan_linear(a: Any, b: Any, axis: int) -> Any:
     return out_of_blocks(y, b.shape, axis)
 
 
-def is_half(x: Any) -> bool:
-    """Whether `x` is to be computed in float32 and rounded once."""
-    return is_float(x.dtype) and x.dtype.itemsize == 2
-
-
 # cumulative_sum
 
 
@@ -158,7 +153,7 @@ def cumulative_type(x: Type, *, axis: int) -> TensorType:
 def cumulative_sum_eval(x: Any, *, axis: int) -> Any:
     if not is_differentiable(x.dtype):
         return np.add.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
-    wide = x.astype(np.float32) if is_half(x) else x
+    wide = x.astype(np.float32) if is_half(x.dtype) else x
     return scan_sum(wide, axis).astype(x.dtype, copy=False)
 
 
@@ -195,7 +190,7 @@ def linear_recurrence_type(a: Type, b: Type, *, axis: int) -> TensorType:
 def linear_recurrence_eval(a: Any, b: Any, *, axis: int) -> Any:
     if a.shape != b.shape:  # NumPy would broadcast
         linear_recurrence_type(TensorType.of(a), TensorType.of(b), axis=axis)
-    if is_half(b):
+    if is_half(b.dtype):
         wide = scan_linear(a.astype(np.float32), b.astype(np.float32), axis)
         return wide.astype(b.dtype)
     return scan_linear(a, b, axis)
@@ -245,7 +240,7 @@ linear_recurrence = record(
 
 def cumulative_prod_eval(x: Any, *, axis: int) -> Any:
     """In order: the error of a product is that of its factors in any order."""
-    if is_half(x):
+    if is_half(x.dtype):
         wide = np.multiply.accumulate(x.astype(np.float32), axis=axis)
         return wide.astype(x.dtype)
     return np.multiply.accumulate(x, axis=axis, dtype=accumulator(x.dtype))

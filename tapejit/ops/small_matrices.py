@@ -3,8 +3,8 @@
 LAPACK is called once per matrix, which takes a microsecond whatever the size. Written
 out, a stack is computed at once: element (i, j) of all matrices is one operand.
 
-Each function takes a `Numbers`, which says what arithmetic is, and lists of rows whose
-elements are NumPy arrays here, and vectors of lanes in native code
+Each function takes a `RowArithmetic`, which says what arithmetic is, and lists of rows
+whose elements are NumPy arrays here, and vectors of lanes in native code
 (`targets/cpu/arrays/small_matrices.py`). The steps are the same ones in the same order,
 so both have the same bits.
 
@@ -36,7 +36,7 @@ ROUNDING: Final = 8.0
 Rows = list[list[Any]]
 
 
-class Numbers(Protocol):
+class RowArithmetic(Protocol):
     """What can be done with elements besides + - * /."""
 
     eps: float
@@ -64,7 +64,7 @@ class Numbers(Protocol):
         """A number."""
 
 
-def eliminated(m: Numbers, a: Rows, b: Rows) -> tuple[Rows, Rows, Any, Any]:
+def eliminated(m: RowArithmetic, a: Rows, b: Rows) -> tuple[Rows, Rows, Any, Any]:
     """Upper triangular rows, right-hand sides alike, the sign of exchanges, is_good.
 
     A column of zeros is left alone: what is below a zero is zero.
@@ -98,7 +98,7 @@ def eliminated(m: Numbers, a: Rows, b: Rows) -> tuple[Rows, Rows, Any, Any]:
     return a, b, sign, is_good
 
 
-def all_differ_from_zero(m: Numbers, values: Sequence[Any]) -> Any:
+def all_differ_from_zero(m: RowArithmetic, values: Sequence[Any]) -> Any:
     zero = m.constant(0.0)
     found = m.differs(values[0], zero)
     for value in values[1:]:
@@ -110,7 +110,7 @@ def diagonal_of(a: Rows) -> list[Any]:
     return [row[i] for i, row in enumerate(a)]
 
 
-def solved(m: Numbers, a: Rows, b: Rows) -> tuple[Rows, Any]:
+def solved(m: RowArithmetic, a: Rows, b: Rows) -> tuple[Rows, Any]:
     """x with a x = b, and is_good; false of singular matrices."""
     upper, right, _, is_good = eliminated(m, a, b)
     is_good = m.both(is_good, all_differ_from_zero(m, diagonal_of(upper)))
@@ -130,7 +130,7 @@ def substituted_rows(a: Rows, b: Rows, *, lower: bool, unit_diagonal: bool) -> R
 
 
 def solved_triangular(
-    m: Numbers, a: Rows, b: Rows, *, lower: bool, unit_diagonal: bool
+    m: RowArithmetic, a: Rows, b: Rows, *, lower: bool, unit_diagonal: bool
 ) -> tuple[Rows, Any]:
     """`substituted_rows`, and is_good: no element of the diagonal is zero."""
     if unit_diagonal:
@@ -140,7 +140,7 @@ def solved_triangular(
     return substituted_rows(a, b, lower=lower, unit_diagonal=unit_diagonal), is_good
 
 
-def determinant(m: Numbers, a: Rows) -> tuple[Any, Any]:
+def determinant(m: RowArithmetic, a: Rows) -> tuple[Any, Any]:
     """The product of the pivots, and is_good: it is neither too small nor too large."""
     upper, _, out, is_good = eliminated(m, a, [[] for _ in a])
     for pivot in diagonal_of(upper):
@@ -150,7 +150,7 @@ def determinant(m: Numbers, a: Rows) -> tuple[Any, Any]:
     return out, m.both(is_good, m.less(size, m.constant(np.inf)))
 
 
-def cholesky_factor(m: Numbers, x: Rows) -> tuple[Rows, Any]:
+def cholesky_factor(m: RowArithmetic, x: Rows) -> tuple[Rows, Any]:
     """The lower triangular l with l lᵀ = (x + xᵀ) / 2, and is_good."""
     size = len(x)
     half, zero = m.constant(0.5), m.constant(0.0)
@@ -170,7 +170,7 @@ def cholesky_factor(m: Numbers, x: Rows) -> tuple[Rows, Any]:
     return out, is_good
 
 
-def cofactor_matrix(m: Numbers, a: Rows) -> tuple[Rows, Any]:
+def cofactor_matrix(m: RowArithmetic, a: Rows) -> tuple[Rows, Any]:
     """The determinants of what is left without a row and a column, with signs.
 
     It is good where all elements are finite.

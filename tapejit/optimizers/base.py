@@ -38,7 +38,13 @@ from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.base.origin import line_number, user_origin, warn_user
 from tapejit.base.public import public
-from tapejit.base.types import DType, is_complex, is_differentiable, real_dtype
+from tapejit.base.types import (
+    DType,
+    is_complex,
+    is_differentiable,
+    real_dtype,
+    wide_dtype,
+)
 from tapejit.optimizers.slots import ByVariable
 from tapejit.tape.tape import GradientTape
 from tapejit.tape.variable import Variable
@@ -605,8 +611,7 @@ def _kind(x: Any) -> str:
 
 def _wide(dtype: DType) -> DType:
     """The real dtype in which variables of `dtype` are updated."""
-    real = real_dtype(dtype)
-    return np.dtype(np.float32) if real.itemsize == 2 else real
+    return wide_dtype(real_dtype(dtype))
 
 
 def _lifted(x: Tensor, dtype: DType) -> Tensor:

@@ -1,8 +1,8 @@
 """What is inside an Executable: its kernels, as numbers and as text of every stage.
 
-A `Part` is a stretch of the Graph that is native code. It has the plan that the code
-was made of, if that was in this process; else it is planned once more to be looked at.
-For LLVM's text it is emitted once more. What runs is not touched, and need not be
+A `NativePart` is a stretch of the Graph that is native code. It has the plan that the
+code was made of, if that was in this process; else it is planned once more to be looked
+at. For LLVM's text it is emitted once more. What runs is not touched, and need not be
 native at all. `Inside` has the parts in order and the Nodes that NumPy performs between
 them, each with the reason.
 
@@ -61,7 +61,7 @@ def inside_of(executable: Executable) -> Inside:
     return found
 
 
-class Part:
+class NativePart:
     """A Graph that is native code as a whole; `first` is its first kernel's number."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Inside:
     """
 
     def __init__(self, graph: Graph, executable: Executable | None = None) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[NativePart] = []
         self.on_numpy: list[OnNumPy] = []
         self.updates: set[tuple[int, int]] = set()  # results over inputs
         code = None if executable is None else executable.code
@@ -161,7 +161,7 @@ class Inside:
         elif split is None:
             whole = compiled.whole_graph(graph)
         if whole is not None:
-            self.parts.append(Part(whole, "kernels", 0, code))
+            self.parts.append(NativePart(whole, "kernels", 0, code))
             self.updates.update(self.parts[0].updates)
             return
         if split is None:
@@ -169,7 +169,7 @@ class Inside:
         count = 0
         for at, (node, segment) in enumerate(split.segments.items()):
             own = compiled.segment_of(node).code
-            part = Part(segment, f"kernels_{at}", count, own)
+            part = NativePart(segment, f"kernels_{at}", count, own)
             count += part.count
             self.parts.append(part)
         for node in split.graph.nodes:

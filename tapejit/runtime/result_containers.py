@@ -1,8 +1,8 @@
 """The containers that a native entry makes for its results.
 
 An entry knows tuples, lists, dicts and named tuples, nested in any way, and None. It
-makes them one after the other, inner ones first, from a list of `Container`. Results of
-other classes are put together by Python.
+makes them one after the other, inner ones first, from a list of `ResultContainer`.
+Results of other classes are put together by Python.
 
 Start reading at `containers_of`.
 """
@@ -20,7 +20,7 @@ KEYS: Final = (str, int)  # to hash and compare them runs no Python
 _make: Any = namedtuple("_Sample", ()).__dict__["_make"]
 
 
-class Container(NamedTuple):
+class ResultContainer(NamedTuple):
     """A container to be made: its class, where its items are, the keys of a dict.
 
     Results are numbered from 0 on, containers behind them; None is None itself.
@@ -67,7 +67,7 @@ def is_named_tuple(structure: Structure) -> bool:
 
 def containers_of(
     structure: Structure, results: int
-) -> tuple[list[Container], int | None]:
+) -> tuple[list[ResultContainer], int | None]:
     """The containers of a structure, inner ones first, and where the outermost is.
 
     The first one has the number `results`. Dicts have the order they were written in.
@@ -81,7 +81,7 @@ def containers_of(
     >>> whole
     3
     """
-    found: list[Container] = []
+    found: list[ResultContainer] = []
     leaves = count()
 
     def place_of(part: Structure) -> int | None:
@@ -95,7 +95,7 @@ def containers_of(
             keys, _ = part.recipe
             by_key = dict(zip(part.keys, items, strict=True))
             items = [by_key[key] for key in keys]
-        found.append(Container(part.cls, tuple(items), keys))
+        found.append(ResultContainer(part.cls, tuple(items), keys))
         return results + len(found) - 1
 
     whole = place_of(structure)

@@ -30,7 +30,7 @@ _count: int | None = None  # None: nobody has asked yet
 _driver: Driver | None = None
 
 
-class Numbers:
+class ThreadNumbers:
     """How many threads kernels have, and BLAS, as somebody has set it.
 
     `thread` set it; `is_block` says that it holds until a block ends.
@@ -46,7 +46,7 @@ class Numbers:
 
 
 _numbers_lock = threading.RLock()
-_set: list[Numbers] = []  # what was set and still counts; the last one holds
+_set: list[ThreadNumbers] = []  # what was set and still counts; the last one holds
 
 
 class ThreadsSet:
@@ -58,7 +58,7 @@ class ThreadsSet:
 
     __slots__ = ("_numbers",)
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: ThreadNumbers) -> None:
         self._numbers = numbers
 
     def __enter__(self) -> None:
@@ -98,11 +98,11 @@ def set_num_threads(count: SupportsIndex) -> ThreadsSet:
     """
     wanted = _checked(count)
     with _numbers_lock:
-        now = Numbers(get_num_threads(), blas.threads())
+        now = ThreadNumbers(get_num_threads(), blas.threads())
         if not _set:
             _set.append(now)
         _set[-1].blas = now.blas  # which may have been set elsewhere
-        _set.append(Numbers(wanted, wanted))
+        _set.append(ThreadNumbers(wanted, wanted))
         last = _set[-3:]
         is_again = len({x.thread for x in last}) == 1 and len(_set) > 3
         if is_again and not any(x.is_block for x in last):
@@ -178,7 +178,7 @@ def _checked(count: SupportsIndex) -> int:
     return wanted
 
 
-def _use(numbers: Numbers) -> None:
+def _use(numbers: ThreadNumbers) -> None:
     _apply(numbers.kernels)
     if numbers.blas is not None:
         blas.set_threads(numbers.blas)

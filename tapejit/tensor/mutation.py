@@ -2,10 +2,10 @@
 
 A traced body gets containers of its own, filled with tensors that have no values. What
 it does to them (`l.append(x)`, `d["k"] = x`) its caller would never see, so that is an
-error. `Arguments` finds out that something has changed, by comparing before and after;
-for the message the line is looked up in the source.
+error. `GivenArguments` finds out that something has changed, by comparing before and
+after; for the message the line is looked up in the source.
 
-Start reading at `Arguments.check_unchanged`.
+Start reading at `GivenArguments.check_unchanged`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MUTATORS: Final = frozenset(
 )
 
 
-class Arguments:
+class GivenArguments:
     """The arguments of a body, `(args, kwargs)`, and what was in them at first."""
 
     __slots__ = ("_given", "_leaves", "_structure")

@@ -49,7 +49,7 @@ from tapejit.tensor.dispatch import (
     effect,
     leaked,
 )
-from tapejit.tensor.mutation import Arguments
+from tapejit.tensor.mutation import GivenArguments
 from tapejit.tensor.scope import returned
 from tapejit.tensor.tensor import Made, Tensor, TracedTensor
 
@@ -192,7 +192,7 @@ def trace(
     token = TRACE.set(under_way)
     try:
         args, kwargs = rebuild(leaves)
-        given = Arguments((args, kwargs))
+        given = GivenArguments((args, kwargs))
         found = function(*args, **kwargs)
         given.check_unchanged(function)
         results, structure = tree.flatten(found)

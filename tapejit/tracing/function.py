@@ -46,7 +46,7 @@ from tapejit.tape.commits import in_order
 from tapejit.tape.variable import JOURNAL, Variable
 from tapejit.tensor.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.tensor.eager_mode import hinted_breakpoints
-from tapejit.tensor.mutation import Arguments
+from tapejit.tensor.mutation import GivenArguments
 from tapejit.tensor.scope import returned, scope
 from tapejit.tensor.symbolic_float import TracedFloat
 from tapejit.tensor.tensor import Made, Tensor
@@ -301,7 +301,7 @@ class Function(Inspected[P], Generic[P, R]):
         args, kwargs = call.arguments(leaves)
         body = self.body()
         del leaves
-        given = Arguments((args, kwargs))
+        given = GivenArguments((args, kwargs))
 
         def run_body() -> Any:
             result = body(*args, **kwargs)
@@ -318,7 +318,7 @@ class Function(Inspected[P], Generic[P, R]):
         given = [as_operand(x) if _is_array(x) else x for x in leaves]
         self._binder.check_hashable(given, args, kwargs)
         inner_args, inner_kwargs = tree.unflatten(structure, given)
-        inner = Arguments((inner_args, inner_kwargs))
+        inner = GivenArguments((inner_args, inner_kwargs))
         trace = TRACE.get()
         state = None if trace is None else trace.state
         written = {} if state is None else state.written()

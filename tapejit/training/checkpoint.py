@@ -262,7 +262,7 @@ class Contents:
     def load_into(self, into: Any, source: str, strict: bool = True) -> Any:
         """Change what `into` holds; a structure like it with the loaded values."""
         asked = {str(key) for key in into} if isinstance(into, Mapping) else None
-        reader = Reader(self, asked)
+        reader = CheckpointReader(self, asked)
         leaves, spec = tree.flatten(into, is_leaf=_is_part, none_is_leaf=True)
         names = _names(spec, "", into)
         changes = [
@@ -415,7 +415,7 @@ def _nothing() -> None:
     pass
 
 
-class Reader:
+class CheckpointReader:
     """Hands out the contents of a file and notes what does not fit.
 
     `asked` are the parts that are wanted, None for all; the rest of a file is left.

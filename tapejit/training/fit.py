@@ -82,7 +82,7 @@ def fit(
     history.stopped = None
     if history.batches and not _goes_on(data, history):
         history.drop_batches()
-    hooks = Hooks(callbacks)
+    hooks = CallbackHooks(callbacks)
     hooks.on_start(history)
     progress = progress_for(verbose, epochs, data)
     with interruption(progress) as was_interrupted:
@@ -117,7 +117,7 @@ def _run_epoch(
     step: Callable[..., Any],
     data: Iterable[Any],
     history: History,
-    hooks: Hooks,
+    hooks: CallbackHooks,
     progress: Progress,
     was_interrupted: Callable[[], bool],
 ) -> None:
@@ -169,7 +169,7 @@ def _as_float(name: str, value: Any) -> float:
     return float(array.reshape(()))
 
 
-class Hooks:
+class CallbackHooks:
     """The callbacks, as one function for each occasion."""
 
     def __init__(self, callbacks: Iterable[Any]) -> None:

@@ -23,7 +23,7 @@ from tapejit.ir import Graph
 from tapejit.loops.steps import Kind, PartialSum
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime import compiled as native
-from tapejit.runtime.executable_report import Part
+from tapejit.runtime.executable_report import NativePart
 
 from .compiled import assert_composed, run_numpy
 from .conditioning import steady_outputs
@@ -34,13 +34,13 @@ ALL_CASES = [case for rows in CASES.values() for case in rows]
 NUMBERS = count()  # for symbols that no other code has
 
 
-def part_of(graph: Graph) -> Part | None:
+def part_of(graph: Graph) -> NativePart | None:
     """The kernels of a Graph, None if not all of it can be native."""
     whole = native.whole_graph(optimise(graph))
-    return None if whole is None else Part(whole, "kernels", 0)
+    return None if whole is None else NativePart(whole, "kernels", 0)
 
 
-def run_source(part: Part, arrays: Sequence[Any]) -> list[Any]:
+def run_source(part: NativePart, arrays: Sequence[Any]) -> list[Any]:
     """What the Python of the kernels gives."""
     text = part.source("run")
     namespace: dict[str, Any] = {}

@@ -27,7 +27,7 @@ from tapejit.base.types import TensorType
 from tapejit.ir import Graph
 from tapejit.loops import steps
 from tapejit.runtime.executable import Executable
-from tapejit.runtime.executable_report import Inside, Part
+from tapejit.runtime.executable_report import Inside, NativePart
 from tapejit.tracing import path
 
 THREADS: Final = 2
@@ -64,7 +64,7 @@ def text_of(graph: Graph, level: str) -> str:
         return "\n".join(map(part_text, Inside(optimised(graph)).parts))
 
 
-def part_text(part: Part) -> str:
+def part_text(part: NativePart) -> str:
     """One module, below what its caller has to know."""
     built = part.built
     updates = built.plan.update_pairs()

@@ -38,7 +38,7 @@ from tapejit.tensor.dispatch import apply, as_operand, cast, weak_scalar
 from tapejit.tensor.tensor import Tensor
 
 
-class Windows:
+class PoolWindows:
     """Where the windows of a pooling are: per spatial axis of `x`, channels last."""
 
     def __init__(
@@ -125,7 +125,7 @@ def max_pool(
     """
     name = "max_pool"
     x, restore = channels_last(as_operand(x, name), data_format, name)
-    windows = Windows(x, window, strides, padding, name)
+    windows = PoolWindows(x, window, strides, padding, name)
     if windows.are_side_by_side:
         return restore(reductions.max(windows.as_axes(x), axis=windows.axes))
     out = apply(
@@ -162,7 +162,7 @@ def avg_pool(
     name = "avg_pool"
     x, dtype = wide_operand(x, name)
     x, restore = channels_last(x, data_format, name)
-    windows = Windows(x, window, strides, padding, name)
+    windows = PoolWindows(x, window, strides, padding, name)
     if windows.are_side_by_side:
         out = reductions.mean(windows.as_axes(x), axis=windows.axes)
     else:
@@ -172,7 +172,7 @@ def avg_pool(
     return restore(cast(out, dtype))
 
 
-def _axis_mean(x: Tensor, axis: int, windows: Windows) -> Tensor:
+def _axis_mean(x: Tensor, axis: int, windows: PoolWindows) -> Tensor:
     """The means of windows along one spatial axis."""
     length, stride = windows.window[axis], windows.strides[axis]
     if (length, stride) == (1, 1):
@@ -195,7 +195,7 @@ def _axis_mean(x: Tensor, axis: int, windows: Windows) -> Tensor:
     return divide(total, seen)
 
 
-def _axis_sum(x: Tensor, axis: int, windows: Windows) -> Tensor:
+def _axis_sum(x: Tensor, axis: int, windows: PoolWindows) -> Tensor:
     """The sums of windows along one spatial axis."""
     at = axis + 1
     stride, count = windows.strides[axis], windows.counts[axis]

@@ -37,7 +37,7 @@ class DamagedEntry(Exception):
     """
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """What is stored under a key; `uses` says how often it has been asked for.
 
     >>> unpack("key", pack("key", {"name": "loss"}, b"code") + USE)
@@ -60,7 +60,7 @@ def pack(key: str, header: Mapping[str, Any], code: bytes) -> bytes:
     return b"%s %s %d %d\n%s\n%s" % (FORMAT, digest, len(text), len(code), text, code)
 
 
-def unpack(key: str, data: bytes) -> Entry:
+def unpack(key: str, data: bytes) -> CacheEntry:
     """The entry in the content of a file; DamagedEntry unless it is what was packed."""
     line, _, rest = data.partition(b"\n")
     if line[: len(FORMAT) + 1] != FORMAT + b" ":
@@ -78,7 +78,7 @@ def unpack(key: str, data: bytes) -> Entry:
         raise DamagedEntry("its content does not match its checksum")
     if rest[length : length + 1] != b"\n" or uses.strip(USE):
         raise DamagedEntry("there is something in it that does not belong there")
-    return Entry(json.loads(text), code, len(uses))
+    return CacheEntry(json.loads(text), code, len(uses))
 
 
 def _digest(key: str, text: bytes, code: bytes) -> bytes:

@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple
 
 from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError
-from tapejit.runtime.store.file import USE, DamagedEntry, Entry, pack, unpack
+from tapejit.runtime.store.file import USE, CacheEntry, DamagedEntry, pack, unpack
 from tapejit.runtime.store.folder import (
     default_folder,
     is_private,
@@ -42,7 +42,7 @@ from tapejit.runtime.store.folder import (
     warn_of_refusal,
 )
 
-__all__ = ["Counts", "Entry", "Store", "Stored", "current_store"]
+__all__ = ["CacheEntry", "Counts", "Store", "Stored", "current_store"]
 
 MEGABYTE: Final = 1 << 20
 LARGEST_FILE: Final = 1 << 30  # what is longer is not read to find that it is damaged
@@ -94,7 +94,7 @@ class Stored(NamedTuple):
     key: str
     size: int
     age: float
-    entry: Entry | None
+    entry: CacheEntry | None
     problem: str = ""
 
 
@@ -136,7 +136,7 @@ class Store:
         problem = f", {self.problem}" if self.problem else ""
         return f"<tapejit store {self.directory!r}{problem}>"
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> CacheEntry | None:
         """The entry of a key, checked; None if there is none to be trusted."""
         path = self._path(key)
         entry = None
@@ -336,7 +336,7 @@ class Store:
             return
 
 
-def _read(path: str, key: str, mark_use: Any = None) -> Entry:
+def _read(path: str, key: str, mark_use: Any = None) -> CacheEntry:
     """The checked content of a file; `mark_use(file, uses)` is called if it is good."""
     flags = _CLOSED_ON_EXEC | _PLAIN_FILE
     try:
