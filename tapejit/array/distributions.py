@@ -22,9 +22,10 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.elementwise import equal, less, stop_gradient, subtract, where
+from tapejit.array.elementwise import equal, less, subtract, where
 from tapejit.array.indexing import take
 from tapejit.array.manipulation import as_shape
+from tapejit.array.precision import as_constant
 from tapejit.base.dims import Dim, Shape
 from tapejit.base.errors import (
     ArgumentError,
@@ -48,7 +49,7 @@ from tapejit.ops import philox
 from tapejit.ops.movement import check_shape
 from tapejit.ops.shapes import broadcast_shapes, normalize_axis
 from tapejit.tensor.dispatch import TRACE, apply, as_operand, cast, weak_scalar
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import Tensor
 
 Make = Callable[[Tensor], Tensor]
 Source = Callable[[Shape, int, Make], Tensor]  # shape, bits of a word, what to make
@@ -75,7 +76,7 @@ def draw_normal(
     sizes = sizes_of(shape, (center, scale), name)
 
     def make(drawn: Tensor) -> Tensor:
-        if _is_number(center, 0) and _is_number(scale, 1):
+        if is_number(center, 0) and is_number(scale, 1):
             return apply(ops.bits_to_normal, drawn, dtype=kind)
         wide = wide_dtype(kind)  # noise rounded to halves would not be uniform
         noise = apply(ops.bits_to_normal, drawn, dtype=wide)
@@ -92,7 +93,7 @@ def draw_uniform(
     low, high = parameter(minval, "minval", name), parameter(maxval, "maxval", name)
     kind = as_float_dtype(dtype, (low, high), name)
     sizes = sizes_of(shape, (low, high), name)
-    is_unit = _is_number(low, 0) and _is_number(high, 1)
+    is_unit = is_number(low, 0) and is_number(high, 1)
     if not (is_unit or isinstance(low, Tensor) or isinstance(high, Tensor)):
         _check_interval(low, high, kind)
 
@@ -133,15 +134,10 @@ def _between(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
     the numbers nearest to `low` half lie outside the interval, and half of those
     nearest to `high` lie inside.
     """
-    start, end = unrecorded(low), unrecorded(high)
+    start, end = as_constant(low), as_constant(high)
     reaches_end = equal(_stretched(noise, start, end), end)
     noise = where(reaches_end, weak_scalar(0.0, noise.dtype), noise)
     return _stretched(noise, low, high)
-
-
-def unrecorded(x: Tensor) -> Tensor:
-    """The same values for a question about them, of which tapes keep nothing."""
-    return stop_gradient(x) if isinstance(x, TracedTensor) else Tensor(x._value)
 
 
 def _stretched(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -221,7 +217,7 @@ def parameter(value: Any, label: str, name: str) -> Parameter:
     return tensor
 
 
-def _is_number(parameter: Parameter, number: float) -> bool:
+def is_number(parameter: Parameter, number: float) -> bool:
     return not isinstance(parameter, Tensor) and parameter == number
 
 

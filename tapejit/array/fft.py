@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,15 @@ def _axes(
     return list(zip(sizes, chosen, strict=True))
 
 
+def _along_each(
+    transform: Callable[..., Tensor], x: Any, s: Any, axes: Any, norm: str, name: str
+) -> Tensor:
+    x = as_float(as_operand(x, name))
+    for n, axis in reversed(_axes(x, s, axes, name)):
+        x = transform(x, n=n, axis=axis, norm=norm)
+    return cast(x, complex_dtype(x.dtype))
+
+
 def fftn(
     x: Any,
     /,
@@ -217,10 +226,7 @@ def fftn(
     >>> tj.fft.fftn(tj.ones((2, 3))).shape
     (2, 3)
     """
-    x = as_float(as_operand(x, "fftn"))
-    for n, axis in reversed(_axes(x, s, axes, "fftn")):
-        x = fft(x, n=n, axis=axis, norm=norm)
-    return cast(x, complex_dtype(x.dtype))
+    return _along_each(fft, x, s, axes, norm, "fftn")
 
 
 def ifftn(
@@ -236,10 +242,7 @@ def ifftn(
     >>> tj.fft.ifftn(tj.ones((2, 3))).shape
     (2, 3)
     """
-    x = as_float(as_operand(x, "ifftn"))
-    for n, axis in reversed(_axes(x, s, axes, "ifftn")):
-        x = ifft(x, n=n, axis=axis, norm=norm)
-    return cast(x, complex_dtype(x.dtype))
+    return _along_each(ifft, x, s, axes, norm, "ifftn")
 
 
 def rfftn(
@@ -303,10 +306,7 @@ def fftfreq(
     >>> print(tj.fft.fftfreq(4))
     [ 0.    0.25 -0.5  -0.25]
     """
-    check_device(device)
-    kind = default_float() if dtype is None else as_dtype(dtype)
-    made = Made("constant", user_origin(2))
-    return Tensor(np.fft.fftfreq(n, d).astype(kind), made)
+    return _frequencies(np.fft.fftfreq, n, d, dtype, device)
 
 
 def rfftfreq(
@@ -318,10 +318,13 @@ def rfftfreq(
     >>> print(tj.fft.rfftfreq(4))
     [0.   0.25 0.5 ]
     """
+    return _frequencies(np.fft.rfftfreq, n, d, dtype, device)
+
+
+def _frequencies(of: Any, n: int, d: float, dtype: Any, device: Any) -> Tensor:
     check_device(device)
     kind = default_float() if dtype is None else as_dtype(dtype)
-    made = Made("constant", user_origin(2))
-    return Tensor(np.fft.rfftfreq(n, d).astype(kind), made)
+    return Tensor(of(n, d).astype(kind), Made("constant", user_origin(3)))
 
 
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:

@@ -30,11 +30,11 @@ from tapejit.array.distributions import (
     dtype_of,
     in_dtype,
     integer,
+    is_number,
     named,
     natural,
     parameter,
     sizes_of,
-    unrecorded,
 )
 from tapejit.array.elementwise import (
     exp,
@@ -50,6 +50,7 @@ from tapejit.array.elementwise import (
 )
 from tapejit.array.indexing import count_true, has_values, number_of, take
 from tapejit.array.manipulation import as_shape, expand_dims, permute_dims, reshape
+from tapejit.array.precision import as_constant
 from tapejit.array.reductions import all as every
 from tapejit.array.reductions import max as largest
 from tapejit.array.reductions import sum as total_of
@@ -80,15 +81,11 @@ def stretched(
     noise: Tensor, location: Parameter, scale: Parameter, dtype: DType
 ) -> Tensor:
     """location + scale · noise, rounded to a dtype at the end."""
-    if not _is(scale, 1):
+    if not is_number(scale, 1):
         noise = in_dtype(scale, FLOAT64) * noise
-    if not _is(location, 0):
+    if not is_number(location, 0):
         noise = in_dtype(location, FLOAT64) + noise
     return cast(noise, dtype)
-
-
-def _is(value: Parameter, number: float) -> bool:
-    return not isinstance(value, Tensor) and value == number
 
 
 def _positive(value: Any, label: str, name: str) -> Parameter:
@@ -104,12 +101,8 @@ def _positive(value: Any, label: str, name: str) -> Parameter:
 
 def draw_exponential(words: Source, shape: Any, scale: Any, dtype: Any) -> Tensor:
     """scale · noise, with P(noise > x) = e^-x."""
-    name = "exponential"
-    width = _positive(scale, "scale", name)
-    kind = as_float_dtype(dtype, (width,), name)
-    sizes = sizes_of(shape, (width,), name)
-    return words(
-        sizes, 64, lambda drawn: stretched(exponential_noise(drawn), 0.0, width, kind)
+    return _draw_located(
+        words, shape, 0.0, scale, dtype, exponential_noise, "exponential"
     )
 
 
@@ -170,7 +163,7 @@ def draw_truncated_normal(
         left, right = in_dtype(low, FLOAT64), in_dtype(high, FLOAT64)
         # Φ has all its digits on the left: of an interval on the right the mirror
         # image is drawn.
-        is_mirrored = less(0.0, unrecorded(left) + unrecorded(right))
+        is_mirrored = less(0.0, as_constant(left) + as_constant(right))
         begin = apply(ops.ndtr, where(is_mirrored, negative(right), left))
         end = apply(ops.ndtr, where(is_mirrored, negative(left), right))
         z = apply(ops.ndtri, begin + noise * (end - begin))
@@ -193,7 +186,7 @@ def draw_gamma(words: Source, alpha: Any, shape: Any, scale: Any, dtype: Any) ->
 
     def make(drawn: Tensor) -> Tensor:
         a = in_dtype(form, FLOAT64)
-        start = unrecorded(a)
+        start = as_constant(a)
         z = apply(ops.bits_to_gamma, drawn, start)
         if isinstance(form, Tensor):
             z = apply(ops.gamma_transport, a, start, z)
@@ -211,7 +204,7 @@ def draw_beta(words: Source, a: Any, b: Any, shape: Any, dtype: Any) -> Tensor:
 
     def make(drawn: Tensor) -> Tensor:
         left, right = in_dtype(first, FLOAT64), in_dtype(second, FLOAT64)
-        starts = unrecorded(left), unrecorded(right)
+        starts = as_constant(left), as_constant(right)
         z = apply(ops.bits_to_beta, drawn, *starts)
         if isinstance(first, Tensor) or isinstance(second, Tensor):
             z = apply(ops.beta_transport, left, right, *starts, z)
@@ -248,7 +241,7 @@ def draw_categorical(
     with named(name):
         at = normalize_axis(integer(axis, "axis", name), given.ndim)
     order = [*(i for i in range(given.ndim) if i != at), at]
-    rows = cast(unrecorded(given), FLOAT64)
+    rows = cast(as_constant(given), FLOAT64)
     rows = permute_dims(rows, order) if at != given.ndim - 1 else rows
     if rows.shape[-1] == 0:
         raise ShapeError(f"there is nothing to choose from in {given._type}", op=name)
@@ -334,7 +327,7 @@ def _check_choice(
 
 
 def _weights(p: Any, count: Any, name: str) -> Tensor:
-    weights = cast(unrecorded(as_operand(p, name)), FLOAT64)
+    weights = cast(as_constant(as_operand(p, name)), FLOAT64)
     if weights.shape != (count,):
         raise ShapeError(
             f"p has one probability for each of {count}, got {weights._type}", op=name

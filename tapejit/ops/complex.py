@@ -26,7 +26,6 @@ from tapejit.base.types import (
     TensorType,
     complex_dtype,
     is_complex,
-    is_differentiable,
     real_dtype,
 )
 from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule, record
@@ -64,8 +63,8 @@ def unary(
         check_kind(operand.dtype, kinds)
         return operand.with_dtype(result(operand.dtype))
 
-    def checked_vjp(g: Node, out: Node, x: Node) -> Cotangents:
-        return (vjp(g, out, x) if is_differentiable(x.dtype) else None,)
+    def packed_vjp(g: Node, out: Node, x: Node) -> Cotangents:
+        return (vjp(g, out, x),)
 
     def unpacked_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Cotangent:
         tangent: Cotangent = jvp(tangents[0], out, x)
@@ -75,7 +74,7 @@ def unary(
         name,
         type_rule=type_rule,
         eval=eval,
-        vjp=checked_vjp,
+        vjp=packed_vjp,
         jvp=unpacked_jvp,
         batch=batch_elementwise(name),
         scalar=scalar,

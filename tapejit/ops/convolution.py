@@ -22,10 +22,11 @@ from tapejit.ops.elementwise import (
     NUMERIC,
     Cotangents,
     batch_elementwise,
+    bilinear_jvp,
     check_kind,
     unbroadcast,
 )
-from tapejit.ops.movement import Tangents, exceeds, flip
+from tapejit.ops.movement import exceeds, flip
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
 
@@ -114,24 +115,12 @@ def convolve_vjp(g: Node, out: Node, x: Node, y: Node, *, mode: str) -> Cotangen
     return unbroadcast(gx, x.shape), unbroadcast(gy, y.shape)
 
 
-def convolve_jvp(
-    tangents: Tangents, out: Node, x: Node, y: Node, *, mode: str
-) -> Node | None:
-    """The product rule."""
-    tx, ty = tangents
-    left = None if tx is None else convolve(tx, y, mode=mode)
-    right = None if ty is None else convolve(x, ty, mode=mode)
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
-
-
 convolve = record(
     "convolve",
     type_rule=convolve_type,
     eval=convolve_eval,
     vjp=convolve_vjp,
-    jvp=convolve_jvp,
+    jvp=bilinear_jvp("convolve"),
     batch=batch_elementwise("convolve"),
     bilinear=True,
 )

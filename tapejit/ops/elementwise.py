@@ -193,6 +193,22 @@ def linear_jvp(name: str) -> Rule:
     return jvp
 
 
+def bilinear_jvp(name: str) -> Rule:
+    """The product rule, for what is linear in each of two operands."""
+
+    def jvp(
+        tangents: Sequence[Node | None], out: Node, x: Node, y: Node, **attrs: Any
+    ) -> Node | None:
+        tx, ty = tangents
+        left = None if tx is None else OPS[name](tx, y, **attrs)
+        right = None if ty is None else OPS[name](x, ty, **attrs)
+        if left is None or right is None:
+            return right if left is None else left
+        return left + right
+
+    return jvp
+
+
 def lift(x: Node, rank: int) -> Node:
     """A batched Node with ones after its batch axis, so that it has `rank` + 1 axes."""
     missing = rank + 1 - x.ndim

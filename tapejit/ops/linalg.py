@@ -26,6 +26,7 @@ from tapejit.ops.elementwise import (
     NUMERIC,
     Cotangents,
     batch_elementwise,
+    bilinear_jvp,
     check_kind,
     unbroadcast,
 )
@@ -111,18 +112,6 @@ def matmul_vjp(g: Node, out: Node, x: Node, y: Node) -> Cotangents:
     return gx, unbroadcast(transposed(x) @ g, y.shape)
 
 
-def matmul_jvp(
-    tangents: Sequence[Node | None], out: Node, x: Node, y: Node
-) -> Node | None:
-    """The product rule."""
-    tx, ty = tangents
-    left = None if tx is None else tx @ y
-    right = None if ty is None else x @ ty
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
-
-
 align_and_multiply = batch_elementwise("matmul")
 
 
@@ -141,7 +130,7 @@ matmul = record(
     type_rule=matmul_type,
     eval=matmul_eval,
     vjp=matmul_vjp,
-    jvp=matmul_jvp,
+    jvp=bilinear_jvp("matmul"),
     batch=matmul_batch,
     bilinear=True,
     terms=lambda node: int(node.inputs[0].shape[-1]),

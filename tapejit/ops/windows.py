@@ -34,7 +34,13 @@ from tapejit.base.types import DType, TensorType, Type, is_differentiable
 from tapejit.ir.node import Node, literal, record
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.convolution_loops import correlate
-from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
+from tapejit.ops.elementwise import (
+    NUMERIC,
+    ORDERED,
+    Cotangents,
+    bilinear_jvp,
+    check_kind,
+)
 from tapejit.ops.movement import (
     FORWARD,
     Tangents,
@@ -213,18 +219,6 @@ def channels_as_batch(x: Node, groups: Size, each: Size) -> Node:
     return reshape(parts, shape=(each, *spatial, groups * batch))
 
 
-def conv_jvp(
-    tangents: Tangents, out: Node, x: Node, filters: Node, **attrs: Any
-) -> Node | None:
-    """The product rule."""
-    tx, tf = tangents
-    left = None if tx is None else conv(tx, filters, **attrs)
-    right = None if tf is None else conv(x, tf, **attrs)
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
-
-
 def conv_batch(
     size: Size,
     inputs: Sequence[Node],
@@ -271,7 +265,7 @@ conv = record(
     type_rule=conv_type,
     eval=conv_eval,
     vjp=conv_vjp,
-    jvp=conv_jvp,
+    jvp=bilinear_jvp("conv"),
     batch=conv_batch,
     bilinear=True,
     terms=lambda node: math.prod(map(int, node.inputs[1].shape[:-1])),
