@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import CHEAP, Op, literal, record
+from tapejit.ir.node import CHEAP, Op, literal
 from tapejit.ops.elementwise import (
     ANY,
     INEXACT,
     ORDERED,
-    batch_elementwise,
     check_kind,
-    deriv_jvp,
-    deriv_vjp,
     elementwise,
 )
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
@@ -94,20 +91,15 @@ def where_type(condition: Any, x: Any, y: Any) -> TensorType:
     return TensorType(same_dtype(x, y), broadcast_shapes(condition, x, y))
 
 
-where_deriv = (
-    None,
-    lambda t, condition, x, y, out: where(condition, t, 0),
-    lambda t, condition, x, y, out: where(condition, literal(0, t.dtype), t),
-)
-
-where: Op = record(
+where: Op = elementwise(
     "where",
     type_rule=where_type,
     eval=np.where,
-    deriv=where_deriv,
-    vjp=deriv_vjp(where_deriv),
-    jvp=deriv_jvp(where_deriv),
-    batch=batch_elementwise("where"),
+    deriv=(
+        None,
+        lambda t, condition, x, y, out: where(condition, t, 0),
+        lambda t, condition, x, y, out: where(condition, literal(0, t.dtype), t),
+    ),
     scalar=lambda m, condition, x, y: m.select(condition, x, y),
     conj_linear=True,
     cost=CHEAP,

@@ -23,24 +23,20 @@ import numpy as np
 
 from tapejit.base.types import (
     DType,
-    TensorType,
     complex_dtype,
     is_complex,
     real_dtype,
 )
-from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule, record
+from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule
 from tapejit.ops.arithmetic import cast, eq_mask
 from tapejit.ops.elementwise import (
     INEXACT,
-    NUMERIC,
     Cotangent,
     Cotangents,
-    batch_elementwise,
     broadcast_like,
-    check_kind,
+    elementwise,
     unbroadcast,
 )
-from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
 Tangents = Sequence[Node | None]
 
@@ -48,20 +44,12 @@ Tangents = Sequence[Node | None]
 def unary(
     name: str,
     *,
-    eval: Rule,
     vjp: Rule,
     jvp: Rule,
-    scalar: Rule,
-    kinds: tuple[str, ...] = NUMERIC,
-    result: Callable[[DType], DType] = real_dtype,
+    result: Callable[[DType], DType] | None = real_dtype,
     **fields: Any,
 ) -> Op:
     """Register an op on one operand whose rules know about complex numbers."""
-
-    def type_rule(x: Any) -> TensorType:
-        operand = tensor(x)
-        check_kind(operand.dtype, kinds)
-        return operand.with_dtype(result(operand.dtype))
 
     def packed_vjp(g: Node, out: Node, x: Node) -> Cotangents:
         return (vjp(g, out, x),)
@@ -70,22 +58,15 @@ def unary(
         tangent: Cotangent = jvp(tangents[0], out, x)
         return tangent
 
-    return record(
+    return elementwise(
         name,
-        type_rule=type_rule,
-        eval=eval,
         vjp=packed_vjp,
         jvp=unpacked_jvp,
-        batch=batch_elementwise(name),
-        scalar=scalar,
+        result=result,
         holomorphic=False,
         cost=CHEAP,
         **fields,
     )
-
-
-def own_dtype(dtype: DType) -> DType:
-    return dtype
 
 
 def widened(x: Any) -> Any:
@@ -146,7 +127,7 @@ sign = unary(
     vjp=sign_deriv,
     jvp=sign_deriv,
     scalar=lambda m, x: m.sign(x),
-    result=own_dtype,
+    result=None,
 )
 
 
@@ -201,7 +182,7 @@ conj = unary(
     vjp=conj_deriv,
     jvp=conj_deriv,
     scalar=lambda m, x: m.conj(x),
-    result=own_dtype,
+    result=None,
     exact=True,
     linear=ALL,
 )
@@ -236,14 +217,6 @@ angle = unary(
 )
 
 
-def make_complex_type(x: Any, y: Any) -> TensorType:
-    """Two real operands; halves become complex64, which has no smaller kin."""
-    x, y = tensor(x), tensor(y)
-    dtype = same_dtype(x, y)
-    check_kind(dtype, ("float",))
-    return TensorType(complex_dtype(dtype), broadcast_shapes(x, y))
-
-
 def make_complex_eval(x: Any, y: Any) -> Any:
     """The parts as they are: x + 1j * y would make NaN of infinite ones."""
     out = np.empty(np.broadcast_shapes(x.shape, y.shape), complex_dtype(x.dtype))
@@ -267,13 +240,13 @@ def make_complex_jvp(tangents: Tangents, out: Node, x: Node, y: Node) -> Node:
     return broadcast_like(made, out)
 
 
-make_complex = record(
+make_complex = elementwise(
     "make_complex",
-    type_rule=make_complex_type,
+    kinds=("float",),
+    result=complex_dtype,  # halves become complex64, which has no smaller kin
     eval=make_complex_eval,
     vjp=make_complex_vjp,
     jvp=make_complex_jvp,
-    batch=batch_elementwise("make_complex"),
     scalar=lambda m, x, y: m.make_complex(x, y),
     holomorphic=False,
     cost=CHEAP,

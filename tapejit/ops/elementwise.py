@@ -45,22 +45,25 @@ ANY = ("bool", *NUMERIC)
 def elementwise(
     name: str,
     *,
-    eval: Rule,
     scalar: Rule,
     deriv: Sequence[Rule | None] | None = None,
     kinds: tuple[str, ...] = NUMERIC,
     result: Callable[[DType], DType] | None = None,
+    check: Rule | None = None,
+    type_rule: Rule | None = None,
     **fields: Any,
 ) -> Op:
     """Register an op that works element by element on broadcast operands.
 
     `kinds` are the kinds of dtype it takes, `result` the dtype it gives (the
-    operands' own by default); `fields` are the record's others.
+    operands' own by default), and `check` refuses attributes; `type_rule` is for what
+    this does not describe. `fields` are the record's others.
     """
-
     arity = scalar.__code__.co_argcount - 1
 
-    def type_rule(*types: Any) -> TensorType:
+    def infer(*types: Any, **attrs: Any) -> TensorType:
+        if check is not None:
+            check(**attrs)
         if len(types) != arity:
             raise ArgumentTypeError(f"takes {arity} operands, got {len(types)}")
         tensors = [tensor(x) for x in types]
@@ -69,13 +72,14 @@ def elementwise(
         given = dtype if result is None else result(dtype)
         return TensorType(given, broadcast_shapes(*tensors))
 
+    def infer_plain(*types: Any) -> TensorType:
+        return infer(*types)
+
+    if deriv is not None:
+        fields |= {"deriv": deriv, "vjp": deriv_vjp(deriv), "jvp": deriv_jvp(deriv)}
     return record(
         name,
-        type_rule=type_rule,
-        eval=eval,
-        deriv=deriv,
-        vjp=deriv_vjp(deriv) if deriv is not None else None,
-        jvp=deriv_jvp(deriv) if deriv is not None else None,
+        type_rule=type_rule or (infer_plain if check is None else infer),
         batch=batch_elementwise(name),
         scalar=scalar,
         **fields,

@@ -14,16 +14,13 @@ import numpy as np
 
 from tapejit.base.errors import DTypeError
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import CHEAP, FIRST, Node, Op, record
+from tapejit.ir.node import CHEAP, FIRST, Node, Op
 from tapejit.ops.arithmetic import flat, round
 from tapejit.ops.comparison import comparison
 from tapejit.ops.complex import sign
 from tapejit.ops.elementwise import (
     REAL,
-    batch_elementwise,
     check_kind,
-    deriv_jvp,
-    deriv_vjp,
     elementwise,
 )
 from tapejit.ops.precision import in_double
@@ -124,16 +121,11 @@ def ldexp_eval(x: Any, n: Any) -> Any:
     return in_double(lambda wide: np.ldexp(wide, n))(x)
 
 
-ldexp_deriv = (lambda t, x, n, out: ldexp(t, n), None)
-
-ldexp: Op = record(
+ldexp: Op = elementwise(
     "ldexp",
     type_rule=ldexp_type,
     eval=ldexp_eval,
-    deriv=ldexp_deriv,
-    vjp=deriv_vjp(ldexp_deriv),
-    jvp=deriv_jvp(ldexp_deriv),
-    batch=batch_elementwise("ldexp"),
+    deriv=(lambda t, x, n, out: ldexp(t, n), None),
     scalar=lambda m, x, n: m.ldexp(x, n),
     cost=CHEAP,
     linear=FIRST,

@@ -25,20 +25,17 @@ import numpy as np
 
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import TensorType
-from tapejit.ir.node import OPS, Node, Op, Rule, literal, record
+from tapejit.ir.node import OPS, Node, Op, Rule, literal
 from tapejit.ops import accurate, hurwitz, incomplete
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.ops.comparison import bitwise_and, equal, where
 from tapejit.ops.elementwise import (
-    batch_elementwise,
     check_kind,
-    deriv_jvp,
-    deriv_vjp,
     elementwise,
 )
 from tapejit.ops.exponentials import times_log_derivs
 from tapejit.ops.functions import exp, log, log1p
-from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
+from tapejit.ops.shapes import broadcast_shapes, tensor
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
@@ -96,26 +93,13 @@ def with_attributes(
     name: str, *, eval: Rule, scalar: Rule, deriv: Sequence[Rule], check: Rule
 ) -> Op:
     """An elementwise record that has attributes, which `check` looks at."""
-    arity = scalar.__code__.co_argcount - 1
-
-    def type_rule(*types: Any, **attrs: Any) -> TensorType:
-        check(**attrs)
-        if len(types) != arity:
-            raise ArgumentError(f"takes {arity} operands, got {len(types)}")
-        tensors = [tensor(x) for x in types]
-        dtype = same_dtype(*tensors)
-        check_kind(dtype, ("float",))
-        return TensorType(dtype, broadcast_shapes(*tensors))
-
-    return record(
+    return elementwise(
         name,
-        type_rule=type_rule,
         eval=rounded_once(eval),
         deriv=deriv,
-        vjp=deriv_vjp(deriv),
-        jvp=deriv_jvp(deriv),
-        batch=batch_elementwise(name),
         scalar=scalar,
+        kinds=("float",),
+        check=check,
     )
 
 
@@ -214,14 +198,11 @@ def polygamma_deriv(t: Node, n: Node, x: Node, out: Node) -> Node:
 
 
 # Of an order n that is an integer, which has no derivative.
-polygamma: Op = record(
+polygamma: Op = elementwise(
     "polygamma",
     type_rule=polygamma_type,
     eval=polygamma_eval,
     deriv=(None, polygamma_deriv),
-    vjp=deriv_vjp((None, polygamma_deriv)),
-    jvp=deriv_jvp((None, polygamma_deriv)),
-    batch=batch_elementwise("polygamma"),
     scalar=lambda m, n, x: m.polygamma(n, x),
 )
 

@@ -21,20 +21,15 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.errors import ArgumentError
-from tapejit.base.types import TensorType, is_complex
-from tapejit.ir.node import Node, Op, record
+from tapejit.base.types import is_complex
+from tapejit.ir.node import Node, Op
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.elementwise import (
     INEXACT,
-    batch_elementwise,
-    check_kind,
-    deriv_jvp,
-    deriv_vjp,
     elementwise,
 )
 from tapejit.ops.functions import sqrt
 from tapejit.ops.precision import in_double
-from tapejit.ops.shapes import tensor
 
 tan = elementwise(
     "tan",
@@ -230,12 +225,9 @@ def sinc_slope_of(x: Any, order: int) -> Any:
     return np.where(is_near, near, far) * (-(np.pi**2)) ** order
 
 
-def sinc_slope_type(x: Any, *, order: int) -> TensorType:
-    operand = tensor(x)
-    check_kind(operand.dtype, ("float",))
+def check_positive(*, order: int) -> None:
     if order < 1:
         raise ArgumentError(f"the order must be positive, got {order}")
-    return operand
 
 
 def sinc_slope_eval(x: Any, *, order: int) -> Any:
@@ -247,14 +239,12 @@ def sinc_slope_deriv(t: Node, x: Node, out: Node, *, order: int) -> Node:
     return t * x * sinc_slope(x, order=order + 1)
 
 
-sinc_slope: Op = record(
+sinc_slope: Op = elementwise(
     "sinc_slope",
-    type_rule=sinc_slope_type,
+    kinds=("float",),
+    check=check_positive,
     eval=sinc_slope_eval,
     deriv=(sinc_slope_deriv,),
-    vjp=deriv_vjp((sinc_slope_deriv,)),
-    jvp=deriv_jvp((sinc_slope_deriv,)),
-    batch=batch_elementwise("sinc_slope"),
     scalar=lambda m, x, *, order: m.sinc_slope(x, order),
 )
 sinc = elementwise(
