@@ -39,6 +39,7 @@ from tapejit.ops.matrices import (
     hermitian,
     hermitian_array,
     is_wide,
+    iteration,
     lapack,
     like,
     lower,
@@ -59,7 +60,7 @@ from tapejit.ops.small_matrices import (
     rows_of,
     stacked,
 )
-from tapejit.ops.solving import NO_CONVERGENCE, solve_triangular
+from tapejit.ops.solving import solve_triangular
 
 Parts = tuple[Node | None, ...]  # the cotangents of several results, with holes
 
@@ -174,14 +175,12 @@ def real_diagonal(x: Node) -> Node:
     return like(on_diagonal(real_part(x)), x)
 
 
-qr = record(
+qr = iteration(
     "qr",
     type_rule=qr_type,
-    eval=lapack(np.linalg.qr, qr_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=np.linalg.qr,
     vjp=qr_vjp,
     jvp=qr_jvp,
-    batch=batch_stack("qr"),
     holomorphic=False,
 )
 
@@ -212,14 +211,12 @@ def complement_jvp(tangents: Sequence[Node], out: Node, q: Node) -> Node:
 
 
 # Orthonormal columns that complete those of q to a basis of the whole space.
-complement = record(
+complement = iteration(
     "complement",
     type_rule=complement_type,
-    eval=lapack(complement_eval, complement_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=complement_eval,
     vjp=complement_vjp,
     jvp=complement_jvp,
-    batch=batch_stack("complement"),
     holomorphic=False,
 )
 
@@ -266,14 +263,12 @@ def eigh_jvp(tangents: Sequence[Node], out: Node, x: Node) -> tuple[Node, Node]:
     return real_part(along), turned
 
 
-eigh = record(
+eigh = iteration(
     "eigh",
     type_rule=eigh_type,
-    eval=lapack(eigh_eval, eigh_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=eigh_eval,
     vjp=eigh_vjp,
     jvp=eigh_jvp,
-    batch=batch_stack("eigh"),
     holomorphic=False,
 )
 
@@ -378,13 +373,11 @@ def svd_jvp(tangents: Sequence[Node], out: Node, x: Node) -> tuple[Node, Node, N
     return tu, real_part(diagonal(p)), adjoint(tv)
 
 
-svd = record(
+svd = iteration(
     "svd",
     type_rule=svd_type,
-    eval=lapack(svd_eval, svd_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=svd_eval,
     vjp=svd_vjp,
     jvp=svd_jvp,
-    batch=batch_stack("svd"),
     holomorphic=False,
 )

@@ -19,20 +19,20 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import TupleType, Type
-from tapejit.ir.node import Node, record
+from tapejit.ir.node import Node
 from tapejit.ir.structural import results
 from tapejit.ops.complex import conj
 from tapejit.ops.decompositions import Parts, gaps
-from tapejit.ops.elementwise import Cotangents, batch_stack, check_kind
+from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.matrices import (
     adjoint,
     diagonal,
     diagonal_matrix,
-    lapack,
+    iteration,
     square,
 )
 from tapejit.ops.reduction import sum
-from tapejit.ops.solving import NO_CONVERGENCE, solve
+from tapejit.ops.solving import solve
 
 
 def eig_type(x: Type) -> TupleType:
@@ -77,13 +77,11 @@ def eig_vjp(g: Parts, out: Node, x: Node) -> Cotangents:
     return (solve(vh, inner @ vh),)
 
 
-eig = record(
+eig = iteration(
     "eig",
     type_rule=eig_type,
-    eval=lapack(eig_eval, eig_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=eig_eval,
     vjp=eig_vjp,
     jvp=eig_jvp,
-    batch=batch_stack("eig"),
     holomorphic=False,
 )

@@ -43,6 +43,7 @@ from tapejit.ops.elementwise import (
 )
 from tapejit.ops.linalg import transposed as transpose
 from tapejit.ops.matrices import (
+    NO_CONVERGENCE,
     as_matrices,
     identity_like,
     lapack,
@@ -50,7 +51,6 @@ from tapejit.ops.matrices import (
     total,
 )
 from tapejit.ops.solving import (
-    NO_CONVERGENCE,
     SINGULAR,
     cofactor,
     det_type,

@@ -21,11 +21,11 @@ from tapejit.base.blas import one_thread
 from tapejit.base.dims import Dim, Size
 from tapejit.base.errors import LinAlgError, ShapeError
 from tapejit.base.types import TensorType, Type, is_complex, real_dtype
-from tapejit.ir.node import Node, Rule
+from tapejit.ir.node import Node, Op, Rule, record
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, greater_equal, where
 from tapejit.ops.complex import conj, real
-from tapejit.ops.elementwise import INEXACT, check_kind
+from tapejit.ops.elementwise import INEXACT, batch_stack, check_kind
 from tapejit.ops.indexing import iota
 from tapejit.ops.linalg import transposed
 from tapejit.ops.movement import broadcast_to, reshape
@@ -101,6 +101,24 @@ def lapack(compute: Rule, type_rule: Rule, *, failure: str, help: str) -> Rule:
         return out.astype(dtype) if is_half else out
 
     return evaluate
+
+
+NO_CONVERGENCE: Final = {
+    "failure": "the iteration did not converge",
+    "help": "check that every element is finite: tj.all(tj.isfinite(x))",
+}
+
+
+def iteration(name: str, *, type_rule: Rule, compute: Rule, **fields: Any) -> Op:
+    """Register an op on a stack of matrices that LAPACK iterates for."""
+    return record(
+        name,
+        type_rule=type_rule,
+        eval=lapack(compute, type_rule, **NO_CONVERGENCE),
+        can_fail=True,
+        batch=batch_stack(name),
+        **fields,
+    )
 
 
 def hermitian_array(x: Any) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_float, is_integer
-from tapejit.ir.node import Node, always, literal, record
+from tapejit.ir.node import Node, Op, always, literal, record
 from tapejit.ops import philox
 from tapejit.ops.comparison import bitwise_and, bitwise_right_shift
 from tapejit.ops.elementwise import batch_stack, check_kind, lift
@@ -81,6 +81,13 @@ def each_state(
     return out.reshape(*states.shape[:-1], *shape)
 
 
+def drawing(name: str, **fields: Any) -> Op:
+    """Register an op on states or words, of which leading axes are a stack."""
+    return record(
+        name, **{"batch": batch_stack(name), "differentiable": False, **fields}
+    )
+
+
 # random_bits and keyed_bits
 
 
@@ -120,24 +127,21 @@ def random_bits_batch(
     return permute_dims(rows, axes=axes_to_front(streams, 1, rows.ndim))
 
 
-random_bits = record(
+random_bits = drawing(
     "random_bits",
     type_rule=random_bits_type,
     eval=random_bits_eval,
     batch=random_bits_batch,
-    differentiable=False,
     draws=True,
     exact=True,
     on_arrays=always,
 )
 
 
-keyed_bits = record(
+keyed_bits = drawing(
     "keyed_bits",
     type_rule=random_bits_type,
     eval=random_bits_eval,
-    batch=batch_stack("keyed_bits"),
-    differentiable=False,
     exact=True,
     on_arrays=always,
 )
@@ -158,12 +162,10 @@ def random_advance_eval(state: Any, *, blocks: int) -> Any:
     return each_state(advance, state, (STATE_SIZE,), WIDTHS[32])
 
 
-random_advance = record(
+random_advance = drawing(
     "random_advance",
     type_rule=random_advance_type,
     eval=random_advance_eval,
-    batch=batch_stack("random_advance"),
-    differentiable=False,
     exact=True,
     on_arrays=always,
 )
@@ -182,12 +184,10 @@ def random_split_eval(state: Any, *, count: int) -> Any:
     return each_state(split, state, (count, STATE_SIZE), WIDTHS[32])
 
 
-random_split = record(
+random_split = drawing(
     "random_split",
     type_rule=random_split_type,
     eval=random_split_eval,
-    batch=batch_stack("random_split"),
-    differentiable=False,
     exact=True,
     on_arrays=always,
 )
@@ -233,12 +233,11 @@ def random_fold_in_batch(
     return random_fold_in(state, data)
 
 
-random_fold_in = record(
+random_fold_in = drawing(
     "random_fold_in",
     type_rule=random_fold_in_type,
     eval=random_fold_in_eval,
     batch=random_fold_in_batch,
-    differentiable=False,
     exact=True,
     on_arrays=always,
 )
@@ -282,12 +281,10 @@ def expand_uniform(node: Node) -> Node:
     return as_dtype(wide * literal(2.0**-digits, wide.dtype), node.dtype)
 
 
-bits_to_uniform = record(
+bits_to_uniform = drawing(
     "bits_to_uniform",
     type_rule=bits_to_float_type,
     eval=bits_to_uniform_eval,
-    batch=batch_stack("bits_to_uniform"),
-    differentiable=False,
     exact=True,
     expands=expand_uniform,
 )
@@ -297,12 +294,10 @@ def bits_to_normal_eval(words: Any, *, dtype: DType) -> Any:
     return philox.bits_to_normal(words, dtype)
 
 
-bits_to_normal = record(
+bits_to_normal = drawing(
     "bits_to_normal",
     type_rule=bits_to_float_type,
     eval=bits_to_normal_eval,
-    batch=batch_stack("bits_to_normal"),
-    differentiable=False,
     on_arrays=always,
 )
 
@@ -361,12 +356,10 @@ def expand_integers(node: Node) -> Node:
     return as_dtype(offset + number(low & philox.MASK64), node.dtype)
 
 
-bits_to_integers = record(
+bits_to_integers = drawing(
     "bits_to_integers",
     type_rule=bits_to_integers_type,
     eval=bits_to_integers_eval,
-    batch=batch_stack("bits_to_integers"),
-    differentiable=False,
     exact=True,
     expands=expand_integers,
 )
@@ -393,10 +386,8 @@ def bits_to_permutation_eval(words: Any) -> Any:
 
 
 # A random order of the last axis.
-bits_to_permutation = record(
+bits_to_permutation = drawing(
     "bits_to_permutation",
     type_rule=bits_to_permutation_type,
     eval=bits_to_permutation_eval,
-    batch=batch_stack("bits_to_permutation"),
-    differentiable=False,
 )

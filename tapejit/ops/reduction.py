@@ -261,10 +261,10 @@ def doublings(length: Size) -> Iterator[Size]:
         by *= 2
 
 
-def shifted(x: Node, axis: int, by: Size) -> Node:
-    """`x` moved up an axis by `by` places, with ones coming in."""
+def shifted(x: Node, axis: int, by: Size, coming_in: float = 1) -> Node:
+    """`x` moved up an axis by `by` places, with a number coming in."""
     widths = tuple((by, 0) if at == axis else (0, 0) for at in range(x.ndim))
-    padded = OPS["pad"](x, literal(1, x.dtype), widths=widths)
+    padded = OPS["pad"](x, literal(coming_in, x.dtype), widths=widths)
     ones = (1,) * x.ndim
     return OPS["slice"](padded, starts=(0,) * x.ndim, stops=x.shape, steps=ones)
 

@@ -29,14 +29,13 @@ import numpy as np
 from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_half
-from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, literal, record
+from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, record
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
 from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind, linear_jvp
 from tapejit.ops.functions import log, sigmoid
-from tapejit.ops.movement import flip, pad, repeat_rows
-from tapejit.ops.movement import slice as slice_
-from tapejit.ops.reduction import accumulator
+from tapejit.ops.movement import flip, repeat_rows
+from tapejit.ops.reduction import accumulator, shifted
 from tapejit.ops.shapes import normalize_axis, same_dtype, tensor
 
 Tangents = Sequence[Node | None]
@@ -52,14 +51,6 @@ def check_axis(axis: int, x: TensorType) -> None:
     """Refuse an axis that `x` has not, or that is not normal."""
     if normalize_axis(axis, x.ndim) != axis:
         raise AxisError(f"the axis must be non-negative, got {axis}")
-
-
-def delayed(x: Node, axis: int, first: float) -> Node:
-    """`x` one place later along an axis, with `first` coming in."""
-    widths = tuple((1, 0) if at == axis else (0, 0) for at in range(x.ndim))
-    padded = pad(x, literal(first, x.dtype), widths=widths)
-    starts, steps = (0,) * x.ndim, (1,) * x.ndim
-    return slice_(padded, starts=starts, stops=x.shape, steps=steps)
 
 
 def batch_scan(name: str) -> Rule:
@@ -199,7 +190,7 @@ def linear_recurrence_eval(a: Any, b: Any, *, axis: int) -> Any:
 def recur_back(a: Node, g: Node, axis: int) -> Node:
     """y[i] = g[i] + a[i + 1] * y[i + 1]: the transpose of a recurrence in its terms."""
     axes = (axis,)
-    factors = delayed(flip(a, axes=axes), axis, 1)
+    factors = shifted(flip(a, axes=axes), axis, 1)
     y = linear_recurrence(factors, flip(g, axes=axes), axis=axis)
     return flip(y, axes=axes)
 
@@ -209,7 +200,7 @@ def linear_recurrence_vjp(
 ) -> Cotangents:
     """A term reaches all results from its own on, a factor what came before it."""
     reached = recur_back(a, g, axis)
-    return reached * delayed(out, axis, 0), reached
+    return reached * shifted(out, axis, 1, 0), reached
 
 
 def linear_recurrence_jvp(
@@ -218,7 +209,7 @@ def linear_recurrence_jvp(
     """The same recurrence, fed with the tangents."""
     t_a, t_b = tangents
     if t_a is not None:
-        by_factors = t_a * delayed(out, axis, 0)
+        by_factors = t_a * shifted(out, axis, 1, 0)
         t_b = by_factors if t_b is None else by_factors + t_b
     return linear_recurrence(a, t_b, axis=axis)
 
@@ -248,14 +239,14 @@ def cumulative_prod_eval(x: Any, *, axis: int) -> Any:
 
 def cumulative_prod_vjp(g: Node, out: Node, x: Node, *, axis: int) -> Cotangents:
     """What came before a factor, times all that is made of it after; no division."""
-    return (delayed(out, axis, 1) * recur_back(x, g, axis),)
+    return (shifted(out, axis, 1) * recur_back(x, g, axis),)
 
 
 def cumulative_prod_jvp(
     tangents: Sequence[Node], out: Node, x: Node, *, axis: int
 ) -> Node:
     """(x[i] out[i-1])' = x[i] out'[i-1] + x'[i] out[i-1], a recurrence."""
-    return linear_recurrence(x, tangents[0] * delayed(out, axis, 1), axis=axis)
+    return linear_recurrence(x, tangents[0] * shifted(out, axis, 1), axis=axis)
 
 
 cumulative_prod = record(
@@ -306,9 +297,9 @@ def advantage_of_before(out: Node, x: Node, axis: int) -> Node:
     """
     is_infinite = equal(x, math.inf)
     count = cumulative_sum(cast(is_infinite, dtype=x.dtype), axis=axis)
-    difference = delayed(out, axis, -math.inf) - x
+    difference = shifted(out, axis, 1, -math.inf) - x
     finite = where(equal(x, -math.inf), math.inf, difference)
-    return where(is_infinite, log(delayed(count, axis, 0)), finite)
+    return where(is_infinite, log(shifted(count, axis, 1, 0)), finite)
 
 
 def logcumsumexp_vjp(g: Node, out: Node, x: Node, *, axis: int) -> Cotangents:

@@ -30,7 +30,6 @@ from tapejit.ops.elementwise import (
     Cotangent,
     Cotangents,
     batch_elementwise,
-    batch_stack,
     unbroadcast,
 )
 from tapejit.ops.linalg import transposed
@@ -38,6 +37,7 @@ from tapejit.ops.matrices import (
     adjoint,
     as_matrices,
     identity_like,
+    iteration,
     lapack,
     like,
     lower,
@@ -264,19 +264,12 @@ def det_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
     return total(cofactor(x) * tangents[0])
 
 
-NO_CONVERGENCE = {
-    "failure": "the iteration did not converge",
-    "help": "check that every element is finite: tj.all(tj.isfinite(x))",
-}
-
-det: Op = record(
+det: Op = iteration(
     "det",
     type_rule=det_type,
-    eval=lapack(determinants, det_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=determinants,
     vjp=det_vjp,
     jvp=det_jvp,
-    batch=batch_stack("det"),
     on_arrays=is_small_matrix,
 )
 
@@ -319,14 +312,12 @@ def cofactor_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
     return cofactor_deriv(tangents[0], out, x)
 
 
-cofactor: Op = record(
+cofactor: Op = iteration(
     "cofactor",
     type_rule=square,
-    eval=lapack(cofactors, square, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=cofactors,
     vjp=cofactor_vjp,
     jvp=cofactor_jvp,
-    batch=batch_stack("cofactor"),
     on_arrays=is_small_matrix,
 )
 
@@ -377,14 +368,12 @@ def slogdet_jvp(
     return slogdet_tangents(tangents[0], out, x, solve(x, identity_like(x)))
 
 
-slogdet = record(
+slogdet = iteration(
     "slogdet",
     type_rule=slogdet_type,
-    eval=lapack(np.linalg.slogdet, slogdet_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=np.linalg.slogdet,
     vjp=slogdet_vjp,
     jvp=slogdet_jvp,
-    batch=batch_stack("slogdet"),
     holomorphic=False,
 )
 
@@ -425,14 +414,12 @@ def pinv_jvp(tangents: Sequence[Node], out: Node, x: Node, *, rtol: float) -> No
     return reached + ignored - p @ t @ p
 
 
-pinv = record(
+pinv = iteration(
     "pinv",
     type_rule=pinv_type,
-    eval=lapack(pinv_eval, pinv_type, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=pinv_eval,
     vjp=pinv_vjp,
     jvp=pinv_jvp,
-    batch=batch_stack("pinv"),
     holomorphic=False,
 )
 
@@ -474,12 +461,10 @@ def expm_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
     return exponential_slope(tangents[0], x)
 
 
-expm: Op = record(
+expm: Op = iteration(
     "expm",
     type_rule=square,
-    eval=lapack(exponential, square, **NO_CONVERGENCE),
-    can_fail=True,
+    compute=exponential,
     vjp=expm_vjp,
     jvp=expm_jvp,
-    batch=batch_stack("expm"),
 )
