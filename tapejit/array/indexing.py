@@ -184,13 +184,12 @@ class _Mask:
         return (Tensor(np.zeros(count_true(self.mask, "a boolean mask"), np.intp)),)
 
 
-class _MaskPart:
+class _MaskPart(NamedTuple):
     """One axis of a boolean mask, of its size; a mask of no axes is one of no size."""
 
-    def __init__(self, mask: _Mask, axis: int, size: int | None) -> None:
-        self.mask = mask
-        self.axis = axis
-        self.size = size
+    mask: _Mask
+    axis: int
+    size: int | None
 
     @property
     def positions(self) -> Tensor:

@@ -16,7 +16,7 @@ from tapejit.array.manipulation import Axis, reshape
 from tapejit.array.numpy import names
 from tapejit.array.selection import take_along_axis
 from tapejit.array.sorting import sort
-from tapejit.array.statistics import as_line, as_wide
+from tapejit.array.statistics import as_line, as_wide, root_of
 from tapejit.base.types import is_complex, is_differentiable, is_float
 from tapejit.ops.shapes import keep_axes
 from tapejit.tensor.dispatch import as_operand, cast
@@ -183,10 +183,7 @@ def nanstd(
     1.0
     """
     x, dtype = as_wide(x, "nanstd")
-    spread = _spread(x, axis, correction, keepdims)
-    is_zero = spread == 0
-    root = elementwise.sqrt(elementwise.where(is_zero, 1.0, spread))
-    out = elementwise.where(is_zero, 0.0, root)
+    out = root_of(_spread(x, axis, correction, keepdims))
     return cast(out, out.dtype if is_complex(dtype) else dtype)
 
 

@@ -107,12 +107,15 @@ def std(
     1.0
     """
     x, kind = as_wide(x if dtype is None else elementwise.astype(x, dtype), "std")
-    spread = _spread(x, axis, correction, keepdims)
-    # The root's slope at 0 is infinite, so there the root of 1 takes its place.
+    out = root_of(_spread(x, axis, correction, keepdims))
+    return cast(out, out.dtype if is_complex(kind) else kind)
+
+
+def root_of(spread: Tensor) -> Tensor:
+    """Its slope at 0 is infinite, so there the root of 1 takes its place."""
     is_zero = spread == 0
     root = elementwise.sqrt(elementwise.where(is_zero, 1.0, spread))
-    out = elementwise.where(is_zero, 0.0, root)
-    return cast(out, out.dtype if is_complex(kind) else kind)
+    return elementwise.where(is_zero, 0.0, root)
 
 
 @named

@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -265,20 +265,15 @@ INFIX: Final[dict[Any, str]] = {
 }
 
 
-class Source:
+class Source(NamedTuple):
     """The steps as the code of one Python function of a list, which it empties.
 
     `calls` are the steps that call a function of their own, by its name in the code.
     """
 
-    __slots__ = ("calls", "code", "step_of_line")
-
-    def __init__(
-        self, code: CodeType, calls: dict[str, int], step_of_line: dict[int, int]
-    ) -> None:
-        self.code = code
-        self.calls = calls
-        self.step_of_line = step_of_line
+    code: CodeType
+    calls: dict[str, int]
+    step_of_line: dict[int, int]
 
     def bound_to(
         self,

@@ -26,7 +26,7 @@ from tapejit.base.dims import Shape, Size, require_size, substitute
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.types import TOKEN, TensorType, TokenType, TupleType, Type
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, record
+from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, Rule, record
 
 # Whether what runs has run before: then nothing is shown once more.
 MUTED: Final[ContextVar[bool]] = ContextVar("muted", default=False)
@@ -41,12 +41,42 @@ class GuardFailed(Exception):
         self.found = found
 
 
-def _same_type(x: Type) -> Type:
+def _only(x: Any) -> Any:
     return x
 
 
-def _identity(x: Any) -> Any:
+def _first(x: Any, *others: Any) -> Any:
     return x
+
+
+def _passed_tangent(tangents: tuple[Node | None, ...], *nodes: Node) -> Node | None:
+    return tangents[0]
+
+
+def batch_stack(name: str) -> Rule:
+    """Batching where the batch is one more leading axis: `axis` or `axes` move on."""
+
+    def batch(
+        size: Any, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
+    ) -> Node:
+        if "axis" in attrs:
+            attrs["axis"] += 1
+        if "axes" in attrs:
+            attrs["axes"] = tuple(at + 1 for at in attrs["axes"])
+        return OPS[name](*inputs, **attrs)
+
+    return batch
+
+
+def linear_jvp(name: str) -> Rule:
+    """The tangent of what is linear in its first operand and asks for no other's."""
+
+    def jvp(
+        tangents: Sequence[Node], out: Node, x: Node, *others: Node, **attrs: Any
+    ) -> Node:
+        return OPS[name](tangents[0], *others, **attrs)
+
+    return jvp
 
 
 def read_vjp(g: Node, out: Node, x: Node) -> tuple[Node]:
@@ -54,21 +84,13 @@ def read_vjp(g: Node, out: Node, x: Node) -> tuple[Node]:
     return (g,)
 
 
-def read_jvp(tangents: tuple[Node, ...], out: Node, x: Node) -> Node:
-    return tangents[0]
-
-
-def _batch_read(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
-    return read(*inputs)
-
-
 read = record(
     "read",
-    type_rule=_same_type,
-    eval=_identity,
+    type_rule=_only,
+    eval=_only,
     vjp=read_vjp,
-    jvp=read_jvp,
-    batch=_batch_read,
+    jvp=_passed_tangent,
+    batch=batch_stack("read"),
     scalar=lambda m, x: x,
     conj_linear=True,
     cost=CHEAP,
@@ -83,19 +105,9 @@ def reread_type(assigned: Type, entry: Type) -> Type:
     return assigned
 
 
-def _reread_eval(assigned: Any, entry: Any) -> Any:
-    return assigned
-
-
 def reread_vjp(g: Node, out: Node, assigned: Node, entry: Node) -> tuple[None, Node]:
     """A read belongs to the variable: nothing flows into what was assigned."""
     return None, g
-
-
-def reread_jvp(
-    tangents: tuple[Node | None, ...], out: Node, assigned: Node, entry: Node
-) -> Node | None:
-    return tangents[1]
 
 
 def _batch_reread(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
@@ -111,23 +123,15 @@ def _batch_reread(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
 reread = record(
     "reread",
     type_rule=reread_type,
-    eval=_reread_eval,
+    eval=_first,
     vjp=reread_vjp,
-    jvp=reread_jvp,
+    jvp=lambda tangents, *nodes: tangents[1],
     batch=_batch_reread,
     scalar=lambda m, assigned, entry: assigned,
     conj_linear=True,
     cost=CHEAP,
     moves=Movement.ALIAS,
 )
-
-
-def recomputed_type(x: Type, *after: Type) -> Type:
-    return x
-
-
-def _recomputed_eval(x: Any, *after: Any) -> Any:
-    return x
 
 
 def recomputed_vjp(
@@ -137,16 +141,6 @@ def recomputed_vjp(
     return (g, *[None] * len(after))
 
 
-def recomputed_jvp(
-    tangents: tuple[Node | None, ...], out: Node, x: Node, *after: Node
-) -> Node | None:
-    return tangents[0]
-
-
-def _batch_recomputed(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
-    return recomputed(*inputs)
-
-
 # The same value, for a second run of what was computed from it before. It is a barrier:
 # of two runs that look alike, one on `x` and one on `recomputed(x)`, nothing of the
 # first is kept for the second. So no pass puts `x` in its place, and it belongs behind
@@ -154,11 +148,11 @@ def _batch_recomputed(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node
 # part of the forward pass. It has rows if `x` has, whether or not cotangents do.
 recomputed = record(
     "recomputed",
-    type_rule=recomputed_type,
-    eval=_recomputed_eval,
+    type_rule=_first,
+    eval=_first,
     vjp=recomputed_vjp,
-    jvp=recomputed_jvp,
-    batch=_batch_recomputed,
+    jvp=_passed_tangent,
+    batch=batch_stack("recomputed"),
     conj_linear=True,
     cost=CHEAP,
 )
@@ -301,12 +295,6 @@ def with_shape_vjp(g: Node, out: Node, x: Node, *, shape: Shape) -> tuple[Node]:
     return (with_shape(g, shape=x.shape),)
 
 
-def with_shape_jvp(
-    tangents: tuple[Node, ...], out: Node, x: Node, *, shape: Shape
-) -> Node:
-    return with_shape(tangents[0], shape=shape)
-
-
 def _batch_with_shape(
     size: Size, inputs: tuple[Node, ...], batched: Any, *, shape: Shape
 ) -> Node:
@@ -320,7 +308,7 @@ with_shape = record(
     type_rule=with_shape_type,
     eval=_with_shape_eval,
     vjp=with_shape_vjp,
-    jvp=with_shape_jvp,
+    jvp=linear_jvp("with_shape"),
     batch=_batch_with_shape,
     conj_linear=True,
     cost=CHEAP,
@@ -363,17 +351,13 @@ def _require_eval(x: Any, token: None) -> None:
     return None
 
 
-def _batch_require(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
-    return require(*inputs)
-
-
 # Keeps a Node whose evaluation can fail, and its place among the effects: an index
 # that is out of range is an error also where nobody uses what it selects.
 require = record(
     "require",
     type_rule=require_type,
     eval=_require_eval,
-    batch=_batch_require,
+    batch=batch_stack("require"),
     differentiable=False,
     is_effect=True,
 )

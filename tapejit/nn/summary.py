@@ -6,6 +6,7 @@ Start reading at `Summary`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 from tapejit.base.public import public
@@ -14,14 +15,14 @@ from tapejit.tape.variable import Variable
 __all__ = ["Summary"]
 
 
+@dataclass
 class SummaryRow:
     """One module: the way to it, its class, and the variables that are its own."""
 
-    def __init__(self, path: str, kind: str, is_built: bool) -> None:
-        self.path = path
-        self.kind = kind
-        self.is_built = is_built
-        self.variables: dict[str, Variable] = {}
+    path: str
+    kind: str
+    is_built: bool
+    variables: dict[str, Variable] = field(default_factory=dict)
 
     def cells(self) -> tuple[str, str, str, str]:
         """What stands in the row."""

@@ -22,10 +22,11 @@ import numpy as np
 
 from tapejit.base.types import DType, TensorType
 from tapejit.ir.node import Node, literal, record
+from tapejit.ir.structural import batch_stack
 from tapejit.ops import reduction
 from tapejit.ops.arithmetic import div, maximum, mul
 from tapejit.ops.complex import abs as magnitude
-from tapejit.ops.elementwise import Cotangents, batch_stack, check_kind, elementwise
+from tapejit.ops.elementwise import Cotangents, check_kind, elementwise
 from tapejit.ops.functions import exp, sigmoid
 from tapejit.ops.reduction import F32, F64, as_dtype
 from tapejit.ops.shapes import Axes, tensor

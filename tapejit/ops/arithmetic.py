@@ -37,15 +37,8 @@ from tapejit.ir.node import (
     Zero,
     record,
 )
-from tapejit.ops.elementwise import (
-    ANY,
-    INEXACT,
-    ORDERED,
-    REAL,
-    Cotangents,
-    batch_stack,
-    elementwise,
-)
+from tapejit.ir.structural import batch_stack
+from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, REAL, Cotangents, elementwise
 from tapejit.ops.shapes import tensor
 
 

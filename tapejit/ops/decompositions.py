@@ -27,9 +27,9 @@ from tapejit.base.dims import dim_min
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_complex
 from tapejit.ir.node import Node, record
-from tapejit.ir.structural import results
+from tapejit.ir.structural import batch_stack, results
 from tapejit.ops.complex import conj, imag, make_complex
-from tapejit.ops.elementwise import Cotangents, batch_stack
+from tapejit.ops.elementwise import Cotangents
 from tapejit.ops.matrices import (
     adjoint,
     as_columns,

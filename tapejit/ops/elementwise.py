@@ -171,32 +171,6 @@ def batch_elementwise(name: str) -> Rule:
     return batch
 
 
-def batch_stack(name: str) -> Rule:
-    """Batching where the batch is one more leading axis: `axis` or `axes` move on."""
-
-    def batch(
-        size: Any, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
-    ) -> Node:
-        if "axis" in attrs:
-            attrs["axis"] += 1
-        if "axes" in attrs:
-            attrs["axes"] = tuple(at + 1 for at in attrs["axes"])
-        return OPS[name](*inputs, **attrs)
-
-    return batch
-
-
-def linear_jvp(name: str) -> Rule:
-    """The tangent of what is linear in its first operand and asks for no other's."""
-
-    def jvp(
-        tangents: Sequence[Node], out: Node, x: Node, *others: Node, **attrs: Any
-    ) -> Node:
-        return OPS[name](tangents[0], *others, **attrs)
-
-    return jvp
-
-
 def bilinear_jvp(name: str) -> Rule:
     """The product rule, for what is linear in each of two operands."""
 

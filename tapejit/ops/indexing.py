@@ -30,8 +30,9 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_float
 from tapejit.ir.node import CHEAP, FIRST, Movement, Node, always, record
+from tapejit.ir.structural import linear_jvp
 from tapejit.ops.basic_index import outside
-from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift, linear_jvp
+from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
 from tapejit.ops.movement import (
     Tangents,
     inverse_axes,

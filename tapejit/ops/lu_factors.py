@@ -34,11 +34,11 @@ import numpy as np
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_half
 from tapejit.ir.node import OPS, Node, Op, Rule, record
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.elementwise import (
     Cotangent,
     Cotangents,
     batch_elementwise,
-    batch_stack,
     unbroadcast,
 )
 from tapejit.ops.linalg import transposed as transpose

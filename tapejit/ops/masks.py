@@ -21,7 +21,8 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, OutOfRangeError, ShapeError
 from tapejit.base.types import TensorType, Type
 from tapejit.ir.node import record
-from tapejit.ops.elementwise import batch_stack, check_kind
+from tapejit.ir.structural import batch_stack
+from tapejit.ops.elementwise import check_kind
 from tapejit.ops.movement import check_shape, exceeds
 from tapejit.ops.shapes import tensor
 

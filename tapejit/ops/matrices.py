@@ -22,10 +22,11 @@ from tapejit.base.dims import Dim, Size
 from tapejit.base.errors import LinAlgError, ShapeError
 from tapejit.base.types import TensorType, Type, is_complex, real_dtype
 from tapejit.ir.node import Node, Op, Rule, record
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, greater_equal, where
 from tapejit.ops.complex import conj, real
-from tapejit.ops.elementwise import INEXACT, batch_stack, check_kind
+from tapejit.ops.elementwise import INEXACT, check_kind
 from tapejit.ops.indexing import iota
 from tapejit.ops.linalg import transposed
 from tapejit.ops.movement import broadcast_to, reshape

@@ -36,14 +36,9 @@ from tapejit.ir.node import (
     literal,
     record,
 )
+from tapejit.ir.structural import batch_stack, linear_jvp
 from tapejit.ops.comparison import where
-from tapejit.ops.elementwise import (
-    Cotangents,
-    batch_stack,
-    lift,
-    linear_jvp,
-    unbroadcast,
-)
+from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
 
 Widths = tuple[tuple[Size, Size], ...]

@@ -27,9 +27,10 @@ from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_float, is_integer
 from tapejit.ir.node import Node, Op, always, literal, record
+from tapejit.ir.structural import batch_stack
 from tapejit.ops import philox
 from tapejit.ops.comparison import bitwise_and, bitwise_right_shift
-from tapejit.ops.elementwise import batch_stack, check_kind, lift
+from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import axes_to_front
 from tapejit.ops.movement import check_shape, exceeds, permute_dims
 from tapejit.ops.reduction import F32, F64, as_dtype

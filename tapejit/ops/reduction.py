@@ -27,6 +27,7 @@ from tapejit.base.dims import Dim, Size, dim_min
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import DType, TensorType, is_differentiable, is_integer
 from tapejit.ir.node import ALL, OPS, Monoid, Node, Op, Rule, always, literal, record
+from tapejit.ir.structural import batch_stack, linear_jvp
 from tapejit.ops.arithmetic import (
     add,
     cast,
@@ -38,14 +39,7 @@ from tapejit.ops.arithmetic import (
     stop_gradient,
 )
 from tapejit.ops.comparison import bitwise_and, bitwise_or, equal, where
-from tapejit.ops.elementwise import (
-    ANY,
-    REAL,
-    Cotangents,
-    batch_stack,
-    check_kind,
-    linear_jvp,
-)
+from tapejit.ops.elementwise import ANY, REAL, Cotangents, check_kind
 from tapejit.ops.functions import exp, log
 from tapejit.ops.shapes import (
     Axes,

@@ -23,8 +23,9 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float, is_half
 from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, record
+from tapejit.ir.structural import batch_stack, linear_jvp
 from tapejit.ops.comparison import where
-from tapejit.ops.elementwise import ANY, Cotangents, batch_stack, check_kind, linear_jvp
+from tapejit.ops.elementwise import ANY, Cotangents, check_kind
 from tapejit.ops.indexing import gather, gather_add
 from tapejit.ops.movement import check_shape, permute_dims, zeros
 from tapejit.ops.reduction import F32, as_dtype

@@ -30,9 +30,10 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_half
 from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, record
+from tapejit.ir.structural import linear_jvp
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
-from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind, linear_jvp
+from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
 from tapejit.ops.functions import log, sigmoid
 from tapejit.ops.movement import flip, repeat_rows
 from tapejit.ops.reduction import accumulator, shifted

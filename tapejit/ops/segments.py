@@ -23,9 +23,10 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import FIRST, Node, Op, Rule, literal, record
+from tapejit.ir.structural import linear_jvp
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
-from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind, linear_jvp
+from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
 from tapejit.ops.indexing import LONG_ROW, as_signed, gather, gather_add, iota
 from tapejit.ops.movement import (
     Tangents,

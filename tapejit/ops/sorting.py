@@ -34,15 +34,14 @@ from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
 from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, record
+from tapejit.ir.structural import batch_stack, linear_jvp
 from tapejit.ops.elementwise import (
     ANY,
     ORDERED,
     Cotangent,
     Cotangents,
-    batch_stack,
     check_kind,
     lift,
-    linear_jvp,
 )
 from tapejit.ops.movement import broadcast_to, repeat_rows
 from tapejit.ops.ordering import (

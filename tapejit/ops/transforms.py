@@ -26,8 +26,9 @@ from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, complex_dtype, real_dtype
 from tapejit.base.workers import run_pieces, threads
 from tapejit.ir.node import ALL, Node, Op, record
+from tapejit.ir.structural import batch_stack, linear_jvp
 from tapejit.ops.arithmetic import cast
-from tapejit.ops.elementwise import Cotangents, batch_stack, check_kind, linear_jvp
+from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.shapes import Axes, tensor
 
 # SciPy, which takes 0.2 s to import, is asked from so many elements on. It computes

@@ -24,7 +24,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -332,19 +332,14 @@ def _checked_metadata(metadata: Any) -> dict[str, str]:
     return metadata
 
 
-class _Entry:
+class _Entry(NamedTuple):
     """One array of a file: its name, type and range of bytes, all checked."""
 
-    __slots__ = ("dtype", "name", "shape", "start", "stop")
-
-    def __init__(
-        self, name: str, dtype: DType, shape: tuple[int, ...], start: int, stop: int
-    ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = shape
-        self.start = start
-        self.stop = stop
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    start: int
+    stop: int
 
     def read(self, file: BinaryIO) -> Array:
         """The array; the file stands where it begins."""

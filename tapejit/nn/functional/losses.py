@@ -76,8 +76,7 @@ def softmax_cross_entropy(
     _check_reduction(reduction, name)
     smoothing = _share(label_smoothing, name)
     _check_is_dense(logits, labels, name)
-    (scores, shares), dtype = wide_operands((logits, labels), name)
-    _check_same_shape(scores, shares, "logits", "labels", name)
+    scores, shares, dtype = _pair(logits, labels, "logits", "labels", name)
     axes = axes_of(scores, int(axis), name)
     if smoothing:
         shares = shares * (1 - smoothing) + smoothing / scores.shape[axes[0]]
@@ -154,8 +153,7 @@ def sigmoid_cross_entropy(
     name = "sigmoid_cross_entropy"
     _check_reduction(reduction, name)
     smoothing = _share(label_smoothing, name)
-    (scores, chances), dtype = wide_operands((logits, labels), name)
-    _check_same_shape(scores, chances, "logits", "labels", name)
+    scores, chances, dtype = _pair(logits, labels, "logits", "labels", name)
     if smoothing:
         chances = chances * (1 - smoothing) + smoothing / 2
     losses = softplus(-scores) * chances + softplus(scores) * (1 - chances)
@@ -186,8 +184,7 @@ def kl_divergence(
     name = "kl_divergence"
     _check_reduction(reduction, name)
     _check_is_dense(logits, labels, name)
-    (scores, shares), dtype = wide_operands((logits, labels), name)
-    _check_same_shape(scores, shares, "logits", "labels", name)
+    scores, shares, dtype = _pair(logits, labels, "logits", "labels", name)
     axes = axes_of(scores, int(axis), name)
     lowered = below_largest(scores, axes)
     log_total = log(sum_of_powers(exp(lowered), axes))
@@ -251,8 +248,7 @@ def categorical_hinge(
     """
     name = "categorical_hinge"
     _check_reduction(reduction, name)
-    (found, wanted), dtype = wide_operands((predictions, targets), name)
-    _check_same_shape(found, wanted, "predictions", "targets", name)
+    found, wanted, dtype = _pair(predictions, targets, "predictions", "targets", name)
     axes = axes_of(found, int(axis), name)
     right = reductions.sum(found * wanted, axis=axes)
     wrong = reductions.max(found * (1.0 - wanted), axis=axes)
@@ -265,8 +261,7 @@ def _shortfall(
 ) -> tuple[Tensor, DType]:
     _check_reduction(reduction, name)
     is_bool = as_operand(targets, name).dtype.kind == "b"
-    (found, wanted), dtype = wide_operands((predictions, targets), name)
-    _check_same_shape(found, wanted, "predictions", "targets", name)
+    found, wanted, dtype = _pair(predictions, targets, "predictions", "targets", name)
     sign = wanted * 2.0 - 1.0 if is_bool else wanted
     return maximum(1.0 - found * sign, 0.0), dtype
 
@@ -328,8 +323,7 @@ def _difference(
     predictions: Any, targets: Any, reduction: str, name: str
 ) -> tuple[Tensor, DType]:
     _check_reduction(reduction, name)
-    (found, wanted), dtype = wide_operands((predictions, targets), name)
-    _check_same_shape(found, wanted, "predictions", "targets", name)
+    found, wanted, dtype = _pair(predictions, targets, "predictions", "targets", name)
     return subtract(found, wanted), dtype
 
 
@@ -411,13 +405,18 @@ def _check_order(logits: Any, labels: Any, name: str) -> None:
         )
 
 
-def _check_same_shape(x: Tensor, y: Tensor, left: str, right: str, name: str) -> None:
+def _pair(
+    left: Any, right: Any, first: str, second: str, name: str
+) -> tuple[Tensor, Tensor, DType]:
+    """Two operands of one shape, wide enough to compute with."""
+    (x, y), dtype = wide_operands((left, right), name)
     if x.shape != y.shape:
         raise ShapeError(
-            f"{left} are {x._type}, {right} {y._type}",
+            f"{first} are {x._type}, {second} {y._type}",
             op=name,
             help="give them one shape, with tj.reshape or tj.broadcast_to",
         )
+    return x, y, dtype
 
 
 __all__ = [
