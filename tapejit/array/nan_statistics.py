@@ -7,6 +7,7 @@ Start reading at `nanvar`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def nanmin(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 
 def _extremum(
-    reduce: Any, x: Tensor, worst: float, axis: Axis, keepdims: bool
+    reduce: Callable[..., Tensor], x: Tensor, worst: float, axis: Axis, keepdims: bool
 ) -> Tensor:
     if not is_float(x.dtype):
         plain: Tensor = reduce(x, axis=axis, keepdims=keepdims)

@@ -10,6 +10,7 @@ Start reading at `cumulative_sum`.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from tapejit import ops
@@ -107,7 +108,7 @@ def logcumsumexp(x: Any, /, axis: int | None = None) -> Tensor:
     return apply(ops.logcumsumexp, x, axis=scan_axis(x, axis))
 
 
-def numpy_cumulative(function: Any) -> Any:
+def numpy_cumulative(function: Callable[..., Any]) -> Any:
     """The same scan with NumPy's rule: without an axis, of all elements in order."""
 
     def adapter(a: Any, *, axis: int | None = None, dtype: Any = None) -> Tensor:

@@ -15,7 +15,7 @@ Start reading at `take_along_axis`, then `diagonal`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -413,7 +413,9 @@ def _named(obj: Any) -> Any:
     return concrete(obj, "obj", "which slices") if np.shape(obj) != (0,) else []
 
 
-def _rearranged(function: Any, name: str, *arguments: Any, **options: Any) -> Any:
+def _rearranged(
+    function: Callable[..., Any], name: str, *arguments: Any, **options: Any
+) -> Any:
     """What a NumPy function makes of the numbers of the places."""
     try:
         return function(*arguments, **options)

@@ -13,7 +13,7 @@ Start reading at `diff`, then `interp`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def _as_slice(value: Any, x: Tensor, axis: int) -> Any:
     return broadcast_to(end, one)
 
 
-def _neighbours(function: Any, x: Tensor, axis: int) -> Tensor:
+def _neighbours(function: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
     """A function of each element but the first and the one before it."""
     size = x.shape[axis]
     if size == 0:

@@ -13,7 +13,7 @@ Start reading at `sort`, then `unique_all`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -375,7 +375,7 @@ def unique_values(x: Any, /) -> Tensor:
     return distinct(as_operand(x), "unique_values", equal_nan=False).values
 
 
-def numpy_sorted(function: Any) -> Any:
+def numpy_sorted(function: Callable[..., Any]) -> Any:
     """`sort` or `argsort` with NumPy's parameters; every kind of sort is stable."""
 
     def adapter(
@@ -388,7 +388,7 @@ def numpy_sorted(function: Any) -> Any:
     return adapter
 
 
-def numpy_partitioned(function: Any) -> Any:
+def numpy_partitioned(function: Callable[..., Any]) -> Any:
     """`partition` or `argpartition` with NumPy's parameters."""
 
     def adapter(a: Any, kth: Any, axis: int | None = -1, *, kind: Any = None) -> Tensor:

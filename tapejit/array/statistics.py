@@ -11,6 +11,7 @@ Start reading at `var`, then `quantile`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -382,7 +383,7 @@ def _interpolated(a: Tensor, b: Tensor, part: Tensor) -> Tensor:
 # NumPy's parameters
 
 
-def numpy_overwriting(function: Any) -> Any:
+def numpy_overwriting(function: Callable[..., Any]) -> Any:
     """An order statistic whose operand NumPy may overwrite; tensors are immutable."""
 
     def adapter(*args: Any, overwrite_input: bool = False, **options: Any) -> Tensor:
@@ -392,7 +393,7 @@ def numpy_overwriting(function: Any) -> Any:
     return adapter
 
 
-def numpy_spread(function: Any) -> Any:
+def numpy_spread(function: Callable[..., Any]) -> Any:
     """`var` or `std` with NumPy's parameters."""
 
     def adapter(

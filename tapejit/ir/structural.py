@@ -57,7 +57,7 @@ def batch_stack(name: str) -> Rule:
     """Batching where the batch is one more leading axis: `axis` or `axes` move on."""
 
     def batch(
-        size: Any, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
+        size: Size, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
     ) -> Node:
         if "axis" in attrs:
             attrs["axis"] += 1
@@ -110,7 +110,9 @@ def reread_vjp(g: Node, out: Node, assigned: Node, entry: Node) -> tuple[None, N
     return None, g
 
 
-def _batch_reread(size: Any, inputs: tuple[Node, ...], batched: Any) -> Node:
+def _batch_reread(
+    size: Size, inputs: tuple[Node, ...], batched: Sequence[bool]
+) -> Node:
     parts = [
         x if flag else OPS["broadcast_to"](x, shape=(size, *x.shape))
         for x, flag in zip(inputs, batched, strict=True)
@@ -296,7 +298,7 @@ def with_shape_vjp(g: Node, out: Node, x: Node, *, shape: Shape) -> tuple[Node]:
 
 
 def _batch_with_shape(
-    size: Size, inputs: tuple[Node, ...], batched: Any, *, shape: Shape
+    size: Size, inputs: tuple[Node, ...], batched: Sequence[bool], *, shape: Shape
 ) -> Node:
     return with_shape(*inputs, shape=(size, *shape))
 

@@ -34,6 +34,7 @@ from tapejit.ir.node import (
     Movement,
     Node,
     Op,
+    Rule,
     Zero,
     record,
 )
@@ -226,7 +227,7 @@ minimum = elementwise(
 )
 
 
-def rounding(name: str, eval: Any, scalar: Any) -> Op:
+def rounding(name: str, eval: Rule, scalar: Rule) -> Op:
     """A rounding: its derivative is zero, which is not the same as none."""
     return elementwise(
         name,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, TensorType
-from tapejit.ir.node import CHEAP, Op, literal
+from tapejit.ir.node import CHEAP, Op, Rule, literal
 from tapejit.ops.elementwise import (
     ANY,
     INEXACT,
@@ -29,7 +29,7 @@ def to_bool(dtype: DType) -> DType:
     return np.dtype(bool)
 
 
-def comparison(name: str, eval: Any, scalar: Any, kinds: tuple[str, ...]) -> Op:
+def comparison(name: str, eval: Rule, scalar: Rule, kinds: tuple[str, ...]) -> Op:
     """A comparison: operands of one dtype, a bool result."""
     return elementwise(
         name,
@@ -60,7 +60,7 @@ isinf = comparison("isinf", np.isinf, lambda m, x: m.isinf(x), INEXACT)
 isfinite = comparison("isfinite", np.isfinite, lambda m, x: m.isfinite(x), INEXACT)
 
 
-def bitwise(name: str, eval: Any, scalar: Any, kinds: tuple[str, ...] = BITS) -> Op:
+def bitwise(name: str, eval: Rule, scalar: Rule, kinds: tuple[str, ...] = BITS) -> Op:
     """An operation on bits; on bools it is the logical one."""
     return elementwise(
         name,

@@ -28,6 +28,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final
 
+from tapejit.base.dims import Size
 from tapejit.base.errors import (
     ArgumentTypeError,
     NotDifferentiableError,
@@ -129,7 +130,7 @@ def _calling(name: str) -> Op:
         return callback.evaluate(name, arrays, attrs)
 
     def batch(
-        size: Any, inputs: tuple[Node, ...], batched: Sequence[bool], **attrs: Any
+        size: Size, inputs: tuple[Node, ...], batched: Sequence[bool], **attrs: Any
     ) -> Node:
         callback, *operands = inputs
         rows = [
@@ -236,7 +237,7 @@ def _failed_eval(*arrays: Any, error: str) -> Any:
 
 
 def _batch_failed(
-    size: Any, inputs: tuple[Node, ...], batched: Sequence[bool], *, error: str
+    size: Size, inputs: tuple[Node, ...], batched: Sequence[bool], *, error: str
 ) -> Node:
     return failed(*inputs, error=error)
 

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tapejit.base.dims import Size
 from tapejit.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -100,7 +101,7 @@ def rendered(values: Sequence[Any], texts: Sequence[str]) -> str:
 
 
 def batch_print(
-    size: Any,
+    size: Size,
     inputs: tuple[Node, ...],
     batched: Sequence[bool],
     *,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentTypeError, DTypeError
 from tapejit.base.types import (
     DType,
@@ -158,7 +159,7 @@ def batch_elementwise(name: str) -> Rule:
     """Batching: line up the batch axes in front, let the rest broadcast."""
 
     def batch(
-        size: Any, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
+        size: Size, inputs: Sequence[Node], batched: Sequence[bool], **attrs: Any
     ) -> Node:
         ranks = [x.ndim - flag for x, flag in zip(inputs, batched, strict=True)]
         rank = max(ranks)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.ir.node import Node, Op
+from tapejit.ir.node import Node, Op, Rule
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.complex import abs
 from tapejit.ops.elementwise import INEXACT, elementwise
@@ -80,7 +80,7 @@ def share(x: Node, y: Node, base: float) -> Node:
     return gate(part, 1 - tied * eq_mask(x, -math.inf))
 
 
-def log_of_sum(name: str, base: float, eval: Callable[..., Any], scalar: Any) -> Op:
+def log_of_sum(name: str, base: float, eval: Callable[..., Any], scalar: Rule) -> Op:
     """The logarithm of a sum of two powers, without overflow."""
     return elementwise(
         name,

@@ -115,7 +115,7 @@ def matmul_vjp(g: Node, out: Node, x: Node, y: Node) -> Cotangents:
 align_and_multiply = batch_elementwise("matmul")
 
 
-def matmul_batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+def matmul_batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
     """One more axis of the stack; one product where the right matrix is shared."""
     x, y = inputs
     if batched[0] and not batched[1] and y.ndim == 2:

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_half
 from tapejit.ir.node import OPS, Node, Op, Rule, record
@@ -225,7 +226,7 @@ align_and_substitute = batch_elementwise("lu_solve")
 
 
 def lu_solve_batch(
-    size: Any, inputs: Sequence[Node], batched: Sequence[bool], *, transposed: bool
+    size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, transposed: bool
 ) -> Node:
     """One more axis of the stack; `solve` where that may be a stack of small ones."""
     a, _, _, b = inputs
@@ -287,7 +288,7 @@ def lu_inv_jvp(
     return None if t is None else -(out @ t @ out)
 
 
-def lu_inv_batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+def lu_inv_batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
     """One more axis of the stack; `solve` where that may be a stack of small ones."""
     a = inputs[0]
     if is_worthwhile(a.tensor_type):
@@ -312,7 +313,7 @@ lu_inv: Op = record(
 def batch_determinant(name: str) -> Rule:
     """One more axis of the stack; NumPy's own for what may be a stack of small ones."""
 
-    def batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+    def batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
         a, *_ = inputs
         if is_worthwhile(a.tensor_type):
             return OPS[f"lu_{name}"](*inputs)

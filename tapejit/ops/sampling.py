@@ -178,7 +178,7 @@ def _corrected(words: Words, mean: Doubles, k: Doubles) -> Doubles:
 # The records
 
 
-def sampled(name: str, function: Any, arity: int, result: DType | None = None) -> Op:
+def sampled(name: str, function: Rule, arity: int, result: DType | None = None) -> Op:
     """A record that makes numbers of words and of `arity` parameters."""
 
     def type_rule(words: Type, *parameters: Type) -> TensorType:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_complex
 from tapejit.ir.node import SECOND, ZERO, Node, Op, record
@@ -115,7 +116,7 @@ def solve_jvp(tangents: Tangents, out: Node, a: Node, b: Node) -> Node:
 align_and_solve = batch_elementwise("solve")
 
 
-def solve_batch(size: Any, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+def solve_batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
     """One more axis of the stack; more columns where the matrix is shared."""
     a, b = inputs
     if not batched[0] and a.ndim == 2 and b.ndim == 3:

@@ -158,7 +158,9 @@ def apply_function(
     return row.call(*leading, **accepted)
 
 
-def _is_passed_on(function: Any, name: str, value: Any, row: Row) -> bool:
+def _is_passed_on(
+    function: Callable[..., Any], name: str, value: Any, row: Row
+) -> bool:
     """Whether an argument means something here; False if it can be left out."""
     if value is NO_VALUE or is_neutral(name, value):
         return False
@@ -175,7 +177,9 @@ def is_neutral(name: str, value: Any) -> bool:
     return plain and value in NEUTRAL.get(name, ())
 
 
-def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _with_values(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
     def value(x: Any) -> Any:
         return np.asarray(x) if hasattr(x, "__array_function__") else x
 

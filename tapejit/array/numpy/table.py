@@ -46,14 +46,14 @@ WAYS_OUT: Final[dict[str, str]] = {
 }
 
 
-def function_name(function: Any) -> str:
+def function_name(function: Callable[..., Any]) -> str:
     """`np.linalg.norm`, as users write it."""
     module = getattr(function, "__module__", None) or "numpy"
     return f"{module}.{function.__name__}".replace("numpy.", "np.", 1)
 
 
 def refused_argument(
-    function: Any, argument: str, value: Any = NO_VALUE
+    function: Callable[..., Any], argument: str, value: Any = NO_VALUE
 ) -> UnsupportedError:
     if argument.isidentifier():
         argument += "=" if value is NO_VALUE else f"={value!r}"
@@ -334,7 +334,7 @@ FOURIER: Final[dict[str, Row]] = {
 }
 
 
-def row_of(function: Any) -> Row | None:
+def row_of(function: Callable[..., Any]) -> Row | None:
     """The Row of a NumPy function, None if it has none."""
     found = FUNCTIONS.get(function)
     if found is None and getattr(function, "__module__", None) == "numpy.fft":
