@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tapejit import ops
+from tapejit.array.creation import fits_shape
 from tapejit.array.effects import operand_of_effect
 from tapejit.base.config import Config, config
 from tapejit.base.errors import ArgumentTypeError, CheckFailed, TapejitError
@@ -209,10 +210,7 @@ def assert_shape(x: Any, shape: Any, message: str | None = None) -> None:
             help="for the number of axes alone there is assert_rank",
         )
     found, wanted = _described(x, "assert_shape").shape, tuple(shape)
-    fits = len(found) == len(wanted) and all(
-        want is None or want == size for size, want in zip(found, wanted, strict=True)
-    )
-    if not fits:
+    if not fits_shape(found, wanted):
         _fail("assert_shape", f"the shape is {found}, not {wanted}", message)
 
 

@@ -17,10 +17,7 @@ from tapejit.array.creation import zeros
 from tapejit.array.manipulation import concat, matrix_transpose
 from tapejit.array.matmul import matmul
 from tapejit.base.errors import ArgumentError, ShapeError
-from tapejit.base.types import (
-    complex_dtype,
-    is_complex,
-)
+from tapejit.base.types import complex_dtype, is_complex
 from tapejit.tensor.dispatch import apply, apply_many, as_float, cast, operands
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor

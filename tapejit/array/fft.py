@@ -23,12 +23,7 @@ from tapejit.array.elementwise import conj
 from tapejit.array.manipulation import concat, pad
 from tapejit.base.errors import ArgumentError, DTypeError
 from tapejit.base.origin import user_origin
-from tapejit.base.types import (
-    as_dtype,
-    complex_dtype,
-    default_float,
-    is_complex,
-)
+from tapejit.base.types import as_dtype, complex_dtype, default_float, is_complex
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.ops.transforms import NORMS, OPPOSITE
 from tapejit.tensor.dispatch import apply, as_float, as_operand, binary, cast

@@ -15,12 +15,7 @@ import numpy as np
 from tapejit import ops
 from tapejit.array import elementwise
 from tapejit.base.errors import DTypeError
-from tapejit.base.types import (
-    DType,
-    is_complex,
-    is_differentiable,
-    is_integer,
-)
+from tapejit.base.types import DType, is_complex, is_differentiable, is_integer
 from tapejit.tensor.dispatch import (
     alias,
     apply,

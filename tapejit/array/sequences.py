@@ -250,13 +250,7 @@ def _last_slope(part: Any, gap: Any, edge_order: int, size: int) -> Tensor:
 
 
 def interp(
-    x: Any,
-    xp: Any,
-    fp: Any,
-    /,
-    left: Any = None,
-    right: Any = None,
-    period: Any = None,
+    x: Any, xp: Any, fp: Any, /, left: Any = None, right: Any = None, period: Any = None
 ) -> Tensor:
     """Values at `x` on the straight lines between the points (xp, fp).
 
@@ -409,12 +403,4 @@ def kron(a: Any, b: Any, /) -> Tensor:
     return reshape(product, tuple(n * m for n, m in sizes))
 
 
-__all__ = [
-    "convolve",
-    "correlate",
-    "diff",
-    "ediff1d",
-    "interp",
-    "kron",
-    "trapezoid",
-]
+__all__ = ["convolve", "correlate", "diff", "ediff1d", "interp", "kron", "trapezoid"]

@@ -26,10 +26,7 @@ from tapejit.array.reductions import Axis
 from tapejit.array.sorting import sort
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
-from tapejit.base.types import (
-    DType,
-    is_complex,
-)
+from tapejit.base.types import DType, is_complex
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
 from tapejit.tensor.dispatch import apply, as_bool, as_float, as_operand, cast, operands
 from tapejit.tensor.naming import named
@@ -322,12 +319,7 @@ def _has_tensors(q: Any) -> bool:
 
 
 def _quantile(
-    x: Any,
-    q: Tensor,
-    axis: Axis,
-    method: str,
-    keepdims: bool,
-    span: tuple[int, int],
+    x: Any, q: Tensor, axis: Axis, method: str, keepdims: bool, span: tuple[int, int]
 ) -> Tensor:
     if method != "linear":
         raise UnsupportedError(

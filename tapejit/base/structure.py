@@ -115,11 +115,7 @@ class Structure:
 
 
 def _unpickle(
-    cls: type,
-    keys: Any,
-    recipe: Any,
-    children: tuple[Structure, ...],
-    num_leaves: int,
+    cls: type, keys: Any, recipe: Any, children: tuple[Structure, ...], num_leaves: int
 ) -> Structure:
     kind = KINDS.get(cls) or classify(cls)
     if kind is None:

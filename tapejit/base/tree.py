@@ -119,10 +119,7 @@ def flatten(
 
 
 def _take_apart(
-    x: Any,
-    found: list[Any],
-    is_leaf: Callable[[Any], bool] | None,
-    none_is_leaf: bool,
+    x: Any, found: list[Any], is_leaf: Callable[[Any], bool] | None, none_is_leaf: bool
 ) -> Structure:
     """Append the leaves of `x` to `found` and return its structure."""
     cls = type(x)
@@ -184,10 +181,7 @@ def _put_together(spec: Structure, values: Iterator[Any]) -> Any:
 
 
 def structure(
-    x: Any,
-    *,
-    is_leaf: Callable[[Any], bool] | None = None,
-    none_is_leaf: bool = False,
+    x: Any, *, is_leaf: Callable[[Any], bool] | None = None, none_is_leaf: bool = False
 ) -> Structure:
     """The `Structure` of `x`, without its leaves.
 
@@ -198,10 +192,7 @@ def structure(
 
 
 def leaves(
-    x: Any,
-    *,
-    is_leaf: Callable[[Any], bool] | None = None,
-    none_is_leaf: bool = False,
+    x: Any, *, is_leaf: Callable[[Any], bool] | None = None, none_is_leaf: bool = False
 ) -> list[Any]:
     """The leaves of `x` in flattening order.
 

@@ -197,10 +197,7 @@ def truncated_normal(
 
 
 def orthogonal(
-    gain: float = 1.0,
-    *,
-    generator: Generator | None = None,
-    seed: int | None = None,
+    gain: float = 1.0, *, generator: Generator | None = None, seed: int | None = None
 ) -> Initializer:
     """A random matrix with orthonormal columns, or rows if it has fewer, times `gain`.
 

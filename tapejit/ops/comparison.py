@@ -15,13 +15,7 @@ import numpy as np
 
 from tapejit.base.types import DType, TensorType
 from tapejit.ir.node import CHEAP, Op, Rule, literal
-from tapejit.ops.elementwise import (
-    ANY,
-    INEXACT,
-    ORDERED,
-    check_kind,
-    elementwise,
-)
+from tapejit.ops.elementwise import ANY, INEXACT, ORDERED, check_kind, elementwise
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
 

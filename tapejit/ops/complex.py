@@ -21,12 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.base.types import (
-    DType,
-    complex_dtype,
-    is_complex,
-    real_dtype,
-)
+from tapejit.base.types import DType, complex_dtype, is_complex, real_dtype
 from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule
 from tapejit.ops.arithmetic import cast, eq_mask
 from tapejit.ops.elementwise import (

@@ -29,17 +29,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tapejit.base.dims import Size
-from tapejit.base.errors import (
-    ArgumentTypeError,
-    NotDifferentiableError,
-)
-from tapejit.base.types import (
-    OPAQUE,
-    DType,
-    TensorType,
-    TupleType,
-    Type,
-)
+from tapejit.base.errors import ArgumentTypeError, NotDifferentiableError
+from tapejit.base.types import OPAQUE, DType, TensorType, TupleType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, literal, record, register_unlisted
 from tapejit.ir.structural import call

@@ -24,13 +24,7 @@ from tapejit.ir.structural import results
 from tapejit.ops.complex import conj
 from tapejit.ops.decompositions import Parts, gaps
 from tapejit.ops.elementwise import Cotangents, check_kind
-from tapejit.ops.matrices import (
-    adjoint,
-    diagonal,
-    diagonal_matrix,
-    iteration,
-    square,
-)
+from tapejit.ops.matrices import adjoint, diagonal, diagonal_matrix, iteration, square
 from tapejit.ops.reduction import sum
 from tapejit.ops.solving import solve
 

@@ -18,11 +18,7 @@ from tapejit.ir.node import CHEAP, FIRST, Node, Op
 from tapejit.ops.arithmetic import flat, round
 from tapejit.ops.comparison import comparison
 from tapejit.ops.complex import sign
-from tapejit.ops.elementwise import (
-    REAL,
-    check_kind,
-    elementwise,
-)
+from tapejit.ops.elementwise import REAL, check_kind, elementwise
 from tapejit.ops.precision import in_double
 from tapejit.ops.shapes import broadcast_shapes, tensor
 

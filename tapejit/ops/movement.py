@@ -26,16 +26,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size, dim_max
 from tapejit.base.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import (
-    ALL,
-    CHEAP,
-    OPS,
-    Movement,
-    Node,
-    always,
-    literal,
-    record,
-)
+from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, always, literal, record
 from tapejit.ir.structural import batch_stack, linear_jvp
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast

@@ -109,10 +109,7 @@ def ranges_of(part: Sequence[int], starts: Axes, steps: Axes) -> list[range]:
 
 
 def place_add_eval(
-    x: Any,
-    *updates: Any,
-    starts: tuple[tuple[int, ...], ...],
-    steps: tuple[Axes, ...],
+    x: Any, *updates: Any, starts: tuple[tuple[int, ...], ...], steps: tuple[Axes, ...]
 ) -> Any:
     """Zeros are added everywhere, and updates, one after the other, where they are."""
     if not updates:

@@ -19,11 +19,7 @@ from tapejit.base.errors import ShapeError
 from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import Node, record
 from tapejit.ops.elementwise import check_kind, lift
-from tapejit.ops.indexing import (
-    gather_add_batch,
-    gather_add_eval,
-    gather_add_type,
-)
+from tapejit.ops.indexing import gather_add_batch, gather_add_eval, gather_add_type
 from tapejit.ops.movement import repeat_rows, zeros
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 

@@ -29,10 +29,7 @@ from tapejit.ir.node import OPS, Node, Op, Rule, literal
 from tapejit.ops import accurate, hurwitz, incomplete
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.ops.comparison import bitwise_and, equal, where
-from tapejit.ops.elementwise import (
-    check_kind,
-    elementwise,
-)
+from tapejit.ops.elementwise import check_kind, elementwise
 from tapejit.ops.exponentials import times_log_derivs
 from tapejit.ops.functions import exp, log, log1p
 from tapejit.ops.shapes import broadcast_shapes, tensor

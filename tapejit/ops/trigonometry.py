@@ -24,10 +24,7 @@ from tapejit.base.errors import ArgumentError
 from tapejit.base.types import is_complex
 from tapejit.ir.node import Node, Op
 from tapejit.ops.arithmetic import eq_mask, gate
-from tapejit.ops.elementwise import (
-    INEXACT,
-    elementwise,
-)
+from tapejit.ops.elementwise import INEXACT, elementwise
 from tapejit.ops.functions import sqrt
 from tapejit.ops.precision import in_double
 

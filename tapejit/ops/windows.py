@@ -472,10 +472,7 @@ def window_max_batch(
     padding: Widths,
 ) -> Node:
     return window_max(
-        *inputs,
-        window=(1, *window),
-        strides=(1, *strides),
-        padding=((0, 0), *padding),
+        *inputs, window=(1, *window), strides=(1, *strides), padding=((0, 0), *padding)
     )
 
 

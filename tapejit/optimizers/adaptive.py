@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from tapejit.array import elementwise
 from tapejit.base.public import public
-from tapejit.optimizers.base import Optimizer, Options
+from tapejit.optimizers.base import Optimizer, Options, Slots
 from tapejit.tensor.tensor import Tensor
 
 __all__ = ["Adagrad", "Adam", "AdamW", "RMSprop"]
@@ -65,13 +65,8 @@ class Adam(Optimizer):
         return (rate * elementwise.sqrt(second) / first,)
 
     def update(
-        self,
-        gradient: Tensor,
-        value: Tensor,
-        slots: dict[str, Tensor],
-        /,
-        *coefficients: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor
+    ) -> tuple[Tensor, Slots]:
         """Along the mean of gradients, over the root of the mean of squares."""
         (rate,) = coefficients
         m, v = slots["momentum"], slots["velocity"]
@@ -166,13 +161,8 @@ class RMSprop(Optimizer):
             self.slot_names += ("average_gradient",)
 
     def update(
-        self,
-        gradient: Tensor,
-        value: Tensor,
-        slots: dict[str, Tensor],
-        /,
-        *coefficients: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor
+    ) -> tuple[Tensor, Slots]:
         """Along the gradient, over the root of the mean of its squares."""
         (rate,) = coefficients
         fresh = 1 - self.rho
@@ -225,13 +215,8 @@ class Adagrad(Optimizer):
         return self.initial_accumulator_value
 
     def update(
-        self,
-        gradient: Tensor,
-        value: Tensor,
-        slots: dict[str, Tensor],
-        /,
-        *coefficients: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor
+    ) -> tuple[Tensor, Slots]:
         """Along the gradient, over the root of the sum of its squares."""
         (rate,) = coefficients
         squares = slots["accumulator"] + gradient * gradient

@@ -60,6 +60,9 @@ FLOAT64: Final = np.dtype(np.float64)
 MAX_NAMED: Final = 10  # variables that a message names
 
 
+Slots = dict[str, Tensor]  # the state of one variable, by name
+
+
 class Options(TypedDict, total=False):
     """What every optimizer takes besides the numbers of its rule."""
 
@@ -198,13 +201,8 @@ class Optimizer:
         return (rate,)
 
     def update(
-        self,
-        gradient: Tensor,
-        value: Tensor,
-        slots: dict[str, Tensor],
-        /,
-        *coefficients: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor
+    ) -> tuple[Tensor, Slots]:
         """The new value of a variable and of its slots; nothing is assigned here."""
         raise NotImplementedError(f"{type(self).__name__} defines no update")
 

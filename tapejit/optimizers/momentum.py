@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from tapejit.array import elementwise
 from tapejit.base.public import public
-from tapejit.optimizers.base import Optimizer, Options
+from tapejit.optimizers.base import Optimizer, Options, Slots
 from tapejit.tensor.tensor import Tensor
 
 __all__ = ["SGD", "Lion"]
@@ -48,13 +48,8 @@ class SGD(Optimizer):
         self.slot_names = ("momentum",) if momentum else ()
 
     def update(
-        self,
-        gradient: Tensor,
-        value: Tensor,
-        slots: dict[str, Tensor],
-        /,
-        *coefficients: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor
+    ) -> tuple[Tensor, Slots]:
         """Along the gradient, or the momentum."""
         (rate,) = coefficients
         change = gradient * rate
@@ -99,13 +94,8 @@ class Lion(Optimizer):
         self.beta_2 = beta_2
 
     def update(
-        self,
-        gradient: Tensor,
-        value: Tensor,
-        slots: dict[str, Tensor],
-        /,
-        *coefficients: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor
+    ) -> tuple[Tensor, Slots]:
         """Against the sign of where the momentum is about to go."""
         (rate,) = coefficients
         momentum = slots["momentum"]

@@ -91,8 +91,7 @@ def identity_element(node: Node) -> Node | None:
         case Node(op=ops.sub, inputs=(x, Node(value=0) as zero)):
             kept = x if _is_zero(zero, sign=1.0) else None
         case Node(
-            op=ops.add,
-            inputs=(x, Node(value=0) as zero) | (Node(value=0) as zero, x),
+            op=ops.add, inputs=(x, Node(value=0) as zero) | (Node(value=0) as zero, x)
         ):
             kept = x if _is_zero(zero, sign=-1.0) else None
         case _:

@@ -53,14 +53,7 @@ from tapejit.targets.cpu.call.entry_tables import (
     Words,
 )
 
-__all__ = [
-    "MISS",
-    "EntrySpec",
-    "Spelling",
-    "make_entry",
-    "respell",
-    "why_unavailable",
-]
+__all__ = ["MISS", "EntrySpec", "Spelling", "make_entry", "respell", "why_unavailable"]
 
 ALIGNED_FROM: Final = 16384  # bytes from which an output's alignment pays for itself
 POOL_BYTES: Final = 1 << 26  # working memory that a callable keeps between calls

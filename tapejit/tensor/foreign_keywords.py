@@ -130,8 +130,7 @@ def _meant(keyword: str, known: Sequence[str], table: Mapping[str, str]) -> str 
 
 
 def with_hints(
-    function: Callable[Arguments, Result],
-    table: Mapping[str, str] = KEYWORDS,
+    function: Callable[Arguments, Result], table: Mapping[str, str] = KEYWORDS
 ) -> Callable[Arguments, Result]:
     """`function`, whose TypeErrors say how a call that does not fit is written.
 

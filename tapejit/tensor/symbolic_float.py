@@ -40,10 +40,7 @@ class TracedFloat:
     __slots__ = ("positions", "tensor", "value")
 
     def __init__(
-        self,
-        tensor: TracedTensor,
-        value: float,
-        positions: frozenset[int | Dim | Node],
+        self, tensor: TracedTensor, value: float, positions: frozenset[int | Dim | Node]
     ) -> None:
         self.tensor = tensor
         self.value = value

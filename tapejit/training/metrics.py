@@ -275,10 +275,7 @@ class Accuracy(Metric):
         if not is_float(found.dtype) and found.shape == wanted.shape:
             return "exact"
         has_classes = found.ndim > 0 and found.shape[-1] != 1
-        if has_classes and wanted.shape in (
-            found.shape[:-1],
-            (*found.shape[:-1], 1),
-        ):
+        if has_classes and wanted.shape in (found.shape[:-1], (*found.shape[:-1], 1)):
             if is_integer(wanted.dtype):
                 return "sparse"
             raise ArgumentTypeError(
@@ -316,8 +313,7 @@ class Accuracy(Metric):
             self._check_shapes(found, wanted)
             # Targets are numbers from 0 to 1 or bools, whatever the threshold is.
             return equal(
-                greater(found, self.threshold),
-                greater(cast(wanted, FLOAT64), 0.5),
+                greater(found, self.threshold), greater(cast(wanted, FLOAT64), 0.5)
             )
         self._check_shapes(found, wanted)
         return equal(found, wanted)

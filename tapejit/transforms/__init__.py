@@ -15,11 +15,4 @@ from tapejit.transforms.batch import batch
 from tapejit.transforms.jvp import jvp, jvp_graph
 from tapejit.transforms.vjp import needed_values, vjp, vjp_graph
 
-__all__ = [
-    "batch",
-    "jvp",
-    "jvp_graph",
-    "needed_values",
-    "vjp",
-    "vjp_graph",
-]
+__all__ = ["batch", "jvp", "jvp_graph", "needed_values", "vjp", "vjp_graph"]

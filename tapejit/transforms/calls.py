@@ -29,13 +29,7 @@ from tapejit.ops.custom_rules import (
 )
 from tapejit.transforms.jvp import PUSHES, jvp
 from tapejit.transforms.scatters import join_scatters
-from tapejit.transforms.vjp import (
-    PULLS,
-    Cotangent,
-    carries_gradient,
-    materialize,
-    vjp,
-)
+from tapejit.transforms.vjp import PULLS, Cotangent, carries_gradient, materialize, vjp
 
 
 def pull_back_call(
