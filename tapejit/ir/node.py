@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, ParamSpec
 
@@ -78,7 +78,6 @@ def always(node: Node) -> bool:
     return True
 
 
-@dataclass(eq=False, repr=False, slots=True)
 class Op:
     """The record of one operation.
 
@@ -122,37 +121,46 @@ class Op:
                     the type rule has let through: eager calls check a dtype once
     """
 
-    name: str
-    _: KW_ONLY
-    type_rule: Rule
-    eval: Rule
-    deriv: Sequence[Rule | None] | None = None
-    vjp: Rule | None = None
-    jvp: Rule | None = None
-    batch: Rule | None = None
-    scalar: Rule | None = None
-    differentiable: bool = True
-    holomorphic: bool = True
-    conj_linear: bool = False
-    is_effect: bool = False
-    can_fail: bool = False
-    draws: bool = False
-    moves: Movement | None = None
-    exact: bool | Literal["real"] = False
-    cost: float = COSTLY
-    reduces: Monoid | None = None
-    terms: Callable[[Node], int] | None = None
-    linear: slice | None = None
-    bilinear: bool = False
-    jumps: bool = False
-    sorted_by: int | None = None
-    scatters: int | None = None
-    expands: Callable[[Node], Node] | None = None
-    on_arrays: Callable[[Node], bool] | None = None
-    accepted: set[Any] = field(default_factory=set, init=False)
-
-    def __post_init__(self) -> None:
-        self.exact = self.exact or self.moves is not None
+    def __init__(
+        self,
+        name: str,
+        *,
+        type_rule: Rule,
+        eval: Rule,
+        deriv: Sequence[Rule | None] | None = None,
+        vjp: Rule | None = None,
+        jvp: Rule | None = None,
+        batch: Rule | None = None,
+        scalar: Rule | None = None,
+        differentiable: bool = True,
+        holomorphic: bool = True,
+        conj_linear: bool = False,
+        is_effect: bool = False,
+        can_fail: bool = False,
+        draws: bool = False,
+        moves: Movement | None = None,
+        exact: bool | Literal["real"] = False,
+        cost: float = COSTLY,
+        reduces: Monoid | None = None,
+        terms: Callable[[Node], int] | None = None,
+        linear: slice | None = None,
+        bilinear: bool = False,
+        jumps: bool = False,
+        sorted_by: int | None = None,
+        scatters: int | None = None,
+        expands: Callable[[Node], Node] | None = None,
+        on_arrays: Callable[[Node], bool] | None = None,
+    ) -> None:
+        self.name, self.accepted = name, set[Any]()
+        self.type_rule, self.eval = type_rule, eval
+        self.deriv, self.vjp, self.jvp, self.batch = deriv, vjp, jvp, batch
+        self.scalar, self.expands, self.on_arrays = scalar, expands, on_arrays
+        self.differentiable, self.holomorphic = differentiable, holomorphic
+        self.conj_linear, self.linear, self.bilinear = conj_linear, linear, bilinear
+        self.is_effect, self.can_fail, self.draws = is_effect, can_fail, draws
+        self.moves, self.exact = moves, exact or moves is not None
+        self.cost, self.reduces, self.terms = cost, reduces, terms
+        self.jumps, self.sorted_by, self.scatters = jumps, sorted_by, scatters
 
     @property
     def is_cheap(self) -> bool:
