@@ -254,8 +254,8 @@ def assert_same(function: Any, arguments: Sequence[Any]) -> None:
     arrays = [x.numpy() for x in (*arguments, *captured)]
     expected = run_numpy(graph, arrays)
     assert_composed(run_source(part, arrays), expected, "source")
-    code = native.code_for(part.graph, f"source_{next(NUMBERS)}", None)
-    compiled = native.called(code.callable(), arrays)
+    segment = native.Segment(part.graph, f"source_{next(NUMBERS)}", None)
+    compiled = segment.called(arrays)
     assert compiled is not None
     assert_composed([np.asarray(x) for x in compiled], expected, "native")
 
