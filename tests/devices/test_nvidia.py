@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from elsewhere import run_interpreter
 
 from tapejit.base.errors import UnsupportedError
 from tapejit.runtime.cuda import nvidia
@@ -54,3 +59,114 @@ def test_other_errors_of_the_driver_keep_its_words() -> None:
     told = nvidia.explained(RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: words"))
     assert isinstance(told, DeviceMemoryError)
     assert nvidia.explained(KeyError("something else")) is None
+
+
+# On a library in place of the driver's
+
+HERE = Path(__file__).parent
+compiler = shutil.which("cc")
+
+
+def is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+needs_binding = pytest.mark.skipif(
+    not (is_installed("cuda.core") and is_installed("cuda.bindings")),
+    reason="tapejit[cuda] is not installed",
+)
+needs_compiler = pytest.mark.skipif(
+    compiler is None or sys.platform != "linux",
+    reason="there is no C compiler for the library in place of the driver's",
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a `libcuda.so.1`."""
+    folder = tmp_path_factory.mktemp("fake")
+    source, made = str(HERE / "fake_libcuda.c"), str(folder / "libcuda.so.1")
+    command = [str(compiler), "-shared", "-fPIC", "-o", made, source, "-ldl"]
+    subprocess.run(command, check=True)
+    return str(folder)
+
+
+def run_on(library: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = str(HERE / "on_fake_driver.py")
+    return run_interpreter(program, LD_LIBRARY_PATH=library, **environment)
+
+
+@needs_binding
+@needs_compiler
+def test_the_binding_takes_every_call_and_makes_the_drivers_of_it(library: str) -> None:
+    out = run_on(library)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.splitlines() == [
+        "Properties(name='a fake GPU', capability=(8, 6), multiprocessors=20, "
+        "threads_per_multiprocessor=1536, registers_per_multiprocessor=65536, "
+        "shared_bytes_per_block=49152)",
+        "(3000, 4000)",
+        "done",
+    ]
+    assert out.stderr.splitlines() == [
+        "allocate 32",
+        "allocate 32",
+        "copy 32",
+        "load PTX",
+        "launch elementwise 2 4",
+        "copy 32",
+        "synchronize",
+        "fill 32 with 0",
+        "copy 8",
+        "record",
+        "wait",
+        "copy 32",
+        "synchronize",
+        "begin capture",
+        "fill 16 with 0",
+        "launch elementwise 2 4",
+        "copy 4",
+        "end capture",
+        "instantiate 3",
+        "fill 32 with 255",
+        "launch graph 3",
+        "launch graph 3",
+        "copy 32",
+        "synchronize",
+        "free",
+        "free",
+        "synchronize",
+    ]
+
+
+@needs_binding
+@needs_compiler
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        ("cuInit=100", "DeviceError: there is no GPU"),
+        ("cuLibraryLoadData=222", "DeviceError: NVIDIA's driver is too old"),
+        ("cuLaunchKernelEx=700", "DeviceError: a kernel has used memory that is not"),
+        ("cuStreamSynchronize=700", "DeviceError: a kernel has used memory that is"),
+        ("cuMemAllocFromPoolAsync=2", "DeviceMemoryError: the GPU has not so much"),
+        ("cuMemGetInfo_v2=1", "DeviceError: the GPU does not tell its memory"),
+        ("cuEventQuery=1", "DeviceError: the GPU fails: CUDA_ERROR_INVALID_VALUE"),
+    ],
+)
+def test_what_fails_is_told(library: str, failure: str, error: str) -> None:
+    out = run_on(library, FAKE_CUDA_FAIL=failure)
+    assert out.returncode == 1
+    assert f"tapejit.runtime.cuda.driver.{error}" in out.stderr
+
+
+@needs_binding
+@pytest.mark.skipif(
+    shutil.which("nvidia-smi") is not None, reason="this machine has NVIDIA's driver"
+)
+def test_without_the_driver_the_error_says_so() -> None:
+    with pytest.raises(DeviceError, match="driver is not installed") as caught:
+        nvidia.NvidiaDriver().stream(0)
+    assert "TAPEJIT_CUDA=emulated" in str(caught.value.help)
