@@ -24,7 +24,7 @@ from llvmlite import binding
 
 from tapejit.base.errors import ArgumentError
 from tapejit.runtime.cuda.driver import Argument, DeviceError
-from tapejit.runtime.cuda.races import ACCESS, Race, Range, find_race
+from tapejit.runtime.cuda.races import ACCESS, Race, RaceFinder, Range
 from tapejit.runtime.cuda.scheduler import (
     AT_FAULT,
     FIRST_AHEAD,
@@ -134,11 +134,12 @@ class Executor:
             self.array("tj.blocks", "i4", 1)[0] = blocks
             self.array("tj.alive", "i8", 1)[0] = table.ctypes.data
             self.array("tj.alive_count", "i4", 1)[0] = len(table)
-            ends = []
-            if watch:
-                self.call("tj.open_log", LOG_ROOM)
+            shared = [(x, x + y.size) for y, x in self.own if y.is_shared]
+            finder = RaceFinder(self.sites, name, table, shared) if watch else None
             try:
                 for block in numbers.tolist():
+                    if watch:
+                        self.call("tj.open_log", LOG_ROOM)
                     failure = self.run_block(
                         start,
                         ctypes.addressof(places),
@@ -148,9 +149,10 @@ class Executor:
                     )
                     if failure:
                         raise self.failure(name, block, threads)
-                    ends.append(int(self.array("tj.log_size", "i8", 1)[0]))
-                if watch:
-                    self.look_for_races(name, numbers, np.array(ends))
+                    if finder is not None:
+                        self.must_not_race(name, finder.look(self.log(), block))
+                if finder is not None:
+                    self.must_not_race(name, finder.look_at_blocks())
             finally:
                 self.call("tj.close_log")
 
@@ -217,24 +219,20 @@ class Executor:
             help="all threads must come to a barrier, those of a warp to the same one",
         )
 
-    def look_for_races(self, name: str, numbers: Array, ends: Array) -> None:
-        """An error for a race in the log; `ends` has where it ends for each block."""
-        log = memory(int(self.array("tj.log", "i8", 1)[0]), ACCESS, int(ends[-1]))
-        blocks = np.repeat(numbers, np.diff(ends, prepend=0))
-        shared = [
-            (x, x + variable.size) for variable, x in self.own if variable.is_shared
-        ]
-        race = find_race(log, blocks, self.sites, shared)
-        if race is not None:
-            raise self.race(name, race)
+    def log(self) -> Array:
+        """The accesses of the last block."""
+        size = int(self.array("tj.log_size", "i8", 1)[0])
+        return memory(int(self.array("tj.log", "i8", 1)[0]), ACCESS, size)
 
-    def race(self, name: str, race: Race) -> DeviceError:
-        """What is to be said of a race."""
-        who = f"threads {race.threads} of block {race.blocks[0]}"
-        if race.blocks[0] != race.blocks[1]:
-            who = f"blocks {race.blocks}"
+    def must_not_race(self, name: str, race: Race | None) -> None:
+        """An error for a race."""
+        if race is None:
+            return
+        who = f"blocks {race.actors}"
+        if race.block is not None:
+            who = f"threads {race.actors} of block {race.block}"
         one, other = (self.sites[x].text for x in race.sites)
-        return DeviceError(
+        raise DeviceError(
             f"race: {who} of {name} look at {self.where(race.address)}, and nothing "
             f"says who is first:\n  {one}\n  {other}",
             help="a barrier must stand between them, or each have a place of its own",
