@@ -5,48 +5,53 @@ The test of it runs it in a process of its own, as a library is loaded once.
 
 import numpy as np
 
-from tapejit.runtime.cuda.driver import driver
+from tapejit.runtime.cuda.driver import Driver, driver
 from tests.devices import kernels
 
-d = driver()
-assert d.device_count() == 1
-print(d.properties(0))
-print(d.memory_bytes(0))
-stream, other = d.stream(0), d.stream(0)
-n = 8
-x = np.arange(n, dtype=np.float32)
-a, b = d.allocate(4 * n, stream), d.allocate(4 * n, stream)
-d.upload(a, x, stream)
-code = d.compile(kernels.ELEMENTWISE, 0)
-assert b".target sm_86" in code
-module = d.load(code, 0)
-d.launch(module, "elementwise", 2, 4, [a, a, b, np.int64(n)], stream)
-found = np.zeros(n, np.float32)
-d.download(found, b, stream)
-d.synchronize(stream)
-np.testing.assert_array_equal(found, x * x + x)
-d.fill(b, 0, 4 * n, stream)
-d.copy(b + 8, a, 8, stream)
-event = d.record(stream)
-d.wait_for(event, other)
-d.download(found, b, other)
-d.synchronize(other)
-assert d.is_over(event)
-assert found.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
-d.begin_graph(stream)
-d.fill(b, 0, 16, stream)
-d.launch(module, "elementwise", 2, 4, [a, a, b, n], stream)
-d.copy(b, a, 4, stream)
-graph = d.end_graph(stream)
-d.fill(b, 255, 4 * n, stream)
-d.launch_graph(graph, stream)
-d.launch_graph(graph, stream)
-d.download(found, b, stream)
-d.synchronize(stream)
-np.testing.assert_array_equal(found, x * x + x)
-for handle in (graph, event, module, other):
-    d.release(handle)
-d.free(a, stream)
-d.free(b, stream)
-d.synchronize(stream)
-print("done")
+N = 8
+
+
+def use(d: Driver) -> None:
+    assert d.device_count() == 1
+    print(d.properties(0))
+    print(d.memory_bytes(0))
+    stream, other = d.stream(0), d.stream(0)
+    x, found = np.arange(N, dtype=np.float32), np.zeros(N, np.float32)
+    a, b = d.allocate(4 * N, stream), d.allocate(4 * N, stream)
+    d.upload(a, x, stream)
+    code = d.compile(kernels.ELEMENTWISE, 0)
+    assert b".target sm_86" in code
+    module = d.load(code, 0)
+    d.launch(module, "elementwise", 2, 4, [a, a, b, np.int64(N)], stream)
+    d.download(found, b, stream)
+    d.synchronize(stream)
+    np.testing.assert_array_equal(found, x * x + x)
+    d.fill(b, 0, 4 * N, stream)
+    d.copy(b + 8, a, 8, stream)
+    event = d.record(stream)
+    d.wait_for(event, other)
+    d.download(found, b, other)
+    d.synchronize(other)
+    assert d.is_over(event)
+    assert found.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+    d.begin_graph(stream)
+    d.fill(b, 0, 16, stream)
+    d.launch(module, "elementwise", 2, 4, [a, a, b, N], stream)
+    d.copy(b, a, 4, stream)
+    graph = d.end_graph(stream)
+    d.fill(b, 255, 4 * N, stream)
+    d.launch_graph(graph, stream)
+    d.launch_graph(graph, stream)
+    d.download(found, b, stream)
+    d.synchronize(stream)
+    np.testing.assert_array_equal(found, x * x + x)
+    for handle in (graph, event, module, other):
+        d.release(handle)
+    d.free(a, stream)
+    d.free(b, stream)
+    d.synchronize(stream)
+    print("done")
+
+
+if __name__ == "__main__":
+    use(driver())

@@ -212,6 +212,22 @@ def test_an_access_outside_of_memory_ends_the_launch(order: str) -> None:
     assert message.endswith("%b = load float, ptr %y.at, align 4")
 
 
+def test_a_misaligned_access_ends_the_launch() -> None:
+    body = """  %at = getelementptr float, ptr %x, i32 %first
+  %four = load <4 x float>, ptr %at, align 16
+  store <4 x float> %four, ptr %x, align 4"""
+    executor = Executor(kernels.kernel("k", "ptr %x, i32 %first", body))
+    room = numbers(32)
+    x = room[-(room.ctypes.data // 4) % 4 :][:16]
+    executor.launch("k", 1, 1, [x, np.int32(4)])
+    np.testing.assert_array_equal(x[:4], x[4:8])
+    executor.launch("k", 1, 1, [x[1:], np.int32(3)])  # a store may be anywhere
+    with pytest.raises(
+        DeviceError, match=r"misaligned address: thread 0 .* of 16: %fo"
+    ):
+        executor.launch("k", 1, 1, [x, np.int32(1)])
+
+
 def test_an_array_of_shared_memory_ends_where_it_ends() -> None:
     one, other = '@"row sums"', "@other"
     declared = "{} = internal addrspace(3) global [{} x float] undef, align 16\n"

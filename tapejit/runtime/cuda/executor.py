@@ -197,11 +197,13 @@ class Executor:
         fault = self.array("tj.fault", ACCESS, 1)[0]
         states = self.array("tj.state", "i4", MOST_THREADS)[:threads]
         if (states == AT_FAULT).any():
-            site = self.sites[fault["site"]]
+            site, address = self.sites[fault["site"]], int(fault["address"])
+            kind, why = "illegal", "not all of which are alive"
+            if address % site.align:
+                kind, why = "misaligned", f"which must be a multiple of {site.align}"
             return DeviceError(
-                f"illegal address: thread {fault['thread']} of block {block} of {name} "
-                f"looks at {site.size} bytes at {int(fault['address']):#x}, not all of "
-                f"which are alive: {site.text}"
+                f"{kind} address: thread {fault['thread']} of block {block} of {name} "
+                f"looks at {site.size} bytes at {address:#x}, {why}: {site.text}"
             )
         groups = Counter(states.tolist())
         told = [

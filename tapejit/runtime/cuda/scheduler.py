@@ -203,11 +203,15 @@ clean:
 }}
 """
 
-# Whether an access may be: all of it is in one piece of memory that is alive.
-# `tj.alive` has where each begins and ends, ascending.
+# Whether an access may be: all of it is in one piece of memory that is alive, at a
+# multiple of what `%mask` is one less than. `tj.alive` has where each piece begins and
+# ends, ascending.
 TOUCH: Final = f"""
-define internal i1 @tj.touch(ptr %pointer, i64 %size, i32 %thread, i32 %site) {{
+define internal i1 @tj.touch(ptr %pointer, i64 %size, i64 %mask, i32 %thread,
+                             i32 %site) {{
   %address = ptrtoint ptr %pointer to i64
+  %beside = and i64 %address, %mask
+  %is_aligned = icmp eq i64 %beside, 0
   %end = add i64 %address, %size
   %pieces = load ptr, ptr @tj.alive
   %count = load i32, ptr @tj.alive_count
@@ -235,7 +239,8 @@ found:
 compare:
   {element("last", "i64", "%pieces", "%last.index")}
   %is_inside = icmp ule i64 %end, %last
-  br i1 %is_inside, label %right, label %wrong
+  %may = and i1 %is_inside, %is_aligned
+  br i1 %may, label %right, label %wrong
 wrong:
   store i64 %address, ptr @tj.fault
   %fault.thread = getelementptr %tj.access, ptr @tj.fault, i32 0, i32 1

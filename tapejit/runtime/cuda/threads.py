@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from tapejit.base.errors import UnsupportedError
 from tapejit.runtime.cuda.scheduler import (
@@ -29,7 +29,7 @@ HOSTS: Final = ("target ", "source_filename ")  # what is of one processor
 
 NAME: Final = r'(?:"[^"]*"|[-\w.$]+)'
 TYPE: Final = r"(?:<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\]|\w+)"
-ALIGNED: Final = r"(?:, align \d+)?(?:, !.*)?$"
+ALIGNED: Final = r", align (\d+)(?:, !.*)?$"
 DEFINE: Final = re.compile(rf"define (.*?)@({NAME})\(.*\{{$")
 VARIABLE: Final = re.compile(rf"(@{NAME}) = (.*?)\b(?:global|constant) ")
 LABEL: Final = re.compile(rf"({NAME}):")
@@ -37,6 +37,7 @@ LOAD: Final = re.compile(
     rf"(%{NAME}) = load (?:volatile )?({TYPE}), ptr (.*?){ALIGNED}"
 )
 STORE: Final = re.compile(rf"store (?:volatile )?({TYPE}) .*, ptr (.*?){ALIGNED}")
+UNKNOWN: Final = re.compile(rf"(?:%{NAME} = )?(?:load|store|atomicrmw|cmpxchg) ")
 UPDATE: Final = re.compile(
     rf"(%{NAME}) = atomicrmw (?:volatile )?\w+ ptr (.*), ({TYPE}) \S+"
     rf'(?: syncscope\("\w+"\))? \w+{ALIGNED}'
@@ -61,9 +62,7 @@ BARRIERS: Final = {
     "llvm.nvvm.barrier.cta.sync.aligned.all": "i32 0",
     "llvm.nvvm.bar.warp.sync": "i32 -1",
 }
-REFUSED: Final = re.compile(
-    r"llvm\.(?:nvvm|masked|memset|memcpy|memmove)\.|cmpxchg |(?:load|store) atomic "
-)
+REFUSED: Final = re.compile(r"llvm\.(?:nvvm|masked|memset|memcpy|memmove)\.")
 
 PLACE: Final = "i32 %tj.thread, i32 %tj.block"
 ENTRY: Final = f"""
@@ -107,6 +106,7 @@ class Site(NamedTuple):
     kernel: str
     text: str
     size: int = 0  # bytes at which it looks
+    align: int = 1
     writes: bool = False
     is_atomic: bool = False
 
@@ -279,21 +279,27 @@ class CoroutineWriter:
         elif line == "ret void":
             line = "br label %tj.over"
         elif found := LOAD.match(line):
-            self.touch(found[3], Site(self.name, line, size_of(found[2])))
+            self.touch(found[3], self.access(line, found[2], found[4]))
         elif found := STORE.match(line):
-            self.touch(found[2], Site(self.name, line, size_of(found[1]), True))
+            self.touch(found[2], self.access(line, found[1], found[3], True))
         elif found := UPDATE.match(line):
-            self.touch(found[2], Site(self.name, line, size_of(found[3]), True, True))
+            access = self.access(line, found[3], found[4], True)
+            self.touch(found[2], access._replace(is_atomic=True))
         elif found := CALL.match(line):
             result, function, operands = found.groups()
             if self.intrinsic(line, result, function, operands):
                 return
+        elif UNKNOWN.match(line):
+            self.refuse(line)
         if REFUSED.search(line):
-            raise UnsupportedError(
-                f"an emulated GPU cannot do this: {line}",
-                help="teach it in tapejit/runtime/cuda/threads.py",
-            )
+            self.refuse(line)
         self.emit(line)
+
+    def refuse(self, line: str) -> NoReturn:
+        raise UnsupportedError(
+            f"an emulated GPU cannot do this: {line}",
+            help="teach it in tapejit/runtime/cuda/threads.py",
+        )
 
     def intrinsic(self, line: str, result: str, name: str, operands: str) -> bool:
         """Write what stands for a call of the hardware; False if it is none."""
@@ -321,7 +327,7 @@ class CoroutineWriter:
     ) -> None:
         """An operation of all threads of a warp."""
         if "shfl" in line and operands[0] != "i32 -1":
-            raise UnsupportedError(f"an emulated GPU shuffles whole warps only: {line}")
+            self.refuse(line)  # it is not of the whole warp
         self.operations[operation.name] = operation
         if "ldmatrix" in line:
             self.touch_row(operands[0], line)
@@ -352,14 +358,17 @@ class CoroutineWriter:
         )
         self.go_on_in(label)
 
+    def access(self, line: str, kind: str, align: str, writes: bool = False) -> Site:
+        return Site(self.name, line, size_of(kind), int(align), writes)
+
     def touch(self, pointer: str, site: Site) -> None:
-        """Ask whether memory is alive, and leave if it is not."""
+        """Ask whether memory is alive and aligned, and leave if it is not."""
         if pointer in self.local:
             return
         answer, label = self.new(), self.new()
         self.emit(
             f"%{answer} = call i1 @tj.touch(ptr {pointer}, i64 {site.size}, "
-            f"i32 %tj.thread, i32 {self.number_of(site)})",
+            f"i64 {site.align - 1}, i32 %tj.thread, i32 {self.number_of(site)})",
             f"br i1 %{answer}, label %{label}, label %tj.fault",
         )
         self.go_on_in(label)
@@ -374,7 +383,7 @@ class CoroutineWriter:
             f"br i1 %{needed}, label %{asks}, label %{label}",
             f"{asks}:",
         )
-        self.touch(operand.partition(" ")[2], Site(self.name, line, 16))
+        self.touch(operand.partition(" ")[2], Site(self.name, line, 16, 16))
         self.emit(f"br label %{label}")
         self.go_on_in(label)
 
