@@ -38,8 +38,8 @@ from tapejit.base.errors import (
 )
 from tapejit.base.types import TensorType, is_differentiable
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import param
-from tapejit.ir.structural import read
+from tapejit.ir.node import Node, param
+from tapejit.ir.structural import first_token, read
 from tapejit.ops.custom_rules import custom_call, failing
 from tapejit.tape.linearity import line_of
 from tapejit.tape.rules import Gradients, PythonRule
@@ -55,7 +55,7 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.recorder import Observer
 from tapejit.tensor.tensor import Tensor, TracedTensor
-from tapejit.tensor.trace import Trace
+from tapejit.tensor.trace import Trace, beginnings
 
 EMPTY_CELL = CellType()  # of a name that has no value (yet)
 P = ParamSpec("P")
@@ -415,7 +415,7 @@ def _offer_traced(
 
 def _as_graphs(
     rule: PythonRule, inputs: Sequence[Tensor], trace: Trace
-) -> tuple[dict[str, Any], list[Tensor]]:
+) -> tuple[dict[str, Any], Sequence[Tensor]]:
     """A rule as attributes of `custom_call`, and the tensors that it looks at.
 
     An error of the user's belongs to whoever asks for the gradient: the Graph then
@@ -425,36 +425,42 @@ def _as_graphs(
     state = trace.state
     held = {} if state is None else state.written()
     effects = len(trace.effects)
+    mark = first_token().serial
     token = TAPES.set(() if state is None else (state.watcher,))
+    name = f"{rule.name}.backward"
+    seeds = [param(f"d_{at}", kind) for at, kind in enumerate(rule.results)]
+    looked_at: list[Node] = []
     try:
-        backward, looked_at, connected = rule.traced()
+        found, connected = rule.pulled([TracedTensor(seed, trace) for seed in seeds])
+        outputs = [trace.node_of(g) for g in found]
         if state is not None:
             _refuse_writes(rule, held, state.written())
+            entries = {slot.entry for slot in state.slots.values()}
+        looked_at = beginnings(outputs, mark, seeds, () if state is None else entries)
     except Exception as error:  # the rule is the user's; raised where it is needed
-        refused, looked_at, connected = error, [], (True,) * len(inputs)
-        seeds = [param(f"d_{at}", kind) for at, kind in enumerate(rule.results)]
-        name = f"{rule.name}.backward"
-        backward = Graph(name, seeds, failing(error, rule.arguments))
+        refused, connected = error, (True,) * len(inputs)
+        outputs = list(failing(error, rule.arguments))
     finally:
         if state is not None:
             state.put_back(held)  # a tape inside calls the rule again
         del trace.effects[effects:]
         TAPES.reset(token)
-    sizes = [x for x in inputs if not x._type.is_static]  # in an argument alone
-    looked_at = [*sizes, *looked_at]
-    kept = [param(f"n_{at}", x._type) for at, x in enumerate(sizes)]
-    backward = Graph(backward.name, (*kept, *backward.inputs), backward.outputs)
+    for x in map(trace.node_of, inputs):  # a size may stand in an argument alone
+        if not x.tensor_type.is_static and x not in looked_at:
+            looked_at.append(x)
+    backward = Graph(name, (*looked_at, *seeds), outputs)
+    kept = [TracedTensor(x, trace) for x in looked_at]
     try:
         if refused is not None:
             raise refused
-        forward = rule.transposed(backward, looked_at)
+        forward = rule.transposed(backward, kept)
     except Exception as error:  # as above; a gradient that is not linear, too
         tangents = [param(f"t_{at}", x.type) for at, x in enumerate(backward.outputs)]
         wanted = [kind for kind in rule.results if is_differentiable(kind.dtype)]
-        given = (*backward.inputs[: len(looked_at)], *tangents)
+        given = (*looked_at, *tangents)
         forward = Graph(f"{rule.name}.forward", given, failing(error, wanted))
     graphs = {"backward": backward, "forward": forward, "connected": connected}
-    return {"results": len(rule.results), **graphs}, looked_at
+    return {"results": len(rule.results), **graphs}, kept
 
 
 def _refuse_writes(rule: PythonRule, before: Any, after: Any) -> None:

@@ -367,6 +367,8 @@ class Generator:
             while True:
                 state = source = self._variable._operand()
                 trace = TRACE.get()
+                if trace is not None and trace.is_transparent:
+                    trace = trace.outer
                 if trace is None or trace is trace.state:
                     blocks = block_count(shape, bits)
                 else:

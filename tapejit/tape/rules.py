@@ -24,11 +24,11 @@ import numpy as np
 
 from tapejit.array.creation import zeros
 from tapejit.array.manipulation import reshape, stack
-from tapejit.base.errors import ArgumentError
+from tapejit.base.errors import TapejitError
 from tapejit.base.origin import Origin, user_origin
 from tapejit.base.types import TensorType, is_differentiable
 from tapejit.ir.graph import Graph, topological_order
-from tapejit.ir.node import Node, param
+from tapejit.ir.node import Node, Op, param
 from tapejit.ir.structural import call
 from tapejit.ir.structural import results as results_of
 from tapejit.ops.custom_rules import (
@@ -40,13 +40,12 @@ from tapejit.ops.custom_rules import (
     Reconnected,
 )
 from tapejit.tape.linearity import check_linear, left_tapejit
+from tapejit.tensor.dispatch import TRACE, effect
 from tapejit.tensor.tensor import Tensor, TracedTensor
 from tapejit.tensor.trace import Trace, run_graph, trace
 from tapejit.transforms.vjp import materialize, vjp
 
 Gradients = list[Tensor | None]
-# What a pull computes, the tensors it looks at, which arguments get a gradient.
-Traced = tuple[Graph, list[Tensor], Flags]
 
 
 class PythonRule(Callback):
@@ -120,7 +119,7 @@ class PythonRule(Callback):
 
     def push(self, tangents: Sequence[Any]) -> Gradients:
         """One tangent for each floating-point result, None for the others."""
-        backward, looked_at, connected = self.traced(for_tangents=True)
+        backward, looked_at, connected = self._traced()
         forward = self.transposed(backward, looked_at)
         given = [t for t, flag in zip(tangents, connected, strict=True) if flag]
         found = iter(run_graph(forward, [*looked_at, *given]))
@@ -129,30 +128,27 @@ class PythonRule(Callback):
             for kind in self.results
         ]
 
-    def traced(self, *, for_tangents: bool = False) -> Traced:
-        """`pull` as a Graph.
+    def pulled(self, cotangents: Sequence[Tensor]) -> tuple[list[Tensor], Flags]:
+        """The gradients there are, and which arguments have one."""
+        found = self.pull(
+            [
+                x if is_differentiable(x.dtype) else zeros(x.shape, dtype=x.dtype)
+                for x in cotangents
+            ]
+        )
+        return [g for g in found if g is not None], tuple(g is not None for g in found)
 
-        Its inputs are tensors that it looks at, the second result, and cotangents of
-        all results; the third result says which arguments get a gradient.
-        """
+    def _traced(self) -> tuple[Graph, list[Tensor], Flags]:
+        """What is pulled as a Graph of tensors it looks at, and of all cotangents."""
         connected: Flags = ()
 
         def pulled(*cotangents: Tensor) -> list[Tensor]:
             nonlocal connected
-            gradients = self.pull(
-                [
-                    x if is_differentiable(x.dtype) else zeros(x.shape, dtype=x.dtype)
-                    for x in cotangents
-                ]
-            )
-            connected = tuple(g is not None for g in gradients)
-            return [g for g in gradients if g is not None]
+            gradients, connected = self.pulled(cotangents)
+            return gradients
 
         graph, captured, _ = trace(
-            pulled,
-            self.results,
-            lambda seeds: (seeds, {}),
-            PullTrace(self, for_tangents=for_tangents),
+            pulled, self.results, lambda seeds: (seeds, {}), PullTrace(self)
         )
         count = len(self.results)
         inputs = (*graph.inputs[count:], *graph.inputs[:count])
@@ -183,39 +179,37 @@ class PythonRule(Callback):
 
 
 class PullTrace(Trace):
-    """The trace of a `pull`: of its cotangents nothing is known but their types."""
+    """The trace of a `pull` for forward mode: of its cotangents only types are known.
 
-    def __init__(self, rule: PythonRule, *, for_tangents: bool) -> None:
+    What does not depend on them is performed as if there were no such trace.
+    """
+
+    is_transparent = True
+
+    def __init__(self, rule: PythonRule) -> None:
         super().__init__(f"{rule.name}.backward")
         self.rule = rule
-        self.for_tangents = for_tangents
+
+    def effect(self, op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> None:
+        """What is shown of cotangents is nothing."""
+        if not any(isinstance(x, TracedTensor) and x._trace is self for x in inputs):
+            token = TRACE.set(self.outer)
+            try:
+                effect(op, *inputs, **attrs)
+            finally:
+                TRACE.reset(token)
 
     def needs_value(self, x: TracedTensor, what: str) -> Any:
-        """A function around it cannot be a Graph then."""
-        if self.state is not None and not self.for_tangents:
-            self.state.needs = self.state.needs or (what, user_origin(3))
-        return self.ask(x, what)
+        """Nobody knows it."""
+        raise self.left("went through NumPy")
 
-    def ask(self, x: TracedTensor, kind: str) -> Any:
-        """Nobody knows the answer."""
-        if self.for_tangents:
-            rule = self.rule
-            raise left_tapejit(rule.name, "went through NumPy", user_origin(3))
-        if self.state is None:
-            return super().needs_value(x, kind)
-        raise ArgumentError(
-            f"{self.state.name} is traced without a call and needs the value of "
-            f"the cotangent in the grad_fn of {self.rule.name}",
-            help="trace it with tensors in place of specs, or decide with tj.where",
-        )
+    def refused(self, variable: str, method: str) -> TapejitError:
+        """The error for a cotangent that is assigned."""
+        return self.left(f"was assigned to variable {variable!r} ({method})")
 
-    def number(self, x: TracedTensor, what: str) -> int:
-        """A size that depends on it."""
-        return int(self.ask(x, what))
-
-    def count_true(self, mask: TracedTensor, what: str) -> int:
-        """The size of what it selects."""
-        return self.number(mask, what)
+    def left(self, how: str) -> TapejitError:
+        """The error for a cotangent that left tapejit."""
+        return left_tapejit(self.rule.name, how, user_origin(4))
 
 
 def _filled(found: Tensor | None, kind: TensorType) -> Tensor:

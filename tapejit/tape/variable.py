@@ -395,11 +395,7 @@ class Variable(Scatters, Operators):
             if isinstance(tensor, TracedTensor) and tensor._trace.is_over:
                 raise leaked(tensor, name)
             if isinstance(tensor, TracedTensor) and not tensor._trace.holds_state:
-                raise UnsupportedError(
-                    f"{self._name} cannot be assigned while a function is mapped",
-                    op=name,
-                    help="return the value and assign it outside",
-                )
+                raise tensor._trace.refused(self._name, name)
             if tensor.dtype != self.dtype:
                 raise DTypeError(
                     f"variable {self._name!r} is {self._tensor._type}, the value "
@@ -454,12 +450,9 @@ class Variable(Scatters, Operators):
             getitem(self._tensor, key)  # says it in terms of the variable
             raise
         source = asarray(updates)
-        if any(_is_mapped(x) for x in (selected, source)):
-            raise UnsupportedError(
-                f"{self._name} cannot be assigned while a function is mapped",
-                op=name,
-                help="return the value and assign it outside",
-            )
+        for x in (selected, source):
+            if isinstance(x, TracedTensor) and not x._trace.holds_state:
+                raise x._trace.refused(self._name, name)
         self._warn_if_tracked(source, name)
         if not _broadcasts(source.shape, selected.shape):
             raise ShapeError(
@@ -588,11 +581,6 @@ def warn_tracked(name: str) -> None:
             f"{name} of a value that a tape is recording: no gradient flows through an "
             "assignment; use the value itself where the gradient is wanted"
         )
-
-
-def _is_mapped(x: Tensor) -> bool:
-    """Whether a tensor is a row of a batch, which no variable can hold."""
-    return isinstance(x, TracedTensor) and not x._trace.holds_state
 
 
 def _broadcasts(shape: Shape, wanted: Shape) -> bool:

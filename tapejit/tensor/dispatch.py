@@ -261,10 +261,11 @@ def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any
             op=op.name,
             help="take sizes from the tensors at hand",
         )
-    if trace.outer is not None and _is_outer(trace, op, inputs):
+    is_inner = trace.outer is not None or trace.is_transparent
+    if is_inner and _is_outer(trace, op, inputs):
         token = TRACE.set(trace.outer)
         try:
-            return apply_traced(op, inputs, attrs)
+            return apply(op, *inputs, **attrs)
         finally:
             TRACE.reset(token)
     try:
@@ -285,7 +286,9 @@ def _is_outer(trace: Trace, op: Op, inputs: Sequence[Tensor]) -> bool:
     Around the map it would be performed once, so it is: in the trace around this one,
     unless a tape was opened for a row.
     """
-    if op.draws or any(tape.trace is trace for tape in TAPES.get()):
+    if op.draws and not trace.is_transparent:
+        return False
+    if any(tape.trace is trace for tape in TAPES.get()):
         return False
     return not any(isinstance(x, TracedTensor) and x._trace is trace for x in inputs)
 

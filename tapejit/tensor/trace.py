@@ -13,7 +13,7 @@ Start reading at `trace`, then `run_graph`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from tapejit import ir
 from tapejit.base import tree
 from tapejit.base.config import NUMERICS, config
-from tapejit.base.errors import ArgumentTypeError, TapejitError
+from tapejit.base.errors import ArgumentTypeError, TapejitError, UnsupportedError
 from tapejit.base.origin import Labelled, Origin, user_origin
 from tapejit.base.types import TOKEN, TensorType, TupleType
 from tapejit.ir.graph import Graph
@@ -30,6 +30,7 @@ from tapejit.ir.interpret import has_dims, perform
 from tapejit.ir.node import (
     LITERAL,
     ORIGIN,
+    PARAM,
     Derived,
     Node,
     Op,
@@ -76,6 +77,15 @@ class Trace:
         self.label: str | None = None
 
     holds_state = False  # whether variables can be given this trace's tensors
+    is_transparent = False  # whether draws are those of what is around
+
+    def refused(self, variable: str, method: str) -> TapejitError:
+        """The error for a tensor of a trace without state that is assigned."""
+        return UnsupportedError(
+            f"{variable} cannot be assigned while a function is mapped",
+            op=method,
+            help="return the value and assign it outside",
+        )
 
     @property
     def state(self) -> FunctionTrace | None:
@@ -206,6 +216,32 @@ def trace(
     if config.current().check:
         ir.check_graph(graph)
     return graph, [tensor for tensor, _ in captured], structure
+
+
+def beginnings(
+    ends: Sequence[Node], mark: int, inside: Iterable[Node], starts: Collection[Node]
+) -> list[Node]:
+    """Where the values that `ends` are made of come from, in a fixed order.
+
+    These are the Nodes from before `mark`, a serial number, parameters, and `starts`.
+    Nothing is looked for behind those `inside`. A projection is as old as what it is
+    of: it is made when it is used.
+    """
+    found: dict[Node, None] = {}
+    seen = set(inside)
+    waiting = list(reversed(ends))
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        whole = node.inputs[0] if node.op is item else node
+        is_outside = whole.serial < mark or node.op is PARAM
+        if node in starts or (is_outside and node.op is not LITERAL):
+            found[node] = None
+        else:
+            waiting.extend(reversed(node.inputs))
+    return list(found)
 
 
 def result_tensor(x: Any, under_way: Trace) -> Tensor:

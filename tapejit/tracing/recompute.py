@@ -30,9 +30,9 @@ from typing import Any, ParamSpec, TypeVar
 from tapejit.base import tree
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph, topological_order
-from tapejit.ir.node import LITERAL, PARAM, Node, Op
+from tapejit.ir.node import Node, Op
 from tapejit.ir.rewriting import opened
-from tapejit.ir.structural import first_token, item
+from tapejit.ir.structural import first_token
 from tapejit.ops.custom_rules import custom_call
 from tapejit.tape.accumulator import ForwardAccumulator
 from tapejit.tape.custom import Arguments, CustomGradient, offer
@@ -43,6 +43,7 @@ from tapejit.tape.witness import Witness
 from tapejit.tensor.dispatch import TAPES, TRACE, as_operand, muted
 from tapejit.tensor.recorder import Listener
 from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.trace import beginnings
 from tapejit.tracing.path import assigns_tracked
 from tapejit.tracing.trace import FunctionTrace
 from tapejit.transforms.partition import size_carriers
@@ -263,7 +264,7 @@ def call_traced(
         values = [as_operand(x, name) for x in found]
         ends = [trace.node_of(x) for x in values]
         bystander.note_used(values)
-    starts = bystander.beginnings(ends)
+    starts = bystander.starts_of(ends)
     bystander.tell_starts(starts)
     inside = topological_order(ends, stop=frozenset(starts))
     if reached_from(starts, inside).isdisjoint(ends):
@@ -314,29 +315,11 @@ class Bystander(Witness):
             if variable is not None:
                 self.note_read(variable, x)
 
-    def beginnings(self, ends: Sequence[Node]) -> list[Node]:
+    def starts_of(self, ends: Sequence[Node]) -> list[Node]:
         """Where the values that `ends` are made of come from, in a fixed order."""
-        captured = {node for _, node in self.trace.captures.values()}
-        entries = {slot.entry for slot in self.trace.slots.values()}
-        found: dict[Node, None] = {}
-        seen: set[Node] = set()
-        waiting = list(reversed(ends))
-        while waiting:
-            node = waiting.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            is_outside = self._was_there(node) or node.op is PARAM or node in entries
-            if node in captured or (is_outside and node.op is not LITERAL):
-                found[node] = None
-            else:
-                waiting.extend(reversed(node.inputs))
-        return list(found)
-
-    def _was_there(self, node: Node) -> bool:
-        """A projection is as old as what it is of: it is made when it is used."""
-        whole = node.inputs[0] if node.op is item else node
-        return whole.serial < self.mark
+        known = {node for _, node in self.trace.captures.values()}
+        known.update(slot.entry for slot in self.trace.slots.values())
+        return beginnings(ends, self.mark, (), known)
 
     def tell_starts(self, starts: Sequence[Node]) -> None:
         """Tell the tapes which variables were read, and of assignments.

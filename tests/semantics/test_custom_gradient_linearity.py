@@ -107,6 +107,39 @@ def test_s40_a_gradient_that_python_decides_cannot_be_transposed() -> None:
         tj.jvp(f, (X,), (T,))
 
 
+@pytest.mark.parametrize("way", ["eager", "inside a function"])
+def test_s40_forward_mode_draws_and_shows_as_reverse_mode_does(
+    way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def noisy(dy: Any, x: Any) -> Any:
+        tj.print("drawn")
+        return dy * tj.random.uniform(2)
+
+    f = with_gradient(noisy)
+    tj.random.set_seed(3)
+    (expected,) = tj.vjp(f, X)[1](T)
+    tj.random.set_seed(3)
+    np.testing.assert_array_equal(ways_of(f)[way](), expected)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == ["drawn"] * 2
+
+
+def test_s40_a_cotangent_that_is_assigned_leaves_tapejit() -> None:
+    v = tj.Variable([0.0, 0.0], name="v")
+    f = with_gradient(lambda dy, x: (v.assign(dy), dy)[1])
+    with pytest.raises(tj.NotDifferentiableError, match="assigned to variable 'v'"):
+        tj.jvp(f, (X,), (T,))
+
+
+def test_s40_what_grad_fn_makes_of_values_is_no_part_of_the_function() -> None:
+    """A call that nobody differentiates does not compute it."""
+    f = with_gradient(lambda dy, x: dy * tj.sin(x))
+    function = tj.function(f)
+    names = [node.op.name for node in function.graph(X).nodes]
+    assert "sin" not in names
+    np.testing.assert_array_equal(tj.vjp(function, X)[1](T)[0], T * tj.sin(X))
+
+
 def test_s40_hessians_need_no_transpose(mode: Any) -> None:
     """The tangent of a clipped gradient is that of the clipping, at its cotangent."""
     f = with_gradient(lambda dy, x: tj.clip(2 * x * dy, -3, 3))
