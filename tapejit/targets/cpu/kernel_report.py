@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 from tapejit.base.types import TensorType, is_float
@@ -41,9 +41,8 @@ from tapejit.targets.python.kernel_writer import KernelWriter
 __all__ = ["KernelReport", "amount", "kernel_reports"]
 
 
-@dataclass(frozen=True)
 class KernelReport:
-    """What one kernel does; made by `Function.kernels`.
+    """What one kernel does; made by `Function.kernels`, and found when it is asked for.
 
     name         as in the source
     loops        the nest: `i<64> { j<1000 by 16> }`, one entry per loop
@@ -65,23 +64,74 @@ class KernelReport:
     ('i<8> { j<100 by 16> }', 3204, 1600)
     """
 
-    name: str
-    loops: str
-    vector: str | None
-    width: int
-    tasks: int
-    ops: dict[str, int]
-    reads: int
-    writes: int
-    flops: int
-    temporaries: tuple[TensorType, ...]
-    lines: tuple[str, ...]
-    source: str
+    def __init__(self, module: Callable[[], SourceWriter], kernel: Kernel) -> None:
+        self._module = module
+        self._kernel = kernel
+        self._steps = list(kernel.steps())
+        is_array_op = isinstance(self._steps[0].what, ArrayOp)
+        self._vector = None if is_array_op else kernel.vector
+        self.width = 1 if self._vector is None else kernel.width
+        self.tasks = kernel.tasks
+
+    @cached_property
+    def _writer(self) -> KernelWriter:
+        return KernelWriter(self._module(), self._kernel)
+
+    @property
+    def name(self) -> str:
+        return self._writer.name
+
+    @cached_property
+    def loops(self) -> str:
+        return " ".join(loop_texts(self._writer, self._kernel.items))
+
+    @property
+    def vector(self) -> str | None:
+        return None if self._vector is None else self._writer.index(self._vector)
+
+    @cached_property
+    def ops(self) -> dict[str, int]:
+        return dict(Counter(x.name for x in self._steps if x.node is not None))
+
+    @cached_property
+    def _traffic(self) -> tuple[int, int]:
+        return traffic(self._module().plan, self._kernel)
+
+    @property
+    def reads(self) -> int:
+        return self._traffic[0]
+
+    @property
+    def writes(self) -> int:
+        return self._traffic[1]
+
+    @cached_property
+    def flops(self) -> int:
+        return sum(map(flops_of, self._steps))
+
+    @property
+    def temporaries(self) -> tuple[TensorType, ...]:
+        kept = self._writer.private.values()
+        return tuple(TensorType(x.dtype, x.shape) for x in kept)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        nodes = [x.node for x in self._steps if x.node is not None]
+        return tuple(dict.fromkeys(filter(None, map(line_of, nodes))))
+
+    @property
+    def source(self) -> str:
+        return self._writer.text()
 
     @property
     def bytes_moved(self) -> int:
         """What goes through memory, both ways."""
         return self.reads + self.writes
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KernelReport):
+            return NotImplemented
+        return (str(self), self.source) == (str(other), other.source)
 
     def __str__(self) -> str:
         names = [
@@ -100,39 +150,8 @@ class KernelReport:
 
 def kernel_reports(graph: Graph, plan: LoopPlan, first: int = 0) -> list[KernelReport]:
     """A report on each kernel of a plan; `first` is the number of the first."""
-    writer = SourceWriter(graph, plan, first)
-    return [report(plan, kernel_writer) for kernel_writer in writer.writers]
-
-
-def report(plan: LoopPlan, writer: KernelWriter) -> KernelReport:
-    """One kernel in numbers."""
-    kernel = writer.kernel
-    steps = list(kernel.steps())
-    nodes = [x.node for x in steps if x.node is not None]
-    reads, writes = traffic(plan, kernel)
-    is_library = isinstance(steps[0].what, ArrayOp)
-    vector = None if kernel.vector is None or is_library else kernel.vector
-    return KernelReport(
-        name=writer.name,
-        loops=" ".join(loop_texts(writer, kernel.items)),
-        vector=None if vector is None else writer.index(vector),
-        width=1 if vector is None else kernel.width,
-        tasks=kernel.tasks,
-        ops=dict(Counter(operation_of(x) for x in steps if x.node is not None)),
-        reads=reads,
-        writes=writes,
-        flops=sum(map(flops_of, steps)),
-        temporaries=tuple(
-            TensorType(x.dtype, x.shape) for x in writer.private.values()
-        ),
-        lines=tuple(dict.fromkeys(filter(None, map(line_of, nodes)))),
-        source=writer.text(),
-    )
-
-
-def operation_of(step: Step) -> str:
-    """The name of the operation that a Step is."""
-    return step.name
+    module = cache(lambda: SourceWriter(graph, plan, first))
+    return [KernelReport(module, kernel) for kernel in plan.kernels]
 
 
 def line_of(node: Node) -> str:

@@ -113,11 +113,6 @@ class SourceWriter:
                 made = whole_array(step, self.names(wish_of(step)))
                 self.shared[memory] = made
                 self.arena.append(made)
-        self.writers = [KernelWriter(self, kernel) for kernel in plan.kernels]
-
-    def kernels(self) -> list[str]:
-        """The text of each."""
-        return [writer.text() for writer in self.writers]
 
     def buffer(self, buffer: Buffer) -> str:
         """The name of memory from outside."""
@@ -130,7 +125,7 @@ class SourceWriter:
 
     def module(self, name: str) -> str:
         """Everything, in an order that runs."""
-        kernels = self.kernels()
+        writers = [KernelWriter(self, kernel) for kernel in self.plan.kernels]
         constants = [
             f"{called} = {array_text(x.value)}\n"
             for called, x in zip(self.constants, self.plan.constants, strict=True)
@@ -142,13 +137,13 @@ class SourceWriter:
             lines.append(f"{INDENT}{called} = {empty_text(shape, dtype)}")
         for x in self.arena:
             lines.append(f"{INDENT}{x.name} = {empty_text(x.shape, x.dtype)}")
-        if self.writers:
+        if writers:
             lines.append(f'{INDENT}with np.errstate(all="ignore"):')
-        for writer in self.writers:
+        for writer in writers:
             call = f"{writer.name}({', '.join(writer.arguments)})"
             lines.append(f"{2 * INDENT}{call}")
         lines.append(f"{INDENT}return [{', '.join(self.outputs)}]")
-        parts = [*kernels, "\n".join(lines) + "\n"]
+        parts = [*[x.text() for x in writers], "\n".join(lines) + "\n"]
         body = "".join(f"\n\n{part}" for part in parts)
         numbers = "\n" + "".join(constants) if constants else ""
         imports, helpers = HEADER, ""

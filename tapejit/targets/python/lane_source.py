@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
@@ -65,6 +66,7 @@ CALLED = """
     isinf isnan ldexp log log10 log1p log2 logaddexp logaddexp2 maximum minimum
     nextafter real sign signbit sin sinh sqrt tan tanh trunc
 """
+KNOWN_TEXTS: Final = 4096  # layers that are alike have the same ones
 TEMPLATES = {
     **OPERATORS,
     **{name: f"np.{name}" for name in CALLED.split()},
@@ -72,6 +74,7 @@ TEMPLATES = {
 }
 
 
+@lru_cache(KNOWN_TEXTS)
 def in_parentheses(text: str) -> str:
     """An expression as an operand of any operator.
 

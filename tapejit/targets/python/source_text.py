@@ -11,6 +11,7 @@ import keyword
 import linecache
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from tapejit.base.types import DType
 from tapejit.ir.node import Node
 from tapejit.ir.printer import shortest_text
 from tapejit.loops.steps import AffineIndex, CheckedIndex, IndexValue, Step
+from tapejit.targets.python.lane_source import KNOWN_TEXTS
 
 SHOWN: Final = 64  # elements of a constant that are written as numbers
 
@@ -73,6 +75,16 @@ def assigned_name(node: Node) -> str | None:
         return None
     expression = expression_text(origin)
     line = linecache.getline(origin[0].co_filename, line_number(origin)).strip()
+    return name_in(line, expression)
+
+
+@lru_cache(KNOWN_TEXTS)
+def name_in(line: str, expression: str) -> str | None:
+    """The name that a line gives to an expression, if that is all it does.
+
+    >>> name_in("h = tj.tanh(x)", "tj.tanh(x)"), name_in("h = tj.tanh(x)", "x")
+    ('h', None)
+    """
     try:
         match ast.parse(line).body:
             case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
