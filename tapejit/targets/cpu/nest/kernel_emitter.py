@@ -248,6 +248,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
     def together_at(self, loop: Loop, path: LoopNest, at: Value) -> None:
         """The body of a loop for several iterations, which go on together."""
         outer, made = self.copies, []
+        inside = set(loop.steps())
         for _ in self.each_copy():
             for place in range(loop.copies):
                 index = self.builder.add(at, number(place)) if place else at
@@ -255,7 +256,10 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
                     Copy(
                         {**self.indices, loop.axis: index},
                         dict(self.values),
-                        {x: copy.copy(y) for x, y in self.accumulators.items()},
+                        {
+                            x: copy.copy(y) if x in inside else y
+                            for x, y in self.accumulators.items()
+                        },
                     )
                 )
         self.copies = made

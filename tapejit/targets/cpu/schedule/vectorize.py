@@ -94,42 +94,67 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
     left = [x for x in inputs if x in shared and plan.kernel_of[x] != number]
     left += [x for x in steps if x in shared and x.output is None]
 
+    widest = dict.fromkeys(axes, 4)  # bytes of the numbers that vary with an axis
+    for x in (*steps, *leaves):
+        if not isinstance(x.what, POSITIONS):  # these may be 4, as they are checked
+            for axis in (x.labels | x.closed) & widest.keys():
+                widest[axis] = max(widest[axis], x.dtype.itemsize)
+
     def width_along(axis: Axis) -> int:
         """How many of the widest numbers that vary with an axis a vector has."""
-        sizes = [
-            x.dtype.itemsize if axis in x.labels | x.closed else 4
-            for x in (*steps, *leaves)
-            if not isinstance(x.what, POSITIONS)
-        ]
-        widest = max([4, *sizes])  # of positions alone, where they are only checked
-        return min(lanes // widest, 1 << (axis.hint.bit_length() - 1))
+        return min(lanes // widest[axis], 1 << (axis.hint.bit_length() - 1))
+
+    # Of the terms of a price, most are the same for all axes. They are added in the
+    # same order for each: a tie stays one.
+    terms: list[float] = []
+    own: dict[Axis, dict[int, float]] = {axis: {} for axis in axes}
+    for step in (*steps, *leaves):
+        around = step.labels | step.closed
+        count = math.prod(x.hint for x in around)
+        is_in_memory = isinstance(step.what, Load) or step.output is not None
+        here, at = cost(step), len(terms)
+        terms += [(1.0 if is_in_memory else here) * count, 0.0]
+        near = axes_of_memory(step) if is_in_memory else frozenset[Axis]()
+        for axis in (around | near) & own.keys():
+            full = axis.hint / math.ceil(axis.hint / width_along(axis))
+            if is_in_memory:
+                here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
+            own[axis][at] = here * count / full if axis in around else here * count
+            if axis in step.closed:
+                own[axis][at + 1] = 6.0 * count / axis.hint
+    for step in left:
+        count = math.prod(x.hint for x in step.labels)
+        for axis in step.labels & own.keys():
+            if distance(step, axis) == 1:
+                full = axis.hint / math.ceil(axis.hint / width_along(axis))
+                own[axis][len(terms)] = count / full
+        terms.append(1.5 * count)
 
     def price(axis: Axis) -> float:
-        width = width_along(axis)
-        full = axis.hint / math.ceil(axis.hint / width)
-        total = 0.0
-        for step in (*steps, *leaves):
-            around = step.labels | step.closed
-            count = math.prod(x.hint for x in around)
-            here = cost(step)
-            if isinstance(step.what, Load) or step.output is not None:
-                here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
-            if axis in around:
-                total += here * count / full
-                if axis in step.closed:
-                    total += 6.0 * count / axis.hint
-            else:
-                total += here * count
-        for step in left:
-            count = math.prod(x.hint for x in step.labels)
-            is_near = axis in step.labels and distance(step, axis) == 1
-            total += count / full if is_near else 1.5 * count
+        priced, total = list(terms), 0.0
+        for at, term in own[axis].items():
+            priced[at] = term
+        for term in priced:  # `sum` rounds otherwise in other versions of Python
+            total += term
         return total
 
     if not axes:
         return kernel
     best = min(axes, key=lambda axis: (price(axis), axis.number))
     return replace(kernel, vector=best, width=width_along(best))
+
+
+def axes_of_memory(step: Step) -> frozenset[Axis]:
+    """The axes along which a Step may go through memory."""
+    if not isinstance(step.what, Load):
+        return frozenset([dim.root for dim in step.dims or () if dim is not None])
+    found: set[Axis] = set()
+    for position in step.index:
+        if isinstance(position, Step):
+            found |= position.labels
+        else:
+            found.update(axis.root for axis, _ in position.terms)
+    return frozenset(found)
 
 
 def distance(step: Step, axis: Axis) -> int | None:
