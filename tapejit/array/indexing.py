@@ -184,12 +184,11 @@ class _Mask:
         return (Tensor(np.zeros(count_true(self.mask, "a boolean mask"), np.intp)),)
 
 
-class _MaskPart(NamedTuple):
+class _MaskPart:
     """One axis of a boolean mask, of its size; a mask of no axes is one of no size."""
 
-    mask: _Mask
-    axis: int
-    size: int | None
+    def __init__(self, mask: _Mask, axis: int, size: int | None) -> None:
+        self.mask, self.axis, self.size = mask, axis, size
 
     @property
     def positions(self) -> Tensor:

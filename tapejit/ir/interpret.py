@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -265,15 +265,16 @@ INFIX: Final[dict[Any, str]] = {
 }
 
 
-class Source(NamedTuple):
+class Source:
     """The steps as the code of one Python function of a list, which it empties.
 
     `calls` are the steps that call a function of their own, by its name in the code.
     """
 
-    code: CodeType
-    calls: dict[str, int]
-    step_of_line: dict[int, int]
+    def __init__(
+        self, code: CodeType, calls: dict[str, int], step_of_line: dict[int, int]
+    ) -> None:
+        self.code, self.calls, self.step_of_line = code, calls, step_of_line
 
     def bound_to(
         self,

@@ -18,9 +18,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, ParamSpec
+from typing import Any, Final, Literal, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -59,8 +58,7 @@ class Movement(Enum):
     OTHER = "wherever it is told to"
 
 
-@dataclass(frozen=True)
-class Monoid:
+class Monoid(NamedTuple):
     """How a reduction takes in one more element, and what it starts from."""
 
     combine: Op
