@@ -321,27 +321,27 @@ def test_what_the_executor_does_not_know_is_refused(line: str) -> None:
         Executor(declared + kernels.kernel("k", "ptr %out", f"  {line}"))
 
 
-def test_a_helper_runs_but_knows_no_thread() -> None:
-    helper = """define internal float @twice(float %x) {
-  %y = fadd float %x, %x
-  ret float %y
-}
+def test_a_function_of_the_module_may_do_what_a_kernel_may() -> None:
+    helper = f"""define internal float @other(ptr %out) {{
+  {kernels.THREAD}
+  %mine = getelementptr float, ptr %out, i32 %thread
+  %x = load float, ptr %mine
+  {kernels.BARRIER}
+  %far = xor i32 %thread, 32
+  %at = getelementptr float, ptr %out, i32 %far
+  store float %x, ptr %at
+  ret float %x
+}}
 """
-    body = f"""  {kernels.THREAD}
-  %at = getelementptr float, ptr %out, i32 %thread
-  %x = load float, ptr %at
-  %y = call float @twice(float %x)
-  store float %y, ptr %at"""
-    text = kernels.DECLARED + helper + kernels.kernel("k", "ptr %out", body)
-    out = np.arange(4, dtype=np.float32)
-    Executor(text).launch("k", 1, 4, [out])
-    assert out.tolist() == [0, 2, 4, 6]
-    text = text.replace(
-        "%y = fadd float %x, %x", f"{kernels.THREAD}\n%y = fneg float %x"
+    body = "  %x = call float @other(ptr %out)"
+    executor = Executor(
+        kernels.DECLARED + helper + kernels.kernel("k", "ptr %out", body)
     )
-    with pytest.raises(UnsupportedError, match="not in twice") as caught:
-        Executor(text)
-    assert caught.value.help == "inline the function"
+    out = np.arange(64, dtype=np.float32)
+    executor.launch("k", 1, 64, [out], watch=True)
+    np.testing.assert_array_equal(out, np.roll(np.arange(64), 32))
+    with pytest.raises(DeviceError, match="illegal address: thread 63"):
+        executor.launch("k", 1, 64, [out[:63]], order="down")
 
 
 def test_wrong_launches_are_errors() -> None:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
+from llvmlite import binding
+
 from tapejit.base.errors import UnsupportedError
 from tapejit.runtime.cuda.scheduler import (
     AT_FAULT,
@@ -23,6 +25,7 @@ from tapejit.runtime.cuda.scheduler import (
     SLOT_WORDS,
 )
 from tapejit.runtime.cuda.warp import WarpOperation, operation_of
+from tapejit.targets.cpu.machine.host import host_machine
 
 BORDER: Final = 64  # bytes behind an array of shared memory that are nobody's
 HOSTS: Final = ("target ", "source_filename ")  # what is of one processor
@@ -130,6 +133,7 @@ class Coroutines(NamedTuple):
 
 def as_coroutines(module: Any) -> Coroutines:
     """The text of a module whose kernels are coroutines, with what runs them."""
+    inline(module)
     functions = iter([x for x in module.functions if not x.is_declaration])
     kinds = {x.name: str(x.global_value_type) for x in module.global_variables}
     found = Coroutines("", {}, [], [])
@@ -145,14 +149,6 @@ def as_coroutines(module: Any) -> Coroutines:
                 out.append(writer.write(joined(body)))
                 found.parameters[function.name] = writer.types
                 operations |= writer.operations
-            elif any(REFUSED.search(x) or REGISTER in x for x in body):
-                raise UnsupportedError(
-                    "an emulated GPU has its registers and barriers in kernels alone, "
-                    f"not in {function.name}",
-                    help="inline the function",
-                )
-            else:
-                out += [without_spaces(x) for x in (line, *body, "}")]
         elif match := VARIABLE.match(line):
             kind = kinds[match[1][1:].strip('"')]
             is_shared = "addrspace(3)" in match[2]
@@ -165,6 +161,17 @@ def as_coroutines(module: Any) -> Coroutines:
             out.append(without_spaces(line))
     out += [x.function for x in operations.values()]
     return found._replace(text="\n".join([*out, *memory_of(found.variables)]))
+
+
+def inline(module: Any) -> None:
+    """Let kernels call no functions of their module: only kernels can stop."""
+    for function in module.functions:
+        if not function.is_declaration and "ptx_kernel" not in str(function):
+            function.add_function_attribute("alwaysinline")
+    passes = binding.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    options = binding.create_pipeline_tuning_options()
+    passes.run(module, binding.create_pass_builder(host_machine(), options))
 
 
 def memory_of(variables: list[Variable]) -> Iterator[str]:
