@@ -13,7 +13,7 @@
 
 typedef int Result;
 typedef unsigned long long Address;
-enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, BAD_DEVICE = 101 };
+enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, BAD_DEVICE = 101, NO_CONTEXT = 201 };
 
 static int fails(const char *name) {
   const char *wanted = getenv("FAKE_CUDA_FAIL");
@@ -23,10 +23,13 @@ static int fails(const char *name) {
   return 0;
 }
 
+static __thread void *current; /* the context of a thread */
+
 #define CALL(...)                          \
   do {                                     \
     int failure_ = fails(__func__);        \
     if (failure_) return failure_;         \
+    if (!current) return NO_CONTEXT;       \
     fprintf(stderr, __VA_ARGS__);          \
     fputc('\n', stderr);                   \
   } while (0)
@@ -99,7 +102,6 @@ Result cuDevicePrimaryCtxRetain(void **context, int device) {
   return OK;
 }
 Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
-static void *current;
 Result cuCtxGetCurrent(void **context) { *context = current; return OK; }
 Result cuCtxSetCurrent(void *context) { current = context; return OK; }
 Result cuCtxPushCurrent_v2(void *context) { current = context; return OK; }
@@ -182,7 +184,7 @@ Result cuStreamWaitEvent(Stream *stream, void *event, unsigned flags) {
 
 Result cuLibraryLoadData(void **library, const char *code, void *o, void *v, unsigned n,
                          void *p, void *w, unsigned m) {
-  CALL("load %.8s", code[0] == 127 ? "machine code" : "PTX");
+  CALL("load %s", code[0] == 127 ? "machine code" : "PTX");
   *library = strdup(code);
   return OK;
 }
@@ -279,6 +281,7 @@ Result cuGetErrorName(int error, const char **name) {
     case OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
     case 100: *name = "CUDA_ERROR_NO_DEVICE"; break;
     case BAD_DEVICE: *name = "CUDA_ERROR_INVALID_DEVICE"; break;
+    case NO_CONTEXT: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
     case 222: *name = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"; break;
     case NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; break;
     case 700: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;

@@ -3,6 +3,8 @@
 The test of it runs it in a process of its own, as a library is loaded once.
 """
 
+import threading
+
 import numpy as np
 
 from tapejit.runtime.cuda.driver import Driver, driver
@@ -45,7 +47,18 @@ def use(d: Driver) -> None:
     d.download(found, b, stream)
     d.synchronize(stream)
     np.testing.assert_array_equal(found, x * x + x)
-    for handle in (graph, event, module, other):
+    machine_code = d.load(b"\x7fELF and more", 0)
+    d.upload(a, x + 1, stream)
+
+    def elsewhere() -> None:
+        d.download(found, a, stream)
+        d.synchronize(stream)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(found, x + 1)
+    for handle in (graph, event, module, machine_code, other):
         d.release(handle)
     d.free(a, stream)
     d.free(b, stream)

@@ -188,16 +188,14 @@ def test_a_kernel_that_leaves_its_memory_is_found(loaded: tuple[Device, int]) ->
 
 
 def test_with_checks_the_emulated_device_finds_races() -> None:
-    with config.override(check=True):
-        emulated = EmulatedDriver()
+    emulated = EmulatedDriver()
     stream = emulated.stream(0)
     text = kernels.without_barrier(kernels.BLOCK_SUM, 2)
     module = emulated.load(emulated.compile(text, 0), 0)
     given = [emulated.allocate(1024, stream), emulated.allocate(4, stream)]
     emulated.launch(module, "block_sum", 1, 128, given, stream)
-    with pytest.raises(DeviceError, match="race"):
+    with config.override(check=True), pytest.raises(DeviceError, match="race"):
         emulated.synchronize(stream)
-    emulated.watch = False
     emulated.launch(module, "block_sum", 1, 128, given, stream)
     emulated.synchronize(stream)
 

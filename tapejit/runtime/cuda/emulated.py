@@ -6,8 +6,8 @@ and when it has been freed, which is NaN. Kernels, copies and fills must stay in
 one piece of memory that is alive, at the moment when they run. What fails ends all that
 is left on its stream.
 
-With `watch`, races in kernels are errors; `order` is one of the executor's orders of
-threads. Code is the LLVM text itself.
+With `watch`, or the setting `check`, races in kernels are errors; `order` is one of the
+executor's orders of threads. Code is the LLVM text itself.
 
 Start reading at `EmulatedDriver.synchronize`.
 """
@@ -80,7 +80,7 @@ class EmulatedDriver:
         self.events: dict[int, Event] = {}
         self.graphs: dict[int, list[Work]] = {}
         self.order = "up"
-        self.watch = config.check
+        self.watch: bool | None = None  # None: as the setting `check` says
 
     def device_count(self) -> int:
         return 1
@@ -188,7 +188,7 @@ class EmulatedDriver:
                 given,
                 alive=alive,
                 order=self.order,
-                watch=self.watch,
+                watch=config.check if self.watch is None else self.watch,
             )
 
         self.put(stream, work)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ EXPLAINED: Final = {
         "NVIDIA's driver and its library are of two versions",
         "restart the machine, or install the driver again",
     ),
-    "NO_BINARY_FOR_GPU": ("the code is for another GPU", "clear the cache"),
+    "NO_BINARY_FOR_GPU": ("the code is for another GPU", "compile it for this one"),
     "ILLEGAL_ADDRESS": (
         "a kernel has used memory that is not its own; the process can use the GPU no "
         "more",
@@ -55,7 +56,7 @@ EXPLAINED: Final = {
     ),
     "LAUNCH_OUT_OF_RESOURCES": (
         "a kernel takes more registers or threads than the GPU has",
-        "report this",
+        "let a block have fewer threads",
     ),
 }
 
@@ -107,7 +108,8 @@ class NvidiaDriver:
     def __init__(self) -> None:
         self.cuda = binding()
         self.numbers = count(1)
-        self.handles: dict[int, Any] = {}  # the binding's objects
+        # The binding's objects; for a module what finds its kernels.
+        self.handles: dict[int, Any] = {}
         self.graphs: dict[int, Any] = {}  # by stream: what captures it
         self.buffers: dict[int, Any] = {}  # by address
 
@@ -153,7 +155,7 @@ class NvidiaDriver:
 
     @told()
     def allocate(self, nbytes: int, stream: int) -> int:
-        on = self.handles[stream]
+        on = self.on(stream)
         buffer = on.device.memory_resource.allocate(nbytes, stream=on)
         address = int(buffer.handle)
         self.buffers[address] = buffer
@@ -161,7 +163,7 @@ class NvidiaDriver:
 
     @told()
     def free(self, address: int, stream: int) -> None:
-        self.buffers.pop(address).close(self.handles[stream])
+        self.buffers.pop(address).close(self.on(stream))
 
     def memory(self, address: int, nbytes: int, owner: object = None) -> Any:
         """Memory as the binding has it, on either side."""
@@ -199,9 +201,9 @@ class NvidiaDriver:
         self.device(device)
         make = self.cuda.ObjectCode
         is_machine_code = code.startswith(ELF)
-        return self.add(
-            make.from_cubin(code) if is_machine_code else make.from_ptx(code)
-        )
+        made = make.from_cubin(code) if is_machine_code else make.from_ptx(code)
+        _ = made.handle  # it is loaded when somebody asks for it
+        return self.add(cache(made.get_kernel))
 
     @told()
     def launch(
@@ -213,23 +215,30 @@ class NvidiaDriver:
         arguments: Sequence[Argument],
         stream: int,
     ) -> None:
-        found = self.handles[module].get_kernel(kernel)
+        target, found = self.target(stream), self.handles[module](kernel)
         config = self.cuda.LaunchConfig(grid=blocks, block=threads)
-        self.cuda.launch(self.target(stream), config, found, *arguments)
+        self.cuda.launch(target, config, found, *arguments)
 
     # Order
 
+    def on(self, stream: int) -> Any:
+        """A stream, whose device is then the one in use: threads have one each."""
+        found = self.handles[stream]
+        found.device.set_current()
+        return found
+
     def target(self, stream: int) -> Any:
         """A stream, or what captures it."""
-        return self.graphs.get(stream) or self.handles[stream]
+        found = self.on(stream)
+        return self.graphs.get(stream) or found
 
     @told()
     def record(self, stream: int) -> int:
-        return self.add(self.handles[stream].record())
+        return self.add(self.on(stream).record())
 
     @told()
     def wait_for(self, event: int, stream: int) -> None:
-        self.handles[stream].wait(self.handles[event])
+        self.on(stream).wait(self.handles[event])
 
     @told()
     def is_over(self, event: int) -> bool:
@@ -237,7 +246,7 @@ class NvidiaDriver:
 
     @told()
     def begin_graph(self, stream: int) -> None:
-        builder = self.handles[stream].create_graph_builder()
+        builder = self.on(stream).create_graph_builder()
         self.graphs[stream] = builder.begin_building()
 
     @told()
@@ -249,11 +258,11 @@ class NvidiaDriver:
 
     @told()
     def launch_graph(self, graph: int, stream: int) -> None:
-        self.handles[graph].launch(self.handles[stream])
+        self.handles[graph].launch(self.on(stream))
 
     @told()
     def synchronize(self, stream: int) -> None:
-        self.handles[stream].sync()
+        self.on(stream).sync()
 
     # Handles
 
