@@ -260,3 +260,28 @@ def test_random_parts_of_arrays_have_zeros_around_them(full: bool) -> None:
     dtypes = st.sampled_from(["f4", "f8"])
     strategy = st.tuples(sizes.flatmap(cases), dtypes)
     for_all(strategy, full, 20)(lambda x: assert_zeros_around(*x[0], x[1]))
+
+
+def test_a_load_of_nothing_far_away_is_made_where_the_array_begins() -> None:
+    """Elsewhere memory may be missing, which takes a processor 200 cycles to find."""
+    for shape, is_far in (((8, 16), False), ((512, 512), True)):
+        x = np.random.default_rng(0).standard_normal(shape).astype("f4")
+        found, f = compiled(lambda x: tj.roll(x, 3, 0), tj.asarray(x))
+        np.testing.assert_array_equal(found, np.roll(x, 3, 0))
+        assert ("select i1" in f.llvm(x)) == is_far
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i4", "?"])
+@pytest.mark.parametrize("size", [40_000, 100_003])
+def test_long_arrays_are_joined_rolled_and_padded(dtype: str, size: int) -> None:
+    x = (np.random.default_rng(0).standard_normal(size) * 3).astype(dtype)
+    half = size // 2
+
+    def program(x: Any) -> Any:
+        joined = tj.concat([x[half:], x])
+        return tj.roll(x, half), tj.pad(x, (half, size)), joined
+
+    found, _ = compiled(program, tj.asarray(x))
+    expected = np.roll(x, half), np.pad(x, (half, size)), np.append(x[half:], x)
+    for one, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, wanted)

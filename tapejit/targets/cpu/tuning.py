@@ -75,6 +75,9 @@ class Tuning:
     prefetched_row_least_bytes: int = 512
     # and for a longer one the nearest cache has no room.
     prefetched_row_most_bytes: int = 16384
+    # A masked load that strays farther from its array is told where to load nothing:
+    # memory that is not mapped costs it some 200 cycles. Near an array most is mapped.
+    masked_stray_bytes: int = 32768
     # Sums of products that are made at a time take so much: they stay in registers.
     joined_sum_bytes: int = 320
 

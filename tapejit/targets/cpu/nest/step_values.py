@@ -7,6 +7,7 @@ Start reading at `StepValues.computed`, then `load`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -196,8 +197,15 @@ class StepValues(Addressing, Steps[Value]):
                     if dim is not None and dim.root in memory.strides:
                         positions.append((position, memory.strides[dim.root]))
             times = max(memory.lanes, 1)
-            return self.load_from(step, pointer, positions, times, memory)
-        return self.load_from(step, pointer, positions, times, None)
+            size = memory.size
+            return self.load_from(step, pointer, positions, times, memory, size)
+        size = math.prod(source.shape)
+        return self.load_from(step, pointer, positions, times, None, size)
+
+    def strays(self, place: Affine, size: int, itemsize: int) -> bool:
+        """Whether a place gets far outside of an array of so many elements."""
+        low, high = place.span()
+        return max(-low, high - size) * itemsize > CPU.tuning.masked_stray_bytes
 
     def load_from(
         self,
@@ -206,8 +214,12 @@ class StepValues(Addressing, Steps[Value]):
         positions: list[tuple[Step | Affine, int]],
         times: int,
         memory: Storage | None,
+        size: int,
     ) -> Value:
-        """Load where the positions say; `times` is the size of an element in lanes."""
+        """Load where the positions say, from memory of so many elements.
+
+        `times` is the size of an element in lanes.
+        """
         total = Affine()
         moving: list[Value] = []
         for position, stride in positions:
@@ -233,6 +245,8 @@ class StepValues(Addressing, Steps[Value]):
             for x in moving:
                 base = self.builder.add(base, self.lane_number(x, 0))
             base = self.builder.mul(base, number(times)) if times > 1 else base
+            if holds is not None and self.strays(total, size, step.dtype.itemsize):
+                base = self.brought_near(base, holds)
             if is_row and step in self.read_before:
                 self.fetch_next(step, pointer, base, total)
             return self.guarded(step, pointer, base, width if is_row else 1, holds)
