@@ -162,6 +162,9 @@ def test_memory_that_is_freed_may_be_used_before_and_not_after(device: Device) -
         device.driver.synchronize(device.stream)
     assert (before == 1).all()
     assert (piece == 0xFF).all()
+    del piece
+    again = {device.driver.allocate(16, device.stream) for _ in range(15)}
+    assert address not in again  # so that it stays an error for a while
     device.driver.free(address + 4, device.stream)
     with pytest.raises(DeviceError, match="is freed, and not alive"):
         device.driver.synchronize(device.stream)

@@ -52,6 +52,12 @@ def test_errors_of_the_driver_say_what_to_do(
     assert help in str(told.help)
 
 
+def test_an_error_is_told_once() -> None:
+    with pytest.raises(DeviceError) as caught, nvidia.told(), nvidia.told():
+        raise RuntimeError("CUDA_ERROR_ECC_UNCORRECTABLE: bad luck")
+    assert caught.value.message.count("the GPU fails") == 1
+
+
 def test_other_errors_of_the_driver_keep_its_words() -> None:
     told = nvidia.explained(RuntimeError("CUDA_ERROR_ECC_UNCORRECTABLE: bad luck"))
     assert isinstance(told, DeviceError)

@@ -3,7 +3,7 @@
 LLVM text of kernels comes in, launches go out. Nothing of tapejit makes such text yet:
 functions run on the CPU, and this is loaded by its tests alone.
 
-- `driver` the boundary: twenty calls, behind which is one of `nvidia` (through the
+- `driver` the boundary: 21 calls, behind which is one of `nvidia` (through the
   packages of `tapejit[cuda]`), `emulated` (strict, on this CPU) and `recording` (notes
   what is asked of another one)
 - `executor` runs the LLVM text of kernels on this CPU: `threads` makes coroutines of

@@ -1,4 +1,4 @@
-"""The boundary to drivers: all that the runtime knows of CUDA, in twenty calls.
+"""The boundary to drivers: all that the runtime knows of CUDA, in 21 calls.
 
 `nvidia` calls NVIDIA's driver through its maintained binding, `emulated` is a device
 that is strict, on this CPU, and `recording` writes down what is asked of another one.

@@ -40,6 +40,7 @@ Thing = TypeVar("Thing")
 BORDER: Final = 256  # bytes on each side of memory; addresses are multiples of it
 POISON: Final = 0xFF
 MEMORY: Final = 1 << 32
+KEPT: Final = 16  # pieces of memory that were freed last, whose addresses are not alive
 
 
 @dataclass
@@ -74,6 +75,7 @@ class EmulatedDriver:
     def __init__(self, size: int = MEMORY) -> None:
         self.size = size
         self.pieces: dict[int, Array] = {}  # what is alive, by address
+        self.freed: deque[Array] = deque(maxlen=KEPT)  # nobody gets it for a while
         self.numbers = count(1)
         self.streams: dict[int, Stream] = {}
         self.modules: dict[int, Executor] = {}
@@ -126,7 +128,8 @@ class EmulatedDriver:
         def work() -> None:
             if address not in self.pieces:
                 self.fail(f"what begins at {address:#x} is freed, and not alive")
-            self.pieces.pop(address).fill(POISON)
+            self.freed.append(self.pieces.pop(address))
+            self.freed[-1].fill(POISON)
 
         self.put(stream, work)
 

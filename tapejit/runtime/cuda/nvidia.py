@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tapejit.base.errors import TapejitError
 from tapejit.runtime.cuda.driver import (
     Argument,
     DeviceError,
@@ -66,6 +67,8 @@ def told() -> Iterator[None]:
     """Errors of the driver as errors that say what is missing."""
     try:
         yield
+    except TapejitError:
+        raise  # it is told already
     except Exception as error:
         explanation = explained(error)
         if explanation is None:
