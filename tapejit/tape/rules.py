@@ -3,7 +3,7 @@
 A `PythonRule` is the value of the opaque leaf in a recorded call of a function with a
 gradient of its own (see `ops/custom_rules.py`). Subclasses say how cotangents are
 pulled back, on Tensors; the rest is here: arrays, rows of a batch, and forward mode,
-which differentiates the pull by its cotangent, if it is linear in it.
+which traces the pull and runs the transpose of that Graph, if it is linear.
 
 Running such a derivative is an `Attempt`: when a rule gives its gradients to other
 arguments than the Graph expects, the Graph is built anew and run again, and what the
