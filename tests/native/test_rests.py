@@ -10,6 +10,7 @@ from limits import set_limits
 import tapejit as tj
 from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.targets.cpu.matmul.tiled import TiledMatmul
+from tapejit.targets.cpu.matmul.tiled_tiling import TileCut
 from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule.tile_columns import even_part, part_of
 
@@ -33,15 +34,16 @@ def small_limits(
 def rests(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """What kinds of products there are for last tiles, with the axes that are cut."""
     found: set[str] = set()
-    emit = TiledMatmul.emit_here
+    emit = TiledMatmul.emit_cut
 
-    def noted(self: TiledMatmul) -> Any:
-        if self.last:
-            names = sorted(x for x, axis in self.cuts.items() if axis in self.last)
-            found.add(f"{self.along.kind} {''.join(names)}")
-        return emit(self)
+    def noted(self: TiledMatmul, cut: TileCut) -> Any:
+        last, cuts = cut.sizes.last, self.role.cuts.items()
+        if last:
+            names = sorted(x for x, axis in cuts if axis in last)
+            found.add(f"{self.role.kind} {''.join(names)}")
+        return emit(self, cut)
 
-    monkeypatch.setattr(TiledMatmul, "emit_here", noted)
+    monkeypatch.setattr(TiledMatmul, "emit_cut", noted)
     return found
 
 
