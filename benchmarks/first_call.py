@@ -151,13 +151,12 @@ def watched() -> Clock:
     """A Clock for the stages of a compilation."""
     from tapejit.rewrite import pipeline
     from tapejit.runtime.executable import Executable
-    from tapejit.targets.cpu import module
+    from tapejit.targets.cpu.target import CPUTarget
 
     clock = Clock()
     clock.watch(Executable, "prepare", "prepare")
     clock.watch(pipeline, "optimise", "rewrite")
-    for name in ("lower", "schedule", "plan_for_cpu"):
-        clock.watch(module, name, "plan")
+    clock.watch(CPUTarget, "plan", "plan")
     return clock
 
 

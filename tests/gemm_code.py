@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from tapejit.targets.cpu.matmul.micro_kernel import EmittedMatmul, emit
+from tapejit.targets.cpu.matmul.micro_kernel import emit
 from tapejit.targets.cpu.matmul.tiling import (
     Gemm,
     Hooks,
     Registers,
+    Tiling,
     host_registers,
     tiling_of,
 )
+
+
+class EmittedProduct(NamedTuple):
+    """The function of a product's tasks, and its tiling."""
+
+    function: Any
+    tiling: Tiling
 
 
 def emit_product(
@@ -20,8 +28,8 @@ def emit_product(
     name: str,
     hooks: Hooks | None = None,
     registers: Registers | None = None,
-) -> EmittedMatmul:
+) -> EmittedProduct:
     """Add the function `name(table, task)` of a product to a module."""
     hooks = hooks or Hooks()
     tiling = tiling_of(gemm, registers or host_registers(), hooks.edges)
-    return emit(module, tiling, name, hooks)
+    return EmittedProduct(emit(module, tiling, name, hooks), tiling)

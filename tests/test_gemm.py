@@ -61,7 +61,7 @@ class Product:
         self.module = ir.Module("products")
         made = emit_product(self.module, gemm, "product", hooks, registers)
         made.function.linkage = "external"
-        self.tasks, self.tiling = made.tasks, made.tiling
+        self.tasks, self.tiling = made.tiling.tasks, made.tiling
         code = Pieces().finish(self.module).object
         self.loaded = load_object(code.code, code.header)
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)

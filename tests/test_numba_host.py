@@ -92,7 +92,7 @@ def test_products_of_matrices_have_the_same_bits(shape: tuple[int, int, int]) ->
         out = np.full((3, m, n), np.nan)
         table = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (x, y, out)))
         run = host(module).function("product", None, ctypes.c_void_p, ctypes.c_int64)
-        for task in range(made.tasks):
+        for task in range(made.tiling.tasks):
             run(ctypes.addressof(table), task)
         results.append(out)
     np.testing.assert_array_equal(bits(results[0]), bits(results[1]))

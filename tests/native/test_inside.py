@@ -12,6 +12,7 @@ import pytest
 from elsewhere import run_interpreter
 
 import tapejit as tj
+from tapejit.targets.cpu import module
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +99,30 @@ def test_questions_run_nothing_and_need_no_native_code() -> None:
     assert kernels
     assert count.numpy() == 0.0
     assert counted.trace_count == 1
+
+
+def test_kernels_source_and_explain_need_no_text_of_llvm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tasks and tilings are in the plan, whether code was made of it or not."""
+
+    def program(x: Any, w: Any) -> Any:
+        return tj.cumulative_sum(tj.tanh(x @ w), axis=0) @ w
+
+    arrays = [np.ones((512, 512), "f4")] * 2
+    made = tj.function(program)
+    made(*arrays)
+    expected = [(x.name, x.tasks, str(x)) for x in made.kernels(*arrays)]
+    monkeypatch.setattr(module, "emit_plan", None)
+    asked = tj.function(lambda x, w: program(x, w))
+    for function in (made, asked):
+        found = function.kernels(*arrays)
+        assert [(x.name, x.tasks, str(x)) for x in found] == expected
+        assert "def kernel_0" in function.source(*arrays)
+        assert "kernel_1" in str(function.explain(*arrays))
+    assert any(tasks > 1 for _, tasks, _ in expected)
+    with pytest.raises(TypeError):
+        asked.llvm(*arrays)
 
 
 def test_a_concrete_function_shows_the_same() -> None:
@@ -194,6 +219,10 @@ def test_debug_shows_as_much_as_its_level_asks_for(
         True,
     ]
     assert ["for i:" in text for text in texts] == 4 * [False] + [True, True]
+    schedule = "tapejit: schedule of energy\n-nest 0 (steps) {\n"
+    vectorize = "tapejit: vectorize of energy\n-    for j:"
+    for wanted in (schedule, vectorize):
+        assert [wanted in text for text in texts] == 4 * [False] + [True, True]
     assert [("define internal void" in text) for text in texts] == 5 * [False] + [True]
 
 

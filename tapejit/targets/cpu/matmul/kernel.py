@@ -86,7 +86,7 @@ class MatmulKernel:
         else:
             if choice.tiling.is_ready:
                 self.prepare(module, choice)
-            self.function = emit(module, choice.tiling, name, hooks).function
+            self.function = emit(module, choice.tiling, name, hooks)
         if any(cursor.has_streamed for cursor in self.cursors.values()):
             self.fence()
 

@@ -26,7 +26,6 @@ Start reading at `emit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Block, Function, Module, Value
@@ -46,16 +45,7 @@ from tapejit.targets.cpu.matmul.tiling import Hooks, Span, Strides, Tiling
 from tapejit.targets.cpu.target import CPU
 
 
-@dataclass(frozen=True)
-class EmittedMatmul:
-    """The function of a product's tasks, how many there are, and the tiling."""
-
-    function: Function
-    tasks: int
-    tiling: Tiling
-
-
-def emit(module: Module, tiling: Tiling, name: str, hooks: Hooks) -> EmittedMatmul:
+def emit(module: Module, tiling: Tiling, name: str, hooks: Hooks) -> Function:
     """Add the function `name(table, task)` of a product to a module.
 
     >>> import numpy as np
@@ -67,12 +57,11 @@ def emit(module: Module, tiling: Tiling, name: str, hooks: Hooks) -> EmittedMatm
     ... )
     >>> rows = Strides(8, 1)
     >>> gemm = Gemm(8, 8, 8, np.dtype("f4"), rows, rows, rows)
-    >>> emit(ir.Module(), tiling_of(gemm, host_registers()), "product", Hooks()).tasks
-    1
+    >>> emit(ir.Module(), tiling_of(gemm, host_registers()), "product", Hooks()).name
+    'product'
     """
     kind = DotEmitter if tiling.is_dots else TileEmitter
-    function = kind(module, tiling, name, hooks).task()
-    return EmittedMatmul(function, tiling.tasks, tiling)
+    return kind(module, tiling, name, hooks).task()
 
 
 def emit_panels(module: Module, tiling: Tiling) -> Function:

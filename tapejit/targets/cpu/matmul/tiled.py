@@ -44,7 +44,7 @@ class TiledMatmul:
         assert isinstance(choice, TiledChoice)
         self.at, self.step, self.choice = at, step, choice
         self.whole = choice.whole
-        self.role, self.tiles = self.whole.role, self.whole.sizes.full
+        self.role, self.tiles, _ = self.whole.sizes
         self.is_sum = "k" in self.role.cuts  # over tiles
         self.hooks = Hooks(
             epilogue=added if self.is_sum else None, key="added" if self.is_sum else ""
@@ -68,7 +68,7 @@ class TiledMatmul:
         place = self.place_in_stack(operand.of_stack)
         for axis, step in operand.steps if cut is not None else ():
             assert cut is not None
-            first = at.builder.add(at.origins[axis], number(cut.skip(axis)))
+            first = at.builder.add(at.origins[axis], number(cut.sizes.skip(axis)))
             more = at.builder.mul(first, number(step))
             place = at.builder.add(place, more)
         if operand.of_task:
@@ -172,7 +172,7 @@ class TiledMatmul:
         right = self.panels() if cut.is_prepared else self.pointer(cut.b, cut)
         function = module.globals.get(name)
         if not isinstance(function, Function):
-            function = emit(module, cut.tiling, name, self.hooks).function
+            function = emit(module, cut.tiling, name, self.hooks)
         origin = at.origins[self.role.cuts.get("k", self.role.axes[-1])]
         begin = at.first_of(at.task) if cut.c.of_task else number(0)
         first = at.builder.icmp_signed("==", origin, begin)

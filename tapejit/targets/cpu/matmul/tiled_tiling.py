@@ -53,6 +53,7 @@ class TileSizes(NamedTuple):
     The last tiles of the axes `last` have fewer.
     """
 
+    role: TileRole
     full: Mapping[Axis, int]
     last: tuple[Axis, ...] = ()
 
@@ -61,28 +62,22 @@ class TileSizes(NamedTuple):
         tile = self.full[axis]
         return axis.extent % tile if axis in self.last else tile
 
+    def skip(self, axis: Axis) -> int:
+        """How many columns of a tile are those of the one before."""
+        is_column = axis in self.last and axis is self.role.column
+        return self.full[axis] - self.of(axis) if is_column else 0
+
 
 @dataclass(frozen=True)
 class TileCut:
     """A product for one tile: its matrices, and how it is cut up."""
 
-    role: TileRole
     sizes: TileSizes
     a: Operand
     b: Operand
     c: Operand
     tiling: Tiling
     is_prepared: bool  # whether its panels are packed beforehand
-
-    def skip(self, axis: Axis) -> int:
-        """How many columns of this tile are those of the one before."""
-        return skipped(self.role, self.sizes, axis)
-
-
-def skipped(role: TileRole, sizes: TileSizes, axis: Axis) -> int:
-    """How many columns of a tile are those of the one before."""
-    is_column = axis in sizes.last and axis is role.column
-    return sizes.full[axis] - sizes.of(axis) if is_column else 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ class TiledChoice(Choice):
 
         Those of tiles of columns are packed for each matrix in any case.
         """
-        return any(self.whole.b.of_stack) or self.whole.role.column is not None
+        return any(self.whole.b.of_stack) or self.whole.sizes.role.column is not None
 
     @property
     def packed(self) -> int:
@@ -136,11 +131,10 @@ def tiled_choice(plan: LoopPlan, kernel: Kernel, step: Step) -> TiledChoice:
         if axis.extent % tiles[axis]
         and not (role.kind == "rows" and axis is role.column)
     )
-    whole = TileCutter(plan, kernel, step, TileSizes(tiles)).whole()
-    cuts = [whole]
-    for last in subsets(ends):
-        cuts.append(TileCutter(plan, kernel, step, TileSizes(tiles, last)).end(whole))
-    return TiledChoice(ends, tuple(cuts))
+    whole = TileCutter(plan, kernel, step, TileSizes(role, tiles)).whole()
+    others = (TileSizes(role, tiles, last) for last in subsets(ends))
+    cuts = (TileCutter(plan, kernel, step, sizes).end(whole) for sizes in others)
+    return TiledChoice(ends, (whole, *cuts))
 
 
 def subsets(axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:
@@ -159,10 +153,8 @@ class TileCutter:
     ) -> None:
         assert step.node is not None
         self.plan, self.kernel, self.step, self.sizes = plan, kernel, step, sizes
-        self.node = step.node
-        self.role = tiles_of(step)
-        self.row = self.role.axes[-1]
-        self.cuts = self.role.cuts
+        self.node, self.role = step.node, sizes.role
+        self.row, self.cuts = self.role.axes[-1], self.role.cuts
         m, n = map(int, self.node.shape[-2:])
         found = {"m": m, "n": n, "k": int(self.node.inputs[0].shape[-1])}
         found.update({x: sizes.of(axis) for x, axis in self.cuts.items()})
@@ -194,8 +186,7 @@ class TileCutter:
         is_short = self.gemm.k <= CPU.tuning.short_matmul_steps
         if "k" in self.cuts and tiling.blocks == 1 and is_short:
             tiling = replace(tiling, ends_tiles=True)
-        operands = self.a, self.b, self.c
-        return TileCut(self.role, self.sizes, *operands, tiling, is_prepared)
+        return TileCut(self.sizes, self.a, self.b, self.c, tiling, is_prepared)
 
     def is_worth_preparing(self) -> bool:
         """Whether all tiles of rows use the same panels, packed beforehand."""
@@ -236,7 +227,7 @@ class TileCutter:
         (column,) = [axis for axis in memory.strides if axis is not self.row]
         axes = [self.row if self.cuts.get(x) is self.row else column for x in names]
         strides = Strides(*(memory.strides[axis] for axis in axes))
-        skip = skipped(self.role, self.sizes, column) * memory.strides[column]
+        skip = self.sizes.skip(column) * memory.strides[column]
         return Operand(base, strides, offset=skip)
 
     def result(self) -> Operand:

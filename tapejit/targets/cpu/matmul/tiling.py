@@ -7,9 +7,8 @@ columns, blocks of k if it is long, and tasks, which are blocks of the result.
 `micro_kernel.emit` writes the code:
 
     tiling = tiling_of(gemm, host_registers(), hooks.edges)
-    made = emit(module, tiling, "product", hooks)
-    made.function   void (table, task), of the kind that the driver calls
-    made.tasks      how many tasks there are
+    tiling.tasks                              how many tasks there are
+    emit(module, tiling, "product", hooks)    void (table, task), for the driver
 
 Every element of the result is a chain of fused multiply-adds, over k in ascending order
 and beginning with 0. Where k is long, it is cut into blocks of about
