@@ -197,7 +197,7 @@ class Checker:
     def result_faults(self) -> Iterator[Fault]:
         """Whether every element of every result is written."""
         written = {write.step.output: write for write in self.writes.values()}
-        for buffer in self.plan.outputs:
+        for buffer in self.plan.nests.outputs:
             write = written.get(buffer)
             memory = None if write is None else self.plan.storage[write.step]
             if write is None or memory is None or memory.buffer is not buffer:

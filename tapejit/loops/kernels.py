@@ -121,16 +121,6 @@ class LoopPlan:
         return print_plan(self)
 
     @property
-    def outputs(self) -> Sequence[Buffer]:
-        """The results."""
-        return self.nests.outputs
-
-    @property
-    def constants(self) -> Sequence[Buffer]:
-        """Arrays that are part of the code."""
-        return self.nests.constants
-
-    @property
     def updates(self) -> Updates:
         """The inputs that each result may be written over."""
         return self.nests.updates

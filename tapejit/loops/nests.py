@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from tapejit.ir.graph import Graph
 from tapejit.loops.schedule.schedule import Loop, cost, steps_in
@@ -79,9 +80,20 @@ def work_of(step: Step) -> float:
     return cost(step) * max(sizes)
 
 
+class AskedTarget(Protocol):
+    """What the passes that make Nests ask of a Target."""
+
+    @property
+    def unpolled_instructions(self) -> float:
+        """How much work may go on without asking for signals."""
+
+    def arrange(self, items: Sequence[Item]) -> list[Item]:
+        """The tree as the target wants it before epilogues are fused."""
+
+
 @dataclass(frozen=True, eq=False)
 class Nests:
-    """All of a Graph as Nests, in order.
+    """All of a Graph as Nests for a target, in order.
 
     Memory from outside are `outputs` and `constants`, and the inputs that Steps name.
     A result may have the memory of an input, which `updates` says. With `checks`, a
@@ -89,6 +101,7 @@ class Nests:
     """
 
     graph: Graph
+    target: AskedTarget
     checks: bool = False
     nests: tuple[Nest, ...] = ()
     outputs: tuple[Buffer, ...] = ()

@@ -68,6 +68,15 @@ class Target(ABC, Generic[Tuning, Numerics, Code]):
         `observe` hears the name of each pass, with what it left.
         """
 
+    def nests(
+        self, graph: Graph, checks: bool = False, observe: Observe | None = None
+    ) -> Nests:
+        """The Nests of a Graph all of whose Nodes are native."""
+        from tapejit.loops.nests import Nests
+        from tapejit.loops.pipeline import PASSES, run_passes
+
+        return run_passes(PASSES, Nests(graph, self, checks), checks, observe)
+
     def plan(
         self, graph: Graph, checks: bool = False, observe: Observe | None = None
     ) -> LoopPlan:
@@ -75,9 +84,7 @@ class Target(ABC, Generic[Tuning, Numerics, Code]):
 
         With `checks`, a value that is not finite is a failure.
         """
-        from tapejit.loops.pipeline import nests_for
-
-        plan = self.schedule(nests_for(graph, self, checks, observe), observe)
+        plan = self.schedule(self.nests(graph, checks, observe), observe)
         if config.check:
             # Here, because users do without it: 3 ms.
             from tapejit.loops.check import check_plan

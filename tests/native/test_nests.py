@@ -213,7 +213,7 @@ def test_parts_of_parts_do_not_double_with_every_level() -> None:
     value = x
     for _ in range(12):
         value = ops.concat(value, value, axis=0)
-    lowered = lower(Nests(Graph("doubled", (x,), (value,))))
+    lowered = lower(Nests(Graph("doubled", (x,), (value,)), CPU))
     assert len(lowered.steps) < 100
     with tj.config.override(native=True):
         ours = tj.function(lambda t: tj.concat([tj.concat([t, -t])] * 2))(tj.ones(3))

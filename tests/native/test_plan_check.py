@@ -20,7 +20,6 @@ from tapejit.loops.check import Checker, check_plan
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Kernel, LoopPlan, Storage, located
 from tapejit.loops.nests import Item
-from tapejit.loops.pipeline import nests_for
 from tapejit.loops.schedule.schedule import Loop, loops_in
 from tapejit.loops.steps import Copy, Load, Step
 from tapejit.rewrite.pipeline import optimise
@@ -33,7 +32,7 @@ from .test_nests import PROGRAMS as NESTS
 
 
 def planned(graph: Graph, checks: bool = False) -> LoopPlan:
-    return schedule_nests(nests_for(graph, CPU, checks))
+    return schedule_nests(CPU.nests(graph, checks))
 
 
 def native_parts(graph: Graph) -> Iterator[Graph]:

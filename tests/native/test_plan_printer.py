@@ -8,7 +8,6 @@ import numpy as np
 
 import tapejit as tj
 from tapejit.loops import pipeline
-from tapejit.loops.pipeline import nests_for
 from tapejit.runtime.executable import executable_for
 from tapejit.runtime.executable_report import Inside
 from tapejit.targets.cpu.module import build
@@ -33,7 +32,7 @@ def without_lines(text: str) -> str:
 
 def test_nests_show_loops_before_they_are_scheduled() -> None:
     assert (
-        without_lines(str(nests_for(tj.function(softmax).graph(ROWS), CPU)))
+        without_lines(str(CPU.nests(tj.function(softmax).graph(ROWS))))
         == """\
 nest 0 (reduce) {
   for i:8 {
@@ -61,7 +60,7 @@ def test_nests_show_what_goes_between_them_and_what_is_updated() -> None:
 
     square = np.ones((40, 40), "f4")
     graph = tj.function(program).graph(square, square)
-    text = without_lines(str(nests_for(graph, CPU)))
+    text = without_lines(str(CPU.nests(graph)))
     assert re.findall(r"^nest \d \(.*\) {$", text, re.MULTILINE) == [
         "nest 0 (map) {",
         "nest 1 (array op) {",

@@ -39,11 +39,11 @@ from tapejit.loops.steps import (
 AnyNest = TypeVar("AnyNest", bound=Nest)
 
 
-def update_in_place(nests: Nests, late_work: float) -> Nests:
+def update_in_place(nests: Nests) -> Nests:
     """The nests in the order in which most results can replace an input.
 
     Also these results, with the inputs that each may replace. Signals are not asked for
-    after an update, so no more than `late_work` instructions are left then.
+    after an update, so no more work is left then than the target allows.
     """
     order = Order(nests.nests)
     found: list[tuple[int, Buffer, Buffer]] = []
@@ -54,7 +54,7 @@ def update_in_place(nests: Nests, late_work: float) -> Nests:
     if not found:
         return nests
     places = order.sorted()
-    left, late = late_work, set()
+    left, late = nests.target.unpolled_instructions, set()
     for at in reversed(places):
         left -= nests.nests[at].work
         if left < 0:

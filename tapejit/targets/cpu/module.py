@@ -104,7 +104,7 @@ def emit_plan(
 ) -> Built:
     """The module of a plan, with the arguments of `build`."""
     module = ir.Module(name, marks_memory)
-    constants = [constant_of(module, name, x) for x in made.constants]
+    constants = [constant_of(module, name, x) for x in made.nests.constants]
     polls = sum(kernel.work for kernel in made.kernels) > CPU.tuning.poll_instructions
     layout = PointerTable(len(graph.inputs), len(graph.outputs), constants, polls)
     quiet = PointerTable(len(graph.inputs), len(graph.outputs), constants, False)

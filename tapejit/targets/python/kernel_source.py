@@ -105,7 +105,7 @@ class SourceWriter:
         self.outputs = [
             self.names("out" if outputs == 1 else f"out{at}") for at in range(outputs)
         ]
-        self.constants = [self.names(f"c{x.number}") for x in plan.constants]
+        self.constants = [self.names(f"c{x.number}") for x in plan.nests.constants]
         self.arena: list[Array] = []
         for step in plan.paths:
             memory = plan.storage.get(step)
@@ -128,10 +128,10 @@ class SourceWriter:
         writers = [KernelWriter(self, kernel) for kernel in self.plan.kernels]
         constants = [
             f"{called} = {array_text(x.value)}\n"
-            for called, x in zip(self.constants, self.plan.constants, strict=True)
+            for called, x in zip(self.constants, self.plan.nests.constants, strict=True)
         ]
         lines = [f"def {name}({', '.join(self.inputs)}):"]
-        outputs = zip(self.outputs, self.plan.outputs, strict=True)
+        outputs = zip(self.outputs, self.plan.nests.outputs, strict=True)
         made = [(called, x.shape, x.dtype) for called, x in outputs]
         for called, shape, dtype in made:
             lines.append(f"{INDENT}{called} = {empty_text(shape, dtype)}")

@@ -12,12 +12,12 @@ Start reading at `PASSES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from tapejit.loops.kernels import LoopPlan, located
 from tapejit.loops.nests import Item, Nests
-from tapejit.loops.pipeline import Observe
+from tapejit.loops.pipeline import Observe, Pass, run_passes
 from tapejit.targets.cpu.schedule.allocate import (
     give_rooms,
     leave_parts,
@@ -36,15 +36,6 @@ from tapejit.targets.cpu.schedule.vectorize import (
     share_formulas,
     vectorize,
 )
-
-
-class Pass(NamedTuple):
-    """A pass from plan to plan, and why it stands where it does."""
-
-    run: Callable[[LoopPlan], LoopPlan]
-    reason: str
-    with_checks: bool = True
-
 
 PASSES: Final = (
     Pass(assign_stages, "first: it needs to know what Nests read, no more", False),
@@ -74,14 +65,5 @@ def arrange(items: Sequence[Item]) -> list[Item]:
 
 
 def schedule_nests(nests: Nests, observe: Observe | None = None) -> LoopPlan:
-    """The kernels of some Nests.
-
-    `observe` is told the name of each pass, with what it left, as text.
-    """
-    plan = LoopPlan.of(nests)
-    for step in PASSES:
-        if step.with_checks or not nests.checks:
-            plan = step.run(plan)
-            if observe is not None:
-                observe(step.run.__name__, str(plan))
-    return plan
+    """The kernels of some Nests; `observe` hears of each pass."""
+    return run_passes(PASSES, LoopPlan.of(nests), nests.checks, observe)
