@@ -36,12 +36,16 @@ class Labelled(tuple[CodeType, int]):
         return made
 
 
+# What stands between the user's line and ours: `functools.cached_property`, say.
+BETWEEN = ("tapejit", "numpy", "functools", "contextlib")
+
+
 class _InternalModules(dict[str, bool]):
     """Module name -> whether its frames are skipped; filled as names are met."""
 
     def __missing__(self, name: str) -> bool:
         package = name.partition(".")[0]
-        self[name] = internal = package in ("tapejit", "numpy")
+        self[name] = internal = package in BETWEEN
         return internal
 
 

@@ -107,6 +107,14 @@ def test_s40_a_gradient_that_python_decides_cannot_be_transposed() -> None:
         tj.jvp(f, (X,), (T,))
 
 
+def test_s40_the_line_that_masks_by_the_cotangent_is_named() -> None:
+    f = with_gradient(lambda dy, x: dy * tj.sum(dy[dy > 0]))
+    with pytest.raises(
+        tj.NotDifferentiableError, match=r"linearity\.py:\d+ in <lambda>"
+    ):
+        tj.jvp(f, (X,), (T,))
+
+
 @pytest.mark.parametrize("way", ["eager", "inside a function"])
 def test_s40_forward_mode_draws_and_shows_as_reverse_mode_does(
     way: str, capsys: pytest.CaptureFixture[str]
