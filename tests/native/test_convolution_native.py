@@ -20,7 +20,7 @@ from tapejit.ir import Graph, Node, param
 from tapejit.loops.native_ops import is_native
 from tapejit.ops import conv
 from tapejit.runtime.executable import Executable
-from tapejit.targets.cpu.matmul import conv_kernel
+from tapejit.targets.cpu.matmul import choices
 from tapejit.targets.cpu.matmul.tiling import Registers
 from tapejit.transforms import vjp_graph
 
@@ -161,7 +161,7 @@ def run_with(
         return registers
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_kernel, "host_registers", given)
+        patch.setattr(choices, "host_registers", given)
         with tj.config.override(native=True, cache=False):
             found = run(Executable(graph), arrays)
     assert asked, "the code was there already"
