@@ -143,12 +143,9 @@ class Steps(ABC, Generic[Value]):
 
 
 class Walk(Steps[Value], Generic[Value, Accumulator]):
-    """Goes through one Kernel; `vector` and `width` are those of the current loop."""
+    """Goes through one Kernel."""
 
     kernel: Kernel
-    accumulators: dict[Step, Accumulator]
-    vector: Axis | None
-    width: int
 
     def block(self, items: Sequence[Step | Loop], path: LoopNest) -> None:
         """A body: its Steps and loops in order, leaves where they are first needed."""
@@ -182,11 +179,7 @@ class Walk(Steps[Value], Generic[Value, Accumulator]):
             if step.closed and plan.homes[step] == path and loop in plan.paths[step]
         ]
         made = [[self.accumulator(step) for step in closing] for _ in self.each_copy()]
-        before = self.vector, self.width
-        if loop.lanes is not None:
-            self.vector, self.width = loop.lanes
         self.go_through(loop, path)
-        self.vector, self.width = before
         for _, row in zip(self.each_copy(), made, strict=True):
             for x in row:
                 self.finish(x)

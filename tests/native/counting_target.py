@@ -41,7 +41,6 @@ class KernelCounter(Walk[str, Step]):
     def __init__(self, plan: LoopPlan, kernel: Kernel, counts: Counts) -> None:
         self.plan, self.kernel, self.counts = plan, kernel, counts
         self.values, self.accumulators = {}, {}
-        self.vector, self.width = kernel.vector, kernel.width
         self.times = Fraction(1)  # how often the current body runs, on average
         self.block(kernel.items, ())
 

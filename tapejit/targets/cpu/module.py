@@ -51,6 +51,7 @@ from tapejit.targets.cpu.nest.addressing import (
     number,
 )
 from tapejit.targets.cpu.nest.kernel_emitter import (
+    KernelEmitter,
     emit_combination,
     emit_kernel,
     new_function,
@@ -269,7 +270,7 @@ class Parts:
     ) -> Emitted:
         """A kernel that is emitted now."""
         module = self.module
-        emitted: Addressing | MatmulKernel
+        emitted: Addressing | KernelEmitter | MatmulKernel
         if kernel.array_op is None:
             emitted = emit_kernel(module, plan, kernel, layout, label)
         elif is_matmul(kernel.array_op):
@@ -287,7 +288,7 @@ class Parts:
         ]
         return Emitted(kernel, before, part, combination)
 
-    def add(self, emitted: Addressing | MatmulKernel) -> Part:
+    def add(self, emitted: Addressing | KernelEmitter | MatmulKernel) -> Part:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
         texts = {x.name: x.definition() for x in emitted.own}

@@ -198,7 +198,8 @@ class KernelWriter(Walk[str, Total]):
         self.values[step] = text
 
     def go_through(self, loop: Loop, path: LoopNest) -> None:
-        axis, notes = loop.axis, []
+        axis, notes, before = loop.axis, [], (self.vector, self.width)
+        self.vector, self.width = loop.lanes or before
         if not loop.tile and axis is self.vector and self.width > 1:
             notes.append(f"{self.width} at a time")
         if not path and self.kernel.tasks > 1:
@@ -221,6 +222,7 @@ class KernelWriter(Walk[str, Total]):
         self.depth += 1
         self.body(loop, path)
         self.depth -= 1
+        self.vector, self.width = before
         if loop.tile:
             del self.ranges[axis]
 

@@ -84,12 +84,8 @@ def operands_of(at: Addressing) -> list[ArrayOperand]:
     for (base, offset, _), own in zip(
         step.views, strides_of_operands(step), strict=True
     ):
-        if isinstance(base, Step):
-            start = at.pointer_to(at.plan.storage[base])
-        else:
-            start = at.buffer(base)
-        nbytes = offset * base.dtype.itemsize
-        place = at.builder.gep(start, [number(nbytes)], source_etype=I8)
+        nbytes = number(offset * base.dtype.itemsize)
+        place = at.builder.gep(at.start_of(base), [nbytes], source_etype=I8)
         operands.append(ArrayOperand(place, base.dtype, own))
     return operands
 

@@ -32,7 +32,13 @@ from tapejit.targets.cpu.matmul.tiling import (
     Spot,
     Sums,
 )
-from tapejit.targets.cpu.nest.addressing import Place, PointerTable, Preparation, number
+from tapejit.targets.cpu.nest.addressing import (
+    Addressing,
+    Place,
+    PointerTable,
+    Preparation,
+    number,
+)
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import combine, identity
 from tapejit.targets.cpu.nest.step_values import StepValues
@@ -87,7 +93,7 @@ class MatmulKernel:
             if choice.tiling.is_ready:
                 self.prepare(module, choice)
             self.function = emit(module, choice.tiling, name, hooks)
-        if any(cursor.has_streamed for cursor in self.cursors.values()):
+        if any(cursor.at.has_streamed for cursor in self.cursors.values()):
             self.fence()
 
     @property
@@ -101,7 +107,7 @@ class MatmulKernel:
         At the very end of a task: the block that was added last may be that of a loop
         which a task does not come to.
         """
-        ir.IRBuilder(self.cursors[self.function].builder.block).fence("seq_cst")
+        ir.IRBuilder(self.cursors[self.function].at.builder.block).fence("seq_cst")
 
     def enter(self, function: Function) -> IRBuilder:
         """Begin a function; the first one is that of a task."""
@@ -110,26 +116,25 @@ class MatmulKernel:
         self.cursors[function] = cursor
         is_long = self.kernel.work > CPU.tuning.poll_instructions
         if is_task and self.layout.polls and is_long:
-            cursor.poll()
-        return cursor.builder
+            cursor.at.poll()
+        return cursor.at.builder
 
     def operands(self, site: Site) -> tuple[Value, Value, Value]:
         """Pointers to both operands and to the result."""
         cursor, found = self.cursors[site.function], []
         for base, offset, _ in self.product.views:
-            if isinstance(base, Step):
-                start = cursor.pointer_to(self.plan.storage[base])
-            else:
-                start = cursor.buffer(base)
+            start = cursor.at.start_of(base)
             element = lanes.memory_type(base.dtype)
             at = number(offset)
-            found.append(cursor.builder.gep(start, [at], source_etype=element))
+            found.append(cursor.at.builder.gep(start, [at], source_etype=element))
         for which, place in self.ready.items():
-            found[which] = cursor.at_place(place)
+            found[which] = cursor.at.at_place(place)
         a, b = found
         # Where nothing is stored, nobody uses the last one.
         out = (
-            cursor.pointer_to(self.plan.storage[self.product]) if self.is_stored else a
+            cursor.at.pointer_to(self.plan.storage[self.product])
+            if self.is_stored
+            else a
         )
         return a, b, out
 
@@ -150,7 +155,7 @@ class MatmulKernel:
         if self.is_stored:
             site.store(spot, value)
         return [
-            cursor.widened(cursor.value(x.inputs[0]), spot.lanes)
+            cursor.at.widened(cursor.value(x.inputs[0]), spot.lanes)
             for x in (*self.parts, *self.row_parts)
         ]
 
@@ -194,7 +199,8 @@ class Epilogue(StepValues):
     """A function of a product: computes the Steps of its epilogue."""
 
     def __init__(self, of: MatmulKernel, function: Function) -> None:
-        super().__init__(function, of.plan, of.kernel, of.layout, of.places)
+        at = Addressing(function, of.plan, of.kernel, of.layout, of.places)
+        super().__init__(at)
         self.of = of
 
     def finish(self, spot: Spot, value: Value) -> None:
@@ -203,7 +209,7 @@ class Epilogue(StepValues):
         # Halves are rounded, as they would be in memory.
         value = self.converted(value, accumulator(product.dtype), product.dtype)
         if self.plan.checks:
-            fail_unless_finite(self, value, product.dtype)
+            fail_unless_finite(self.at, value, product.dtype)
         if of.nest is None:
             return
         self.go_to(spot)
@@ -213,13 +219,7 @@ class Epilogue(StepValues):
                     self.values[x] = value
             if isinstance(step.what, PartialSum):
                 continue
-            result = self.step(step)
-            if self.plan.checks and step.node is not None:
-                fail_unless_finite(self, result, step.dtype)
-            self.values[step] = result
-            memory = self.plan.storage.get(step)
-            if memory is not None:
-                self.write(memory, result)
+            self.keep(step, self.step(step))
 
     def go_to(self, spot: Spot) -> None:
         """Be at a Spot, where nothing is known yet."""
@@ -229,8 +229,8 @@ class Epilogue(StepValues):
         while isinstance(loop.body[0], Loop):
             loop = loop.body[0]
             axes.append(loop.axis)
-        self.indices, self.vector = self.place(spot, axes)
-        self.width, self.values = spot.lanes, {}
+        self.at.indices, self.at.vector = self.place(spot, axes)
+        self.at.width, self.values = spot.lanes, {}
 
     def go_to_part(self, part: Step, spot: Spot) -> None:
         """Be where the part of a sum is to which a Spot belongs."""
@@ -238,22 +238,22 @@ class Epilogue(StepValues):
         index, size = spot.row, partial_of(part).unit
         if not size:
             index, size = spot.column, partial_of(part).group
-        for axis in part.labels - {*self.indices}:
-            self.indices[axis] = self.builder.udiv(index, number(size))
+        for axis in part.labels - {*self.at.indices}:
+            self.at.indices[axis] = self.at.builder.udiv(index, number(size))
 
     def total(self, part: Step, spot: Spot) -> Value:
         """What a part of a sum is before the row of a Spot: nothing, in the first."""
         self.go_to_part(part, spot)
-        row = self.builder.urem(spot.row, number(partial_of(part).unit))
-        is_first = self.builder.icmp_signed("==", row, number(0))
-        before = self.read(self.plan.storage[part])
+        row = self.at.builder.urem(spot.row, number(partial_of(part).unit))
+        is_first = self.at.builder.icmp_signed("==", row, number(0))
+        before = self.at.read(self.plan.storage[part])
         nothing = identity(part.reduction, part.dtype)
-        start = lanes.constant(part.dtype, nothing, self.width)
-        return self.builder.select(is_first, start, before)
+        start = lanes.constant(part.dtype, nothing, self.at.width)
+        return self.at.builder.select(is_first, start, before)
 
     def combined(self, part: Step, x: Value, y: Value) -> Value:
         """Two totals as one."""
-        return combine(self.builder, part.reduction, part.dtype, x, y, x.type.count)
+        return combine(self.at.builder, part.reduction, part.dtype, x, y, x.type.count)
 
     def place(
         self, spot: Spot, axes: list[Axis]
@@ -284,6 +284,6 @@ class Epilogue(StepValues):
         """The index of each of several axes from that in all of them as one."""
         found = []
         for size in reversed(sizes[1:]):
-            found.append(self.builder.urem(index, number(size)))
-            index = self.builder.udiv(index, number(size))
+            found.append(self.at.builder.urem(index, number(size)))
+            index = self.at.builder.udiv(index, number(size))
         return [index, *reversed(found)]

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 class TiledMatmul:
     """Emits a product for the tiles of a loop, and what is packed before these."""
 
-    def __init__(self, at: KernelEmitter, step: Step) -> None:
-        choice = at.kernel.choices[step]
+    def __init__(self, of: KernelEmitter, step: Step) -> None:
+        choice = of.kernel.choices[step]
         assert isinstance(choice, TiledChoice)
-        self.at, self.step, self.choice = at, step, choice
+        self.of, self.at, self.step, self.choice = of, of.at, step, choice
         self.whole = choice.whole
         self.role, self.tiles, _ = self.whole.sizes
         self.is_sum = "k" in self.role.cuts  # over tiles
@@ -129,8 +129,8 @@ class TiledMatmul:
                 room = at.builder.gep(room, [place], source_etype=I8)
             return room
         packed = at.layout.place_of(at.kernel.rooms[step])
-        if step not in at.ready:
-            at.ready.add(step)
+        if step not in self.of.ready:
+            self.of.ready.add(step)
             first = at.layout.place_of(self.memory(b), b.offset)
             function = emit_panels(at.function.module, tiling)
             places = (first, first, packed)
@@ -174,7 +174,7 @@ class TiledMatmul:
         if not isinstance(function, Function):
             function = emit(module, cut.tiling, name, self.hooks)
         origin = at.origins[self.role.cuts.get("k", self.role.axes[-1])]
-        begin = at.first_of(at.task) if cut.c.of_task else number(0)
+        begin = self.of.first_of(at.task) if cut.c.of_task else number(0)
         first = at.builder.icmp_signed("==", origin, begin)
         flag = at.builder.inttoptr(at.builder.zext(first, I64), POINTER)
         left, out = self.pointer(cut.a, cut), self.pointer(cut.c, cut)

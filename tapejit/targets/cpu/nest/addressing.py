@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tapejit.base.types import DType
-from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import TASK_MEMORY, Kernel, LoopPlan, RoomKey, Storage
 from tapejit.loops.steps import Buffer, Step
-from tapejit.targets.cpu.call.signal_poll import POLL_TYPE
+from tapejit.targets.cpu.call.signal_poll import POLL_TYPE, TAKEN
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Store, Type, Value
+from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Module, Store, Type, Value
 from tapejit.targets.cpu.matmul.tiling import host_registers
 from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cpu.simd.casts import cast
 from tapejit.targets.cpu.simd.vector import Splat
 from tapejit.targets.cpu.target import CPU
 
@@ -92,6 +92,34 @@ class Preparation(NamedTuple):
     tasks: int
 
 
+def taking_function(module: Module, parts: int) -> Function:
+    """A function that finds a bit which is not set, sets it, and gives its number.
+
+    It waits if there is none: whoever has set one is a task that runs.
+    """
+    name = f"{module.name}_take_{parts}"
+    function = module.declared(name, I64, [POINTER])
+    if function.blocks:
+        return function
+    function.linkage = "internal"
+    entry, look, take, done = (
+        function.append_basic_block(x) for x in ("entry", "look", "take", "done")
+    )
+    ir.IRBuilder(entry).branch(look)
+    b, (word,) = ir.IRBuilder(look), function.args
+    before = b.load_atomic(word, "monotonic", 8, typ=I64)
+    place = b.cttz(b.not_(before), ir.Constant(ir.IntType(1), 0))
+    b.cbranch(b.icmp_unsigned("<", place, number(parts)), take, look)
+    b.position_at_end(take)
+    bit = b.shl(number(1), place)
+    found = b.atomic_rmw("or", word, bit, "acquire")
+    is_free = b.icmp_unsigned("==", b.and_(found, bit), number(0))
+    b.cbranch(is_free, done, look)
+    b.position_at_end(done)
+    b.ret(place)
+    return function
+
+
 class Addressing:
     """Emits at one place; `builder` is where."""
 
@@ -115,11 +143,13 @@ class Addressing:
         self.builder.position_at_end(start)
         self.indices: dict[Axis, Value] = {}
         self.origins: dict[Axis, Value] = {}  # where the current tile begins
+        self.valid: Any = None  # lanes that are here for the first time
+        self.skips: dict[Axis, Value | None] = {}  # iterations of a tile done before
+        self.counts: dict[Axis, Value] = {}  # those of a tile of rows for products
+        self.is_repeating = False  # whether lanes that are not valid are of those
         self.vector, self.width = kernel.vector, kernel.width
         self.private: dict[RoomKey, Value] = {}
-        self.part: Value | None = (
-            None  # the number of the part that it has; by default the task
-        )
+        self.part: Value | None = None  # the number of what it has; None: the task's
         self.has_streamed = False  # whether some stores go past the caches
         # Entries of the kernel's own table; its functions have the same one.
         self.places: dict[Place, int] = {} if places is None else places
@@ -182,8 +212,28 @@ class Addressing:
         with self.builder.if_then(self.builder.icmp_signed("!=", raised, number(0))):
             self.leave()
 
+    def take_part(self) -> None:
+        """Have one of a few parts of memory for as long as the task runs.
+
+        There are more tasks than processors, and those that run take turns with it.
+        """
+        take = taking_function(self.function.module, self.kernel.parts)
+        taken = self.taken_parts()
+        with self.at_entry():
+            self.part = self.builder.call(take, [taken])
+
+    def taken_parts(self) -> Value:
+        """The word that says which parts are taken."""
+        arena = self.arena()
+        with self.at_entry():
+            return self.builder.gep(arena, [number(TAKEN)], source_etype=I64)
+
     def leave(self) -> None:
-        """The end of a task."""
+        """The end of a task; what it has taken is free again."""
+        if self.part is not None:
+            bit = self.builder.shl(number(1), self.part)
+            rest = self.builder.not_(bit)
+            self.builder.atomic_rmw("and", self.taken_parts(), rest, "release")
         self.builder.ret_void()
 
     # Positions
@@ -216,6 +266,13 @@ class Addressing:
     def offset(self, strides: Mapping[Axis, int]) -> Value:
         """The place of this iteration in memory with these strides."""
         return self.scalar(Affine(tuple(strides.items())))
+
+    def lanes_from(self, skip: Value, width: int) -> Value:
+        """The lanes from a number on."""
+        first = self.builder.trunc(skip, I32)
+        return self.builder.icmp_signed(
+            ">=", lane_numbers(width), self.spread(first, width)
+        )
 
     # Memory
 
@@ -252,6 +309,12 @@ class Addressing:
     def buffer(self, buffer: Buffer) -> Value:
         """The first element of a Buffer."""
         return self.at_place(self.layout.place_of(buffer))
+
+    def start_of(self, base: Buffer | Step) -> Value:
+        """The first element of what an operand lies in."""
+        if isinstance(base, Buffer):
+            return self.buffer(base)
+        return self.pointer_to(self.plan.storage[base])
 
     def pointer_to(self, memory: Storage) -> Value:
         """The first element of a Step's memory."""
@@ -431,17 +494,7 @@ class Addressing:
 
     def converted(self, value: Value, before: DType, after: DType) -> Value:
         """Lanes of another dtype."""
-        if before == after:
-            return value
-        return lanes.apply(
-            self.builder,
-            OPS["cast"],
-            {"dtype": after},
-            [before],
-            after,
-            [value],
-            value.type.count,
-        )
+        return cast(self.builder, value, before, after, value.type.count)
 
     def gather(self, pointer: Value, place: Value, dtype: DType, width: int) -> Value:
         """Elements from anywhere, one by one."""

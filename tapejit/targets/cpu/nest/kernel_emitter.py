@@ -29,7 +29,6 @@ from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, grain_of
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
 from tapejit.loops.steps import Load, Step
-from tapejit.targets.cpu.call.signal_poll import TAKEN
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, Module, Value
 from tapejit.targets.cpu.matmul.tiled import TiledMatmul
@@ -37,12 +36,14 @@ from tapejit.targets.cpu.nest.addressing import (
     I32,
     I64,
     POINTER,
+    Addressing,
     PointerTable,
     number,
 )
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
+from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 from tapejit.targets.cpu.target import CPU
@@ -70,34 +71,6 @@ def new_function(module: Module, name: str) -> Function:
     return function
 
 
-def taking_function(module: Module, parts: int) -> Function:
-    """A function that finds a bit which is not set, sets it, and gives its number.
-
-    It waits if there is none: whoever has set one is a task that runs.
-    """
-    name = f"{module.name}_take_{parts}"
-    function = module.declared(name, I64, [POINTER])
-    if function.blocks:
-        return function
-    function.linkage = "internal"
-    entry, look, take, done = (
-        function.append_basic_block(x) for x in ("entry", "look", "take", "done")
-    )
-    ir.IRBuilder(entry).branch(look)
-    b, (word,) = ir.IRBuilder(look), function.args
-    before = b.load_atomic(word, "monotonic", 8, typ=I64)
-    place = b.cttz(b.not_(before), ir.Constant(ir.IntType(1), 0))
-    b.cbranch(b.icmp_unsigned("<", place, number(parts)), take, look)
-    b.position_at_end(take)
-    bit = b.shl(number(1), place)
-    found = b.atomic_rmw("or", word, bit, "acquire")
-    is_free = b.icmp_unsigned("==", b.and_(found, bit), number(0))
-    b.cbranch(is_free, done, look)
-    b.position_at_end(done)
-    b.ret(place)
-    return function
-
-
 @dataclass
 class Copy:
     """What is an iteration's own, while several go on together."""
@@ -107,58 +80,35 @@ class Copy:
     accumulators: dict[Step, Accumulator]
 
 
-class KernelEmitter(Reductions, Walk[Value, Accumulator]):
-    """Emits one kernel; `builder` is where it has got to."""
+class KernelEmitter(StepValues, Walk[Value, Accumulator]):
+    """Walks one kernel: `at` is where code is emitted, `reductions` what adds up."""
 
     def __init__(
         self, function: Function, plan: LoopPlan, kernel: Kernel, layout: PointerTable
     ) -> None:
-        super().__init__(function, plan, kernel, layout)
+        super().__init__(Addressing(function, plan, kernel, layout))
+        self.reductions = Reductions(self)
+        self.function, self.places = function, self.at.places
+        self.preparations = self.at.preparations
         self.copies: list[Copy] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
-        self.products: list[
-            Function
-        ] = []  # functions that are called for tiles of rows
+        self.products: list[Function] = []  # called for tiles of rows
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: set[Step] = set()  # those whose panels are packed beforehand
 
     @property
     def own(self) -> list[Function]:
         """The functions of the kernel that no other kernel uses."""
-        return [self.function, *dict.fromkeys(self.products)]
+        return [self.at.function, *dict.fromkeys(self.products)]
 
     def emit(self) -> None:
         """The whole function."""
         if self.kernel.parts < self.kernel.tasks:
-            self.take_part()
+            self.at.take_part()
         self.block(self.kernel.items, ())
-        if self.has_streamed:  # other threads are to see it as they see other stores
-            self.builder.fence("seq_cst")
-        self.leave()
-
-    def take_part(self) -> None:
-        """Have one of a few parts of memory for as long as the task runs.
-
-        There are more tasks than processors, and those that run take turns with it.
-        """
-        take = taking_function(self.function.module, self.kernel.parts)
-        taken = self.taken_parts()
-        with self.at_entry():
-            self.part = self.builder.call(take, [taken])
-
-    def taken_parts(self) -> Value:
-        """The word that says which parts are taken."""
-        arena = self.arena()
-        with self.at_entry():
-            return self.builder.gep(arena, [number(TAKEN)], source_etype=I64)
-
-    def leave(self) -> None:
-        """The end of a task; what it has taken is free again."""
-        if self.part is not None:
-            bit = self.builder.shl(number(1), self.part)
-            rest = self.builder.not_(bit)
-            self.builder.atomic_rmw("and", self.taken_parts(), rest, "release")
-        super().leave()
+        if self.at.has_streamed:  # other threads are to see it as they see other stores
+            self.at.builder.fence("seq_cst")
+        self.at.leave()
 
     # Blocks and loops
 
@@ -179,6 +129,9 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             self.read_before.update(leaves_of(loop))
 
     def go_through(self, loop: Loop, path: LoopNest) -> None:
+        at = self.at
+        before = at.vector, at.width
+        at.vector, at.width = loop.lanes or before
         if loop.tile and not any(outer.tile for outer in path):
             for step in loop.steps():
                 if is_tiled_matmul(step):
@@ -188,6 +141,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
                 self.tile_loop(loop, path)
             else:
                 self.whole_loop(loop, path)
+        at.vector, at.width = before
 
     def iteration(
         self,
@@ -204,10 +158,10 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         """
         axis = loop.axis
         here = number(at) if isinstance(at, int) else at
-        if loop.tile and axis is not self.vector and has_array_op(loop):
-            self.origins[axis] = here
-            self.skips[axis] = None
-            self.counts[axis] = self.rows_at(loop, at, is_full)
+        if loop.tile and axis is not self.at.vector and has_array_op(loop):
+            self.at.origins[axis] = here
+            self.at.skips[axis] = None
+            self.at.counts[axis] = self.rows_at(loop, at, is_full)
             self.body(loop, path)
             return
         base, skip = here, None
@@ -216,18 +170,18 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             if at > last:
                 base, skip = number(last), number(at - last)
         elif stride > 1 and axis.extent % stride and not is_full:
-            base = self.smaller(here, number(last))
-            skip = self.builder.sub(here, base)
+            base = self.at.smaller(here, number(last))
+            skip = self.at.builder.sub(here, base)
         if loop.tile:
-            self.origins[axis] = base
-            self.skips[axis] = skip
+            self.at.origins[axis] = base
+            self.at.skips[axis] = skip
             self.body(loop, path)
             return
         if stride > 1:
-            self.valid = None if skip is None else self.lanes_from(skip, stride)
+            self.at.valid = None if skip is None else self.at.lanes_from(skip, stride)
         self.body_at(loop, path, base)
         if stride > 1:
-            self.valid = None
+            self.at.valid = None
 
     def rows_at(self, loop: Loop, at: Value | int, is_full: bool) -> Value:
         """How many rows a tile for products has: the last one may have fewer."""
@@ -236,13 +190,13 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             return number(min(loop.tile, size - at))
         if is_full or not rest:
             return number(loop.tile)
-        is_last = self.builder.icmp_signed("==", at, number(size - rest))
-        return self.builder.select(is_last, number(rest), number(loop.tile))
+        is_last = self.at.builder.icmp_signed("==", at, number(size - rest))
+        return self.at.builder.select(is_last, number(rest), number(loop.tile))
 
     def body_at(self, loop: Loop, path: LoopNest, at: Value) -> None:
         """The body of a loop in one iteration."""
         for _ in self.each_copy():
-            self.indices[loop.axis] = at
+            self.at.indices[loop.axis] = at
         self.body(loop, path)
 
     def together_at(self, loop: Loop, path: LoopNest, at: Value) -> None:
@@ -251,14 +205,14 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         inside = set(loop.steps())
         for _ in self.each_copy():
             for place in range(loop.copies):
-                index = self.builder.add(at, number(place)) if place else at
+                index = self.at.builder.add(at, number(place)) if place else at
                 made.append(
                     Copy(
-                        {**self.indices, loop.axis: index},
+                        {**self.at.indices, loop.axis: index},
                         dict(self.values),
                         {
                             x: copy.copy(y) if x in inside else y
-                            for x, y in self.accumulators.items()
+                            for x, y in self.reductions.accumulators.items()
                         },
                     )
                 )
@@ -274,12 +228,12 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             yield
             return
         for x in self.copies:
-            outside = self.indices, self.values, self.accumulators
-            self.indices, self.values = x.indices, x.values
-            self.accumulators = x.accumulators
+            outside = self.at.indices, self.values, self.reductions.accumulators
+            self.at.indices, self.values = x.indices, x.values
+            self.reductions.accumulators = x.accumulators
             yield
             x.values = self.values
-            self.indices, self.values, self.accumulators = outside
+            self.at.indices, self.values, self.reductions.accumulators = outside
 
     def known(self, step: Step) -> Value | None:
         """A value of this iteration that is in a register, or None.
@@ -294,17 +248,17 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
     def whole_loop(self, loop: Loop, path: LoopNest) -> None:
         """All iterations of an axis, or those of this task."""
         kernel, axis = self.kernel, loop.axis
-        is_vector = axis is self.vector
-        stride = loop.tile or (self.width if is_vector else loop.copies)
+        is_vector = axis is self.at.vector
+        stride = loop.tile or (self.at.width if is_vector else loop.copies)
         low, high = number(0), number(axis.extent)
         is_cut = not path and kernel.tasks > 1
         if kernel.inner_tasks > 1 and len(path) < 2:
             is_cut = True
             low, high = self.share(loop, is_inner=bool(path))
         elif is_cut:
-            low = self.first_of(self.task)
-            end = self.first_of(self.builder.add(self.task, number(1)))
-            high = self.smaller(end, number(axis.extent))
+            low = self.first_of(self.at.task)
+            end = self.first_of(self.at.builder.add(self.at.task, number(1)))
+            high = self.at.smaller(end, number(axis.extent))
 
         def body(at: Value | int, is_full: bool = False) -> None:
             if loop.copies > 1:
@@ -329,7 +283,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
                 body(trip * stride)
             return
         else:
-            self.long_range(low, end, stride, part, work, axis.extent)
+            self.at.long_range(low, end, stride, part, work, axis.extent)
         if is_peeled:
             body(axis.extent - rest)
 
@@ -339,26 +293,26 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         That is of whole tiles, the last of which may end before its time, or of
         iterations that go on together.
         """
-        parts, b = number(self.kernel.inner_tasks), self.builder
+        parts, b = number(self.kernel.inner_tasks), self.at.builder
         if not is_inner:
-            low = b.udiv(self.task, parts)
+            low = b.udiv(self.at.task, parts)
             return low, b.add(low, number(1))
-        part, unit = b.urem(self.task, parts), loop.tile or loop.copies
+        part, unit = b.urem(self.at.task, parts), loop.tile or loop.copies
         trips = number(math.ceil(loop.axis.extent / unit))
         low, high = (
             b.mul(b.udiv(b.mul(x, trips), parts), number(unit))
             for x in (part, b.add(part, number(1)))
         )
-        return low, self.smaller(high, number(loop.axis.extent))
+        return low, self.at.smaller(high, number(loop.axis.extent))
 
     def first_of(self, task: Value) -> Value:
         """Where a task begins: all are of the same size, or one grain larger."""
         loop, grain = self.kernel.loop, grain_of(self.kernel)
         assert loop is not None
         each, more = divmod(math.ceil(loop.axis.extent / grain), self.kernel.tasks)
-        larger = self.smaller(task, number(more))
-        grains = self.builder.add(self.builder.mul(task, number(each)), larger)
-        return self.builder.mul(grains, number(grain))
+        larger = self.at.smaller(task, number(more))
+        grains = self.at.builder.add(self.at.builder.mul(task, number(each)), larger)
+        return self.at.builder.mul(grains, number(grain))
 
     def iteration_work(self, loop: Loop, path: LoopNest) -> float:
         """About how many instructions one iteration of a loop takes."""
@@ -372,7 +326,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
     def is_unrolled(self, loop: Loop) -> bool:
         """Whether a loop is short enough to be written out."""
-        stride = self.width if loop.axis is self.vector else 1
+        stride = self.at.width if loop.axis is self.at.vector else 1
         trips = math.ceil(loop.axis.hint / stride)
         if loop.tile or trips > CPU.tuning.unrolled_iterations:
             return False
@@ -385,7 +339,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             if not isinstance(item, Loop):
                 total += self.step_weight(item)
             elif self.is_unrolled(item):
-                stride = self.width if item.axis is self.vector else 1
+                stride = self.at.width if item.axis is self.at.vector else 1
                 trips = math.ceil(item.axis.hint / stride)
                 total += trips * self.weight(item.body)
             else:
@@ -396,7 +350,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         """The same of one Step: long formulas and elements from all over count more."""
         is_inlined = is_long(step) and not self.kernel.calls_formulas
         total = CPU.tuning.long_formula_steps if is_inlined else 1
-        vector = self.vector
+        vector = self.at.vector
         if vector is None:
             return total
         for x in (step, *step.inputs):
@@ -406,7 +360,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
                 apart = memory.strides.get(vector, 0)
             elif isinstance(x.what, Load):
                 apart = distance(x, vector)
-            total += self.width if apart not in (0, 1) else 0
+            total += self.at.width if apart not in (0, 1) else 0
         return total
 
     @contextlib.contextmanager
@@ -415,15 +369,15 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         around, kept = bound(path), []
         for _ in self.each_copy():
             for step in loop.steps():
-                made = self.accumulators.get(step)
+                made = self.reductions.accumulators.get(step)
                 if made is None or not made.axes or made.register is not None:
                     continue
                 if set(made.axes) <= around:
-                    kept.append((made, *self.into_register(made)))
+                    kept.append((made, *self.reductions.into_register(made)))
         yield
         for made, at, kind in kept:
-            value = self.builder.load(made.register, typ=kind)
-            self.store_at(made.pointer, at, value, made.dtype)
+            value = self.at.builder.load(made.register, typ=kind)
+            self.at.store_at(made.pointer, at, value, made.dtype)
             made.register = None
 
     def flushes_in(self, loop: Loop) -> list[int]:
@@ -433,7 +387,9 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
     def flushes(self, loop: Loop) -> list[tuple[Accumulator, Flush]]:
         """The sums that this iteration flushes in a loop, from low levels to high."""
-        pairs = [(x, y) for x in self.accumulators.values() for y in x.flushes]
+        pairs = [
+            (x, y) for x in self.reductions.accumulators.values() for y in x.flushes
+        ]
         found = [(x, y) for x, y in pairs if y.loop is loop]
         return sorted(found, key=lambda pair: pair[1].level)
 
@@ -442,7 +398,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         for _ in self.each_copy():
             for made, x in self.flushes(loop):
                 if x.every == every:
-                    self.flush(made, x)
+                    self.reductions.flush(made, x)
 
     def loop_in_blocks(
         self,
@@ -462,62 +418,65 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
                 self.flush_after(loop, 1)
 
         if first == 1 and not later:
-            self.long_range(low, high, stride, iteration, work, loop.axis.extent)
+            self.at.long_range(low, high, stride, iteration, work, loop.axis.extent)
             return
         block = later.pop(0) if first == 1 else first
 
         def part(at: Value) -> None:
-            end = self.builder.add(at, number(block * stride))
-            self.for_range(at, self.smaller(end, high), stride, iteration)
+            end = self.at.builder.add(at, number(block * stride))
+            self.at.for_range(at, self.at.smaller(end, high), stride, iteration)
             self.flush_after(loop, block)
-            done = self.builder.sub(end, low)
+            done = self.at.builder.sub(end, low)
             for every in later:
-                over = self.builder.urem(done, number(every * stride))
-                is_full = self.builder.icmp_unsigned("==", over, number(0))
-                with self.builder.if_then(is_full):
+                over = self.at.builder.urem(done, number(every * stride))
+                is_full = self.at.builder.icmp_unsigned("==", over, number(0))
+                with self.at.builder.if_then(is_full):
                     self.flush_after(loop, every)
 
-        self.long_range(low, high, block * stride, part, work, loop.axis.extent)
+        self.at.long_range(low, high, block * stride, part, work, loop.axis.extent)
 
     def tile_loop(self, loop: Loop, path: LoopNest) -> None:
         """The iterations of one tile: all at once, or one by one."""
         axis = loop.axis
         size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
-        origin, skip = self.origins[axis], self.skips[axis]
-        is_vector = axis is self.vector
+        origin, skip = self.at.origins[axis], self.at.skips[axis]
+        is_vector = axis is self.at.vector
 
         def body(at: Value) -> None:
             if is_vector and skip is not None:
-                self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
-                self.is_repeating = True
-            self.body_at(loop, path, self.builder.add(origin, at))
-            self.valid, self.is_repeating = None, False
+                self.at.valid = self.at.lanes_from(
+                    self.at.builder.sub(skip, at), self.at.width
+                )
+                self.at.is_repeating = True
+            self.body_at(loop, path, self.at.builder.add(origin, at))
+            self.at.valid, self.at.is_repeating = None, False
             self.flush_after(loop, 1)
 
-        trips = size // self.width
+        trips = size // self.at.width
         is_short = trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
         if is_vector and (trips == 1 or is_short):
             for trip in range(trips):
-                body(number(trip * self.width))
+                body(number(trip * self.at.width))
         elif is_vector:
-            self.for_range(number(0), number(size), self.width, body)
+            self.at.for_range(number(0), number(size), self.at.width, body)
         else:
             first = number(0) if skip is None else skip
-            self.for_range(first, self.counts.get(axis, number(size)), 1, body)
+            self.at.for_range(first, self.at.counts.get(axis, number(size)), 1, body)
+
+    def accumulator(self, step: Step) -> Accumulator:
+        return self.reductions.accumulator(step)
+
+    def accumulate(self, step: Step) -> None:
+        self.reductions.accumulate(step)
+
+    def finish(self, made: Accumulator) -> None:
+        self.reductions.finish(made)
 
     def array_op(self, step: Step) -> None:
         if is_tiled_matmul(step):
             self.products += self.row_product(step).emit()
         else:
-            draw_rows(self, step)
-
-    def keep(self, step: Step, value: Value) -> None:
-        if self.plan.checks and step.node is not None:
-            fail_unless_finite(self, value, step.dtype)
-        self.values[step] = value
-        memory = self.plan.storage.get(step)
-        if memory is not None:
-            self.write(memory, value)
+            draw_rows(self.at, step)
 
     def row_product(self, step: Step) -> TiledMatmul:
         """A product for the rows of a tile."""
@@ -531,25 +490,27 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         other iterations. Such lanes are not written. Nor are lanes that are done once
         more after an update: what they have read is the new value.
         """
-        is_partial = self.is_repeating and memory.kernel is None
-        is_partial |= self.has_updates and self.valid is not None
-        if not is_partial or self.vector not in memory.strides:
+        is_partial = self.at.is_repeating and memory.kernel is None
+        is_partial |= self.has_updates and self.at.valid is not None
+        if not is_partial or self.at.vector not in memory.strides:
             super().write(memory, value)
             return
-        assert self.vector is not None
-        value = self.widened(value, self.width)
-        at, pointer = self.place_in(memory), self.pointer_to(memory)
-        stride = memory.strides[self.vector]
+        assert self.at.vector is not None
+        value = self.at.widened(value, self.at.width)
+        at, pointer = self.at.place_in(memory), self.at.pointer_to(memory)
+        stride = memory.strides[self.at.vector]
         # Of truncated integers, as halves are in memory, LLVM 22 may store a lone lane
         # before it truncates it, over what comes next.
         if stride == 1 and memory.dtype in (np.float32, np.float64):
-            self.store_masked(pointer, at, value, memory.dtype, self.valid)
+            self.at.store_masked(pointer, at, value, memory.dtype, self.at.valid)
             return
-        for lane in range(self.width):
-            is_new = self.builder.extract_element(self.valid, ir.Constant(I32, lane))
-            with self.builder.if_then(is_new):
-                here = self.builder.add(at, number(lane * stride))
-                self.store_at(pointer, here, self.lane(value, lane), memory.dtype)
+        for lane in range(self.at.width):
+            is_new = self.at.builder.extract_element(
+                self.at.valid, ir.Constant(I32, lane)
+            )
+            with self.at.builder.if_then(is_new):
+                here = self.at.builder.add(at, number(lane * stride))
+                self.at.store_at(pointer, here, self.at.lane(value, lane), memory.dtype)
 
     # What tasks leave
 
@@ -560,23 +521,23 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         tasks = self.kernel.tasks
         memory = self.plan.storage[step]
         made = Accumulator(step, parts.dtype, [], False, 1, {})
-        base, out = self.pointer_to(parts), self.pointer_to(memory)
+        base, out = self.at.pointer_to(parts), self.at.pointer_to(memory)
         width = min(16, 1 << (memory.size.bit_length() - 1))
         last = number(memory.size - width)
 
         def body(at: Value) -> None:
-            at = self.smaller(at, last)
-            total = self.load_at(base, at, made.dtype, width)
+            at = self.at.smaller(at, last)
+            total = self.at.load_at(base, at, made.dtype, width)
             for task in range(1, tasks):
-                here = self.builder.add(at, number(task * memory.size))
-                part = self.load_at(base, here, made.dtype, width)
-                total = self.combined(made, total, part, width)
+                here = self.at.builder.add(at, number(task * memory.size))
+                part = self.at.load_at(base, here, made.dtype, width)
+                total = self.reductions.combined(made, total, part, width)
             value = self.converted(total, made.dtype, memory.dtype)
             if self.plan.checks:
-                fail_unless_finite(self, value, memory.dtype)
-            self.store_at(out, at, value, memory.dtype)
+                fail_unless_finite(self.at, value, memory.dtype)
+            self.at.store_at(out, at, value, memory.dtype)
 
-        self.for_range(number(0), number(memory.size), width, body)
+        self.at.for_range(number(0), number(memory.size), width, body)
 
 
 def emit_combination(
@@ -586,5 +547,5 @@ def emit_combination(
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
     for step in kernel.partials:
         emitter.combine(step)
-    emitter.builder.ret_void()
+    emitter.at.builder.ret_void()
     return emitter

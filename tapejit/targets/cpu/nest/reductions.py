@@ -27,7 +27,6 @@ from tapejit.base.types import DType, is_float
 from tapejit.ir.node import Op
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
-    Kernel,
     LoopNest,
     LoopPlan,
     Storage,
@@ -38,8 +37,8 @@ from tapejit.loops.kernels import (
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Contract, Step
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Type, Value, VectorType
-from tapejit.targets.cpu.nest.addressing import I32, PointerTable, lane_numbers, number
+from tapejit.targets.cpu.llvm.ir import IRBuilder, Type, Value, VectorType
+from tapejit.targets.cpu.nest.addressing import I32, number
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cpu.simd import floats, lanes
@@ -217,26 +216,14 @@ def flushes_of(plan: LoopPlan, made: Accumulator) -> list[Flush]:
 Combination = Callable[[Accumulator, Value, Value, int], Value]
 
 
-class Reductions(StepValues):
+class Reductions:
     """Emits the beginning, the steps and the end of reductions."""
 
-    def __init__(
-        self, function: Function, plan: LoopPlan, kernel: Kernel, layout: PointerTable
-    ) -> None:
-        super().__init__(function, plan, kernel, layout)
-        self.valid: Any = None  # lanes that are here for the first time
-        self.skips: dict[Axis, Value | None] = {}  # iterations of a tile done before
-        self.counts: dict[Axis, Value] = {}  # those of a tile of rows for products
-        self.is_repeating = False  # whether lanes that are not valid are of those
+    def __init__(self, steps: StepValues) -> None:
+        self.steps, self.at = steps, steps.at
+        self.plan, self.kernel = steps.plan, steps.kernel
         self.accumulators: dict[Step, Accumulator] = {}
         self.turns: Counter[Step] = Counter()  # how often each was set up
-
-    def lanes_from(self, skip: Value, width: int) -> Value:
-        """The lanes from a number on."""
-        first = self.builder.trunc(skip, I32)
-        return self.builder.icmp_signed(
-            ">=", lane_numbers(width), self.spread(first, width)
-        )
 
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
@@ -245,21 +232,21 @@ class Reductions(StepValues):
         levels = len(made.flushes)
         kind = lanes.register_type(dtype, width)
         if not axes:
-            with self.at_entry():
-                made.pointer = self.builder.alloca(kind)
-                made.totals = [self.builder.alloca(kind) for _ in range(levels)]
+            with self.at.at_entry():
+                made.pointer = self.at.builder.alloca(kind)
+                made.totals = [self.at.builder.alloca(kind) for _ in range(levels)]
                 if made.op in SIDES and dtype.kind not in "biu":
-                    made.undefined = self.builder.alloca(kind)
-                    made.bits = self.builder.alloca(integers_like(dtype, width))
+                    made.undefined = self.at.builder.alloca(kind)
+                    made.bits = self.at.builder.alloca(integers_like(dtype, width))
             for pointer in (made.pointer, *made.totals):
-                self.builder.store(self.neutral(made), pointer)
+                self.at.builder.store(self.neutral(made), pointer)
             if made.undefined is not None:
-                self.builder.store(self.neutral(made), made.undefined)
+                self.at.builder.store(self.neutral(made), made.undefined)
             if made.bits is not None:
                 # The bits of -1 and 1 are those of no zero.
                 other = lanes.constant(dtype, -1 if made.op is ops.max else 1, width)
-                start = self.builder.bitcast(other, integers_like(dtype, width))
-                self.builder.store(start, made.bits)
+                start = self.at.builder.bitcast(other, integers_like(dtype, width))
+                self.at.builder.store(start, made.bits)
             return made
         whole = made.size * width
         # Iterations that go on together have arrays of their own.
@@ -267,7 +254,7 @@ class Reductions(StepValues):
         self.turns[step] += 1
         first = turn * (1 + levels)
         made.pointer, *made.totals = (
-            self.private_memory((step, first + level), whole, dtype)
+            self.at.private_memory((step, first + level), whole, dtype)
             for level in range(1 + levels)
         )
         for pointer in (made.pointer, *made.totals):
@@ -275,7 +262,7 @@ class Reductions(StepValues):
             def clear(
                 at: Value, fill: Value, width: int, pointer: Value = pointer
             ) -> None:
-                self.store_at(pointer, at, fill, dtype)
+                self.at.store_at(pointer, at, fill, dtype)
 
             self.along(number(0), whole, made, clear)
         return made
@@ -296,9 +283,9 @@ class Reductions(StepValues):
         last = number(count - width)
 
         def part(at: Value) -> None:
-            body(self.builder.add(start, self.smaller(at, last)), fill, width)
+            body(self.at.builder.add(start, self.at.smaller(at, last)), fill, width)
 
-        self.for_range(number(0), number(count), width, part)
+        self.at.for_range(number(0), number(count), width, part)
 
     # Long sums
 
@@ -309,11 +296,11 @@ class Reductions(StepValues):
         target = made.totals[level]
         if not made.axes:
             kind = lanes.register_type(made.dtype, made.width)
-            part = self.builder.load(source, typ=kind)
-            total = self.builder.load(target, typ=kind)
+            part = self.at.builder.load(source, typ=kind)
+            total = self.at.builder.load(target, typ=kind)
             both = self.combined(made, total, part, made.width)
-            self.builder.store(both, target)
-            self.builder.store(self.neutral(made), source)
+            self.at.builder.store(both, target)
+            self.at.builder.store(self.neutral(made), source)
             return
         if made.register is not None:
             self.flush_element(made, level, source, target)
@@ -321,21 +308,21 @@ class Reductions(StepValues):
         start, size = number(0), made.width
         for axis in made.axes:
             if axis in at.around:
-                index = self.indices[axis]
+                index = self.at.indices[axis]
                 if axis in made.tiles:
-                    index = self.builder.sub(index, self.origins[axis])
+                    index = self.at.builder.sub(index, self.at.origins[axis])
                 distance = number(made.strides[axis] * made.width)
-                start = self.builder.add(start, self.builder.mul(index, distance))
+                start = self.at.builder.add(start, self.at.builder.mul(index, distance))
             else:
                 size *= made.tiles.get(axis, axis.extent)
 
         def body(at: Value, fill: Value, width: int) -> None:
-            part = self.load_at(source, at, made.dtype, width)
-            total = self.load_at(target, at, made.dtype, width)
-            self.store_at(
+            part = self.at.load_at(source, at, made.dtype, width)
+            total = self.at.load_at(target, at, made.dtype, width)
+            self.at.store_at(
                 target, at, self.combined(made, total, part, width), made.dtype
             )
-            self.store_at(source, at, fill, made.dtype)
+            self.at.store_at(source, at, fill, made.dtype)
 
         self.along(start, size, made, body)
 
@@ -345,16 +332,18 @@ class Reductions(StepValues):
         """The same of one element of an array, which is in a register by now."""
         width = made.full if made.vector in made.axes else made.width
         at = self.place_of(made)
-        total = self.load_at(target, at, made.dtype, width)
+        total = self.at.load_at(target, at, made.dtype, width)
         fill = lanes.constant(made.dtype, self.neutral_number(made), width)
         if level:
-            part = self.load_at(source, at, made.dtype, width)
-            self.store_at(source, at, fill, made.dtype)
+            part = self.at.load_at(source, at, made.dtype, width)
+            self.at.store_at(source, at, fill, made.dtype)
         else:
             kind = lanes.register_type(made.dtype, width)
-            part = self.builder.load(made.register, typ=kind)
-            self.builder.store(fill, made.register)
-        self.store_at(target, at, self.combined(made, total, part, width), made.dtype)
+            part = self.at.builder.load(made.register, typ=kind)
+            self.at.builder.store(fill, made.register)
+        self.at.store_at(
+            target, at, self.combined(made, total, part, width), made.dtype
+        )
 
     def neutral_number(self, made: Accumulator) -> Any:
         return identity(made.op, made.dtype)
@@ -364,7 +353,7 @@ class Reductions(StepValues):
 
     def combined(self, made: Accumulator, x: Value, y: Value, width: int) -> Value:
         """Two parts of a reduction as one."""
-        return combine(self.builder, made.op, made.dtype, x, y, width)
+        return combine(self.at.builder, made.op, made.dtype, x, y, width)
 
     def accumulate(self, step: Step) -> None:
         """Add the element of this iteration."""
@@ -373,33 +362,35 @@ class Reductions(StepValues):
         is_row = vector in made.axes
         width = made.full if is_row else made.width
         values = [
-            self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
+            self.at.widened(
+                self.at.converted(self.steps.value(x), x.dtype, made.dtype), width
+            )
             for x in step.inputs
         ]
         pointer, at = made.pointer, number(0)
         is_array = made.axes and made.register is None
         if is_array:
             at = self.place_of(made)
-            before = self.load_at(pointer, at, made.dtype, width)
+            before = self.at.load_at(pointer, at, made.dtype, width)
         else:
             if made.register is not None:
                 pointer = made.register
-            before = self.builder.load(
+            before = self.at.builder.load(
                 pointer, typ=lanes.register_type(made.dtype, width)
             )
         if isinstance(step.what, Contract):
-            after = self.multiplied(before, values, made.dtype, width)
+            after = self.steps.multiplied(before, values, made.dtype, width)
         elif made.undefined is not None:
             after = self.extreme(made, before, values[0])
         else:
             after = self.combined(made, before, values[0], width)
-        is_repeated = self.valid is not None and (vector in step.closed or is_row)
+        is_repeated = self.at.valid is not None and (vector in step.closed or is_row)
         if is_repeated:
-            after = self.builder.select(self.valid, after, before)
+            after = self.at.builder.select(self.at.valid, after, before)
         if is_array:
-            self.store_at(pointer, at, after, made.dtype)
+            self.at.store_at(pointer, at, after, made.dtype)
         else:
-            self.builder.store(after, pointer)
+            self.at.builder.store(after, pointer)
 
     def extreme(self, made: Accumulator, before: Value, value: Value) -> Value:
         """The larger or smaller of two, where NaN and zeros are remembered elsewhere.
@@ -408,20 +399,24 @@ class Reductions(StepValues):
         iteration wait longer for the one before it. It does not matter if lanes of an
         earlier iteration are looked at once more.
         """
-        kept = self.builder.load(made.undefined, typ=value.type)
-        is_nan = self.builder.fcmp_unordered("uno", value, value)
-        self.builder.store(self.builder.select(is_nan, value, kept), made.undefined)
-        b = Floats(self.builder, made.dtype, made.width)
+        kept = self.at.builder.load(made.undefined, typ=value.type)
+        is_nan = self.at.builder.fcmp_unordered("uno", value, value)
+        self.at.builder.store(
+            self.at.builder.select(is_nan, value, kept), made.undefined
+        )
+        b = Floats(self.at.builder, made.dtype, made.width)
         bits = b.as_bits(b.wrap(value)).value
-        lowest = self.builder.load(made.bits, typ=bits.type)
+        lowest = self.at.builder.load(made.bits, typ=bits.type)
         is_lower = self.bits_below(made, bits, lowest)
-        self.builder.store(self.builder.select(is_lower, bits, lowest), made.bits)
+        self.at.builder.store(self.at.builder.select(is_lower, bits, lowest), made.bits)
         return self.beyond(made, before, value, made.width)
 
     def bits_below(self, made: Accumulator, x: Value, y: Value) -> Value:
         """Whether bits come first: 0 does in a maximum, -0 in a minimum."""
         is_max = made.op is ops.max
-        compare = self.builder.icmp_unsigned if is_max else self.builder.icmp_signed
+        compare = (
+            self.at.builder.icmp_unsigned if is_max else self.at.builder.icmp_signed
+        )
         return compare("<", x, y)
 
     def finished_extreme(self, made: Accumulator, total: Value) -> Value:
@@ -430,17 +425,17 @@ class Reductions(StepValues):
         Of equal numbers `extreme` takes the later one, so that 0 may have been lost to
         -0 in a maximum: it is back if it was there.
         """
-        b = Floats(self.builder, made.dtype, made.width)
+        b = Floats(self.at.builder, made.dtype, made.width)
         zero = b.constant(0.0 if made.op is ops.max else -0.0)
         bits = b.as_bits(zero)
-        lowest = self.builder.load(made.bits, typ=bits.value.type)
+        lowest = self.at.builder.load(made.bits, typ=bits.value.type)
         was_there = b.compare("==", Vector(b, lowest, INTEGER), bits)
-        undefined = b.wrap(self.builder.load(made.undefined, typ=total.type))
+        undefined = b.wrap(self.at.builder.load(made.undefined, typ=total.type))
         is_nan = undefined.ne(undefined)
         if made.vector in made.step.closed and made.width > 1:
-            flags = [self.spread(b.any(mask), 1) for mask in (was_there, is_nan)]
+            flags = [self.at.spread(b.any(mask), 1) for mask in (was_there, is_nan)]
             total = self.folded(made, total, self.beyond)
-            b = Floats(self.builder, made.dtype, 1)
+            b = Floats(self.at.builder, made.dtype, 1)
             was_there, is_nan = (Vector(b, flag, MASK) for flag in flags)
             zero = b.constant(0.0 if made.op is ops.max else -0.0)
         found = b.wrap(total)
@@ -449,28 +444,30 @@ class Reductions(StepValues):
 
     def beyond(self, made: Accumulator, x: Value, y: Value, width: int) -> Value:
         """The larger or smaller one; of equal ones the second, of NaN either."""
-        is_beyond = self.builder.fcmp_ordered(SIDES[made.op], y, x)
-        return self.builder.select(is_beyond, x, y)
+        is_beyond = self.at.builder.fcmp_ordered(SIDES[made.op], y, x)
+        return self.at.builder.select(is_beyond, x, y)
 
     def into_register(self, made: Accumulator) -> tuple[Value, Type]:
         """Take the element of this iteration to a register; where it was, its type."""
         width = made.full if made.vector in made.axes else made.width
         kind = lanes.register_type(made.dtype, width)
-        with self.at_entry():
-            made.register = self.builder.alloca(kind)
+        with self.at.at_entry():
+            made.register = self.at.builder.alloca(kind)
         at = self.place_of(made)
-        value = self.load_at(made.pointer, at, made.dtype, width)
-        self.builder.store(value, made.register)
+        value = self.at.load_at(made.pointer, at, made.dtype, width)
+        self.at.builder.store(value, made.register)
         return at, kind
 
     def place_of(self, made: Accumulator) -> Value:
         """The element of this iteration in an array that adds up."""
-        at = self.offset(made.strides)
+        at = self.at.offset(made.strides)
         for axis in made.tiles:
             if axis in made.strides:
-                start = self.builder.mul(self.origins[axis], number(made.strides[axis]))
-                at = self.builder.sub(at, start)
-        return self.builder.mul(at, number(made.width)) if made.lanes else at
+                start = self.at.builder.mul(
+                    self.at.origins[axis], number(made.strides[axis])
+                )
+                at = self.at.builder.sub(at, start)
+        return self.at.builder.mul(at, number(made.width)) if made.lanes else at
 
     def finish(self, made: Accumulator) -> None:
         """The value of a reduction, now that its loop is over."""
@@ -478,7 +475,7 @@ class Reductions(StepValues):
         memory = self.plan.storage.get(step)
         parts = self.kernel.partials.get(step)
         if not made.axes:
-            total = self.builder.load(
+            total = self.at.builder.load(
                 made.pointer, typ=lanes.register_type(made.dtype, made.width)
             )
             if made.undefined is not None:
@@ -486,23 +483,23 @@ class Reductions(StepValues):
             else:
                 kind = lanes.register_type(made.dtype, made.width)
                 for pointer in made.totals:
-                    above = self.builder.load(pointer, typ=kind)
+                    above = self.at.builder.load(pointer, typ=kind)
                     total = self.combined(made, above, total, made.width)
                 total = self.folded(made, total, self.combined)
             if parts is not None:
-                base = self.pointer_to(parts)
-                self.store_at(base, self.task, total, made.dtype)
+                base = self.at.pointer_to(parts)
+                self.at.store_at(base, self.at.task, total, made.dtype)
                 return
-            value = self.converted(total, made.dtype, step.dtype)
+            value = self.at.converted(total, made.dtype, step.dtype)
             if self.plan.checks:
-                fail_unless_finite(self, value, step.dtype)
-            self.values[step] = value
+                fail_unless_finite(self.at, value, step.dtype)
+            self.steps.values[step] = value
             if memory is not None:
-                self.write(memory, value)
+                self.steps.write(memory, value)
             return
         assert memory is not None
-        vector, before = made.vector, (self.vector, self.width)
-        self.vector, self.width = made.vector, made.full
+        vector, before = made.vector, (self.at.vector, self.at.width)
+        self.at.vector, self.at.width = made.vector, made.full
 
         def nest(axes: list[Axis]) -> None:
             if not axes:
@@ -513,29 +510,31 @@ class Reductions(StepValues):
             size = made.tiles.get(axis, axis.extent)
             # What the last tile has in common with the one before is not added up
             # again: the totals are those of then.
-            skip = self.skips.get(axis) if axis in made.tiles else None
+            skip = self.at.skips.get(axis) if axis in made.tiles else None
 
             def body(at: Value) -> None:
                 if stride > 1 and size % stride:
                     most = number(size - stride)
-                    at = self.smaller(at, most)
+                    at = self.at.smaller(at, most)
                 if stride > 1 and skip is not None:
-                    self.valid = self.lanes_from(self.builder.sub(skip, at), stride)
-                    self.is_repeating = True
+                    self.at.valid = self.at.lanes_from(
+                        self.at.builder.sub(skip, at), stride
+                    )
+                    self.at.is_repeating = True
                 if axis in made.tiles:
-                    at = self.builder.add(at, self.origins[axis])
-                self.indices[axis] = at
+                    at = self.at.builder.add(at, self.at.origins[axis])
+                self.at.indices[axis] = at
                 nest(rest)
                 if stride > 1:
-                    self.valid, self.is_repeating = None, False
+                    self.at.valid, self.at.is_repeating = None, False
 
             low = skip if skip is not None and stride == 1 else number(0)
-            high = self.counts.get(axis) if axis in made.tiles else None
-            self.for_range(low, number(size) if high is None else high, stride, body)
-            del self.indices[axis]
+            high = self.at.counts.get(axis) if axis in made.tiles else None
+            self.at.for_range(low, number(size) if high is None else high, stride, body)
+            del self.at.indices[axis]
 
         nest(made.axes)
-        self.vector, self.width = before
+        self.at.vector, self.at.width = before
 
     def finish_element(
         self, made: Accumulator, memory: Storage, parts: Storage | None
@@ -543,29 +542,29 @@ class Reductions(StepValues):
         vector = made.vector
         width = made.full if vector in made.axes else made.width
         at = self.place_of(made)
-        total = self.load_at(made.pointer, at, made.dtype, width)
+        total = self.at.load_at(made.pointer, at, made.dtype, width)
         for pointer in made.totals:
-            above = self.load_at(pointer, at, made.dtype, width)
+            above = self.at.load_at(pointer, at, made.dtype, width)
             total = self.combined(made, above, total, width)
         total = self.folded(made, total, self.combined)
         if parts is None:
-            value = self.converted(total, made.dtype, made.step.dtype)
+            value = self.at.converted(total, made.dtype, made.step.dtype)
             if self.plan.checks:
-                fail_unless_finite(self, value, made.step.dtype)
-            self.write(memory, value)
+                fail_unless_finite(self.at, value, made.step.dtype)
+            self.steps.write(memory, value)
             return
-        place = self.builder.add(
-            self.offset(memory.strides),
-            self.builder.mul(self.task, number(memory.size)),
+        place = self.at.builder.add(
+            self.at.offset(memory.strides),
+            self.at.builder.mul(self.at.task, number(memory.size)),
         )
-        base = self.pointer_to(parts)
+        base = self.at.pointer_to(parts)
         if vector in made.axes and memory.strides.get(vector) != 1:
             stride = memory.strides[vector]
             for lane in range(width):
-                here = self.builder.add(place, number(lane * stride))
-                self.store_at(base, here, self.lane(total, lane), made.dtype)
+                here = self.at.builder.add(place, number(lane * stride))
+                self.at.store_at(base, here, self.at.lane(total, lane), made.dtype)
         else:
-            self.store_at(base, place, total, made.dtype)
+            self.at.store_at(base, place, total, made.dtype)
 
     def folded(self, made: Accumulator, total: Value, combined: Combination) -> Value:
         """The lanes of a reduction along the vector axis as one, as a tree."""
@@ -575,7 +574,7 @@ class Reductions(StepValues):
         while width > 1:
             width //= 2
             halves = [
-                self.builder.shuffle_vector(
+                self.at.builder.shuffle_vector(
                     total,
                     ir.Constant(total.type, ir.Undefined),
                     ir.Constant(

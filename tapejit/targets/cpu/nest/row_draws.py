@@ -9,30 +9,22 @@ Start reading at `draw_rows`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tapejit.loops.index import Affine, strides_of
 from tapejit.loops.steps import Step, tiles_of
 from tapejit.targets.cpu.arrays.loops import ArrayOperand
 from tapejit.targets.cpu.arrays.random import BLOCK_WORDS, Streams, emit_draw
 from tapejit.targets.cpu.llvm.ir import Value
-from tapejit.targets.cpu.nest.addressing import number
-
-if TYPE_CHECKING:
-    from tapejit.targets.cpu.nest.kernel_emitter import KernelEmitter
+from tapejit.targets.cpu.nest.addressing import Addressing, number
 
 
-def draw_rows(at: KernelEmitter, step: Step) -> None:
+def draw_rows(at: Addressing, step: Step) -> None:
     """The words of the rows, and maybe of the columns, of the current tile."""
     assert step.node is not None
     along, shape = tiles_of(step), tuple(map(int, step.node.shape))
     tiles = {x.axis: x.tile for x in at.plan.paths[step] if x.tile}
     (base, offset, strides) = step.views[0]
-    if isinstance(base, Step):
-        start = at.pointer_to(at.plan.storage[base])
-    else:
-        start = at.buffer(base)
-    state = Streams(at, ArrayOperand(start, base.dtype, strides)).state(number(offset))
+    given = ArrayOperand(at.start_of(base), base.dtype, strides)
+    state = Streams(at, given).state(number(offset))
     blocks = [stride // BLOCK_WORDS for stride in strides_of(shape)[:-1]]
     stack = iter(along.axes[:-1])
     terms = [

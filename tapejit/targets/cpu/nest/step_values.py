@@ -16,7 +16,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Range, strides_of
-from tapejit.loops.kernels import Kernel, LoopPlan, Storage, accumulator
+from tapejit.loops.kernels import Storage, accumulator
 from tapejit.loops.schedule.schedule import is_long
 from tapejit.loops.steps import (
     Buffer,
@@ -25,56 +25,64 @@ from tapejit.loops.steps import (
     Step,
 )
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, Value
+from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import (
     I32,
     INT64,
     Addressing,
-    Place,
-    PointerTable,
     lane_numbers,
     number,
     steps,
 )
+from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 from tapejit.targets.walk import Steps
 
 
-class StepValues(Addressing, Steps[Value]):
+class StepValues(Steps[Value]):
     """Emits the values of Steps."""
 
-    def __init__(
-        self,
-        function: Function,
-        plan: LoopPlan,
-        kernel: Kernel,
-        layout: PointerTable,
-        places: dict[Place, int] | None = None,
-    ) -> None:
-        super().__init__(function, plan, kernel, layout, places)
+    def __init__(self, at: Addressing) -> None:
+        self.at, self.plan, self.kernel = at, at.plan, at.kernel
         self.values: dict[Step, Value] = {}
         self.read_before: set[Step] = set()  # by other loops of the outermost one
 
+    def converted(self, value: Value, before: DType, after: DType) -> Value:
+        return self.at.converted(value, before, after)
+
+    def write(self, memory: Storage, value: Value) -> None:
+        """The value of this iteration to memory."""
+        self.at.write(memory, value)
+
+    def keep(self, step: Step, value: Value) -> None:
+        """Have a value at hand from now on, and in its memory if it has any."""
+        if self.plan.checks and step.node is not None:
+            fail_unless_finite(self.at, value, step.dtype)
+        self.values[step] = value
+        memory = self.plan.storage.get(step)
+        if memory is not None:
+            self.write(memory, value)
+
     def stored(self, step: Step) -> Value:
-        return self.read(self.plan.storage[step])
+        return self.at.read(self.plan.storage[step])
 
     def constant(self, number: Any, dtype: DType) -> Value:
         return lanes.constant(dtype, number, 1)
 
     def index_value(self, position: Affine | Step) -> Value:
         assert isinstance(position, Affine)
-        return self.affine(position)
+        return self.at.affine(position)
 
     def computed(self, step: Step, what: Compute) -> Value:
-        values = self.together([self.value(x) for x in step.inputs])
+        values = self.at.together([self.value(x) for x in step.inputs])
         width = values[0].type.count if values else 1
         dtypes = [x.dtype for x in step.inputs]
         if self.kernel.calls_formulas and is_long(step):
             function = self.shared(step, what, dtypes, width)
-            return self.builder.call(function, values)
+            return self.at.builder.call(function, values)
         return lanes.apply(
-            self.builder, what.op, what.attrs, dtypes, step.dtype, values, width
+            self.at.builder, what.op, what.attrs, dtypes, step.dtype, values, width
         )
 
     def shared(
@@ -85,7 +93,7 @@ class StepValues(Addressing, Steps[Value]):
         In a large kernel long formulas would be repeated too often: what the calls cost
         is less than the time to compile.
         """
-        module, width_name = self.function.module, f"x{width}"
+        module, width_name = self.at.function.module, f"x{width}"
         parts = [what.op.name, *(x.name for x in dtypes), step.dtype.name, width_name]
         parts += [f"{key}_{value}" for key, value in what.attrs.items()]
         name = f"{module.name}_{'_'.join(parts)}"
@@ -104,7 +112,7 @@ class StepValues(Addressing, Steps[Value]):
 
     def contracted(self, step: Step) -> Value:
         dtype = accumulator(step.dtype)
-        values = self.together(
+        values = self.at.together(
             [self.converted(self.value(x), x.dtype, dtype) for x in step.inputs]
         )
         width = values[0].type.count
@@ -115,8 +123,8 @@ class StepValues(Addressing, Steps[Value]):
     def chosen(self, step: Step, ranges: Sequence[Range]) -> Value:
         holds = self.condition(ranges)
         x, y = (self.value(v) for v in step.inputs)
-        holds, x, y = self.together([holds, x, y])
-        return self.builder.select(holds, x, y)
+        holds, x, y = self.at.together([holds, x, y])
+        return self.at.builder.select(holds, x, y)
 
     def verified(self, step: Step, count: int) -> Value:
         value = self.value(step.inputs[0])
@@ -129,18 +137,18 @@ class StepValues(Addressing, Steps[Value]):
         self.fail_unless_below(value, given.dtype, size, -size)
         width = value.type.count
         wide = self.converted(value, given.dtype, INT64)
-        zero, most = self.whole(0, width), self.whole(size - 1, width)
-        is_negative = self.builder.icmp_signed("<", wide, zero)
-        wrapped = self.builder.add(wide, self.whole(size, width))
-        wide = self.builder.select(is_negative, wrapped, wide)
-        is_inside = self.builder.icmp_unsigned("<=", wide, most)
-        return self.builder.select(is_inside, wide, zero)
+        zero, most = self.at.whole(0, width), self.at.whole(size - 1, width)
+        is_negative = self.at.builder.icmp_signed("<", wide, zero)
+        wrapped = self.at.builder.add(wide, self.at.whole(size, width))
+        wide = self.at.builder.select(is_negative, wrapped, wide)
+        is_inside = self.at.builder.icmp_unsigned("<=", wide, most)
+        return self.at.builder.select(is_inside, wide, zero)
 
     def affine_index(self, step: Step, factor: int, offset: int) -> Value:
         value = self.value(step.inputs[0])
         width = value.type.count
-        value = self.builder.mul(value, self.whole(factor, width))
-        return self.builder.add(value, self.whole(offset, width))
+        value = self.at.builder.mul(value, self.at.whole(factor, width))
+        return self.at.builder.add(value, self.at.whole(offset, width))
 
     def fail_unless_below(
         self, value: Value, dtype: DType, high: int, low: int
@@ -149,35 +157,37 @@ class StepValues(Addressing, Steps[Value]):
         width = value.type.count
         wide = self.converted(value, dtype, INT64)
         if dtype == np.uint64:
-            is_good = self.builder.icmp_unsigned("<", wide, self.whole(high, width))
-        else:
-            is_good = self.builder.and_(
-                self.builder.icmp_signed("<", wide, self.whole(high, width)),
-                self.builder.icmp_signed(">=", wide, self.whole(low, width)),
+            is_good = self.at.builder.icmp_unsigned(
+                "<", wide, self.at.whole(high, width)
             )
-        self.fail_unless(is_good)
+        else:
+            is_good = self.at.builder.and_(
+                self.at.builder.icmp_signed("<", wide, self.at.whole(high, width)),
+                self.at.builder.icmp_signed(">=", wide, self.at.whole(low, width)),
+            )
+        self.at.fail_unless(is_good)
 
     def added_at(self, step: Step) -> Value:
         place, target, x, update = (self.value(v) for v in step.inputs)
         width = max(place.type.count, target.type.count)
-        x, update = self.together([x, update], width)
+        x, update = self.at.together([x, update], width)
         width = x.type.count
         dtype = step.dtype
         total = lanes.apply(
-            self.builder, OPS["add"], {}, [dtype, dtype], dtype, [x, update], width
+            self.at.builder, OPS["add"], {}, [dtype, dtype], dtype, [x, update], width
         )
         if target.type.count == 1 and place.type.count > 1:
             # Which lane it is: comparing positions of 64 bits would take longer.
-            first = self.lane_number(place, 0)
-            away = self.builder.sub(self.lane_number(target, 0), first)
-            is_near = self.builder.icmp_unsigned("<", away, number(width))
-            near = self.builder.select(is_near, away, number(-1))
-            lane = self.spread(self.builder.trunc(near, I32), width)
-            is_hit = self.builder.icmp_signed("==", lane, lane_numbers(width))
+            first = self.at.lane_number(place, 0)
+            away = self.at.builder.sub(self.at.lane_number(target, 0), first)
+            is_near = self.at.builder.icmp_unsigned("<", away, number(width))
+            near = self.at.builder.select(is_near, away, number(-1))
+            lane = self.at.spread(self.at.builder.trunc(near, I32), width)
+            is_hit = self.at.builder.icmp_signed("==", lane, lane_numbers(width))
         else:
-            place, target = self.together([place, target], width)
-            is_hit = self.builder.icmp_signed("==", place, target)
-        return self.builder.select(is_hit, total, x)
+            place, target = self.at.together([place, target], width)
+            is_hit = self.at.builder.icmp_signed("==", place, target)
+        return self.at.builder.select(is_hit, total, x)
 
     def load(self, step: Step, what: Load) -> Value:
         source = what.source
@@ -185,10 +195,10 @@ class StepValues(Addressing, Steps[Value]):
         if isinstance(source, Buffer):
             strides = (1,) if what.flat else strides_of(source.shape)
             positions = list(zip(what.index, strides, strict=True))
-            pointer, times = self.buffer(source), 1
+            pointer, times = self.at.buffer(source), 1
         else:
             memory = self.plan.storage[source]
-            pointer, times = self.pointer_to(memory), 1
+            pointer, times = self.at.pointer_to(memory), 1
             if what.flat:
                 positions = [(what.index[0], 1)]
             else:
@@ -226,14 +236,14 @@ class StepValues(Addressing, Steps[Value]):
             if isinstance(position, Step):
                 value = self.value(position)
                 moving.append(
-                    self.builder.mul(value, self.whole(stride, value.type.count))
+                    self.at.builder.mul(value, self.at.whole(stride, value.type.count))
                 )
             else:
                 total += position * stride
         if memory is not None and memory.tiled:
-            start = self.within_tile(memory, number(0))
-            moving.append(self.spread(start, 1))
-        vector, width = self.vector, self.width
+            start = self.at.within_tile(memory, number(0))
+            moving.append(self.at.spread(start, 1))
+        vector, width = self.at.vector, self.at.width
         along = sum(f for axis, f in total.terms if axis.root is vector)
         holds = self.condition(step.ranges) if step.ranges else None
         is_uneven = any(x.type.count > 1 for x in moving)
@@ -241,29 +251,29 @@ class StepValues(Addressing, Steps[Value]):
         is_row = along == 0 if times > 1 else along == 1
         is_wide = holds is not None and holds.type.count > 1
         if not is_uneven and (is_row or (along == 0 and not is_wide)):
-            base = self.scalar(total)
+            base = self.at.scalar(total)
             for x in moving:
-                base = self.builder.add(base, self.lane_number(x, 0))
-            base = self.builder.mul(base, number(times)) if times > 1 else base
+                base = self.at.builder.add(base, self.at.lane_number(x, 0))
+            base = self.at.builder.mul(base, number(times)) if times > 1 else base
             if holds is not None and self.strays(total, size, step.dtype.itemsize):
-                base = self.brought_near(base, holds)
+                base = self.at.brought_near(base, holds)
             if is_row and step in self.read_before:
                 self.fetch_next(step, pointer, base, total)
-            return self.guarded(step, pointer, base, width if is_row else 1, holds)
-        places = self.together([self.affine(total), *moving], width)
+            return self.at.guarded(step, pointer, base, width if is_row else 1, holds)
+        places = self.at.together([self.at.affine(total), *moving], width)
         place = places[0]
         for x in places[1:]:
-            place = self.builder.add(place, x)
+            place = self.at.builder.add(place, x)
         if holds is not None:
-            holds = self.widened(holds, width)
-            place = self.builder.select(holds, place, self.whole(0, width))
+            holds = self.at.widened(holds, width)
+            place = self.at.builder.select(holds, place, self.at.whole(0, width))
         if times > 1:
-            place = self.builder.mul(place, self.whole(times, width))
-            place = self.builder.add(place, steps(width))
-        found = self.gather(pointer, place, step.dtype, width)
+            place = self.at.builder.mul(place, self.at.whole(times, width))
+            place = self.at.builder.add(place, steps(width))
+        found = self.at.gather(pointer, place, step.dtype, width)
         if holds is not None:
             fill = lanes.constant(step.dtype, 0, width)
-            found = self.builder.select(holds, found, fill)
+            found = self.at.builder.select(holds, found, fill)
         return found
 
     def fetch_next(
@@ -275,7 +285,7 @@ class StepValues(Addressing, Steps[Value]):
         can be on its way.
         """
         loop = self.kernel.loop
-        if loop is None or loop.axis is self.vector or loop.tile:
+        if loop is None or loop.axis is self.at.vector or loop.tile:
             return
         row = sum(f for axis, f in place.terms if axis.root is loop.axis)
         least = CPU.tuning.prefetched_row_least_bytes
@@ -283,17 +293,17 @@ class StepValues(Addressing, Steps[Value]):
         if not least <= row * step.dtype.itemsize <= most:
             return
         element = lanes.memory_type(step.dtype)
-        at = self.builder.add(base, number(row))
-        where = self.builder.gep(pointer, [at], source_etype=element)
+        at = self.at.builder.add(base, number(row))
+        where = self.at.builder.gep(pointer, [at], source_etype=element)
         how = [ir.Constant(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
-        self.builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), [where, *how])
+        self.at.builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), [where, *how])
 
     def condition(self, ranges: Sequence[Range]) -> Value:
         """Whether all Ranges hold."""
         first, *others = ranges
         found = self.inside(first)
         for x in others:
-            found = self.builder.and_(*self.together([found, self.inside(x)]))
+            found = self.at.builder.and_(*self.at.together([found, self.inside(x)]))
         return found
 
     def inside(self, x: Range) -> Value:
@@ -304,15 +314,15 @@ class StepValues(Addressing, Steps[Value]):
         reach = max(-min(low, x.low), max(high, x.high)) + 64 * max([0, *factors])
         is_narrow = reach <= np.iinfo(np.int32).max
         kind: DType = np.dtype(np.int32 if is_narrow else np.int64)
-        value = self.affine(x.position, kind)
+        value = self.at.affine(x.position, kind)
         width, sides = value.type.count, []
         if low < x.low:
             least = lanes.constant(kind, x.low, width)
-            sides.append(self.builder.icmp_signed(">=", value, least))
+            sides.append(self.at.builder.icmp_signed(">=", value, least))
         if high >= x.high or not sides:
             most = lanes.constant(kind, x.high, width)
-            sides.append(self.builder.icmp_signed("<", value, most))
-        return sides[0] if len(sides) == 1 else self.builder.and_(*sides)
+            sides.append(self.at.builder.icmp_signed("<", value, most))
+        return sides[0] if len(sides) == 1 else self.at.builder.and_(*sides)
 
     def multiplied(
         self, before: Value, values: Sequence[Value], dtype: DType, width: int
@@ -321,8 +331,8 @@ class StepValues(Addressing, Steps[Value]):
         x, y = values
         if dtype.kind in "biu":
             if dtype.kind == "b":
-                return self.builder.or_(before, self.builder.and_(x, y))
-            return self.builder.add(before, self.builder.mul(x, y))
+                return self.at.builder.or_(before, self.at.builder.and_(x, y))
+            return self.at.builder.add(before, self.at.builder.mul(x, y))
         kind = lanes.register_type(dtype, width)
         name = f"llvm.fma.v{width}f{8 * dtype.itemsize}"
-        return self.builder.intrinsic(name, kind, [x, y, before])
+        return self.at.builder.intrinsic(name, kind, [x, y, before])
