@@ -149,10 +149,14 @@ class Choose:
 
 @dataclass(frozen=True, eq=False)
 class Reduce:
-    """All elements along `reduced`, combined as the operation says."""
+    """All elements along `reduced`, combined as the operation says.
+
+    `order` are the axes of the array that is reduced, as it has them.
+    """
 
     word: ClassVar = "reduce"
     op: Op
+    order: tuple[Axis, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +174,13 @@ class PartialSum:
 
 @dataclass(frozen=True, eq=False)
 class Contract:
-    """The sum of products of two inputs along `reduced`: a small matmul as a loop."""
+    """The sum of products of two inputs along `reduced`: a small matmul as a loop.
+
+    `order` are its axes, last the one that neighbours in memory belong to.
+    """
 
     word: ClassVar = "contract"
+    order: tuple[Axis, ...] = ()
 
 
 class View(NamedTuple):

@@ -361,18 +361,20 @@ class Scheduler:
             size = sizes.get(axes)
             if size is None:
                 size = sizes[axes] = math.prod(axis.hint for axis in axes)
-                totals[axes] = 0.0
             here = facts.cost * size
-            totals[axes] += here
+            begin = axes
+            if len(step.reduced) > 1:
+                begin = frozenset(x for x in axes if can_begin(step, x, axes))
+            totals[begin] = totals.get(begin, 0.0) + here
             for axis in facts.along:
                 if axis in axes:
                     near[axis] = near.get(axis, 0.0) + size
             for axis, place in facts.places:
                 places.setdefault(axis, []).append(place)
             if step.reduced and not step.labels.isdisjoint(axes):
-                for axis in axes & step.closed:
+                for axis in begin & step.closed:
                     arrays[axis] = arrays.get(axis, 0.0) + here
-            for axis in axes:
+            for axis in begin:
                 number[axis] = number.get(axis, 0) + 1
         for axes, total in totals.items():
             for axis in axes:
@@ -459,6 +461,19 @@ class Scheduler:
         return order, levels
 
 
+def can_begin(step: Step, axis: Axis, open_axes: frozenset[Axis]) -> bool:
+    """Whether an axis may be the outermost of those that a Step has still to run over.
+
+    Axes along which numbers add up are looped over in the order that the array has
+    them in: another order would give other bits.
+    """
+    if axis not in open_axes:
+        return False
+    if len(step.reduced) < 2 or axis not in step.closed:
+        return True
+    return axis is next(x.root for x in step.reduced if x.root in open_axes)
+
+
 def phases(
     steps: Sequence[Step],
     open_axes: dict[Step, frozenset[Axis]],
@@ -469,7 +484,7 @@ def phases(
     levels: dict[Step, int] = {}
     is_behind = False  # a Step that runs over the axis
     for step in steps:
-        inside = axis in open_axes[step]
+        inside = can_begin(step, axis, open_axes[step])
         level = 1 if inside else 0
         for x, apart in before[step] if is_behind else ():
             last = levels.get(x)

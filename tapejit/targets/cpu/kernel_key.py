@@ -79,6 +79,7 @@ class Description:
             kernel.inner_tasks,
             kernel.parts,
             kernel.calls_formulas,
+            kernel.grain,
         )
         self.add(kernel.vector)
         self.sequence(kernel.items)
@@ -87,7 +88,7 @@ class Description:
             self.nest(plan.homes[step])
             self.add(plan.lanes[step])
             self.found.append(step.output in plan.updates)
-        for notes in (kernel.partials, kernel.choices, kernel.rooms):
+        for notes in (kernel.partials, kernel.choices, kernel.rooms, kernel.slots):
             self.mapping(notes)
 
     def add(self, value: Any) -> None:

@@ -43,6 +43,7 @@ from tapejit.targets.cpu.nest.addressing import (
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
+from tapejit.targets.cpu.schedule.sum_order import SumLayout
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 from tapejit.targets.cpu.target import CPU
@@ -204,19 +205,30 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         """
         axis = loop.axis
         here = number(at) if isinstance(at, int) else at
-        if loop.tile and axis is not self.vector and has_array_op(loop):
+        rest = axis.extent % stride
+        is_block = bool(loop.tile) and axis is self.vector and not has_array_op(loop)
+        if is_block and rest and not (is_full or isinstance(at, int)):
+            is_last = self.builder.icmp_signed(">", at, number(axis.extent - stride))
+            with self.builder.if_else(is_last) as (last, full):
+                with last:
+                    self.iteration(loop, path, axis.extent - rest, stride)
+                with full:
+                    self.iteration(loop, path, at, stride, is_full=True)
+            return
+        if loop.tile and (axis is self.vector) != has_array_op(loop):
             self.origins[axis] = here
             self.skips[axis] = None
             self.counts[axis] = self.rows_at(loop, at, is_full)
+            self.is_whole = is_full or axis.extent % loop.tile == 0
             self.body(loop, path)
             return
         base, skip = here, None
-        last = axis.extent - stride
+        end = axis.extent - stride
         if stride > 1 and isinstance(at, int):
-            if at > last:
-                base, skip = number(last), number(at - last)
-        elif stride > 1 and axis.extent % stride and not is_full:
-            base = self.smaller(here, number(last))
+            if at > end:
+                base, skip = number(end), number(at - end)
+        elif stride > 1 and rest and not is_full:
+            base = self.smaller(here, number(end))
             skip = self.builder.sub(here, base)
         if loop.tile:
             self.origins[axis] = base
@@ -225,12 +237,13 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             return
         if stride > 1:
             self.valid = None if skip is None else self.lanes_from(skip, stride)
+            self.is_last = isinstance(at, int)
         self.body_at(loop, path, base)
         if stride > 1:
             self.valid = None
 
     def rows_at(self, loop: Loop, at: Value | int, is_full: bool) -> Value:
-        """How many rows a tile for products has: the last one may have fewer."""
+        """How many iterations a tile has: the last one may have fewer."""
         size, rest = loop.axis.extent, loop.axis.extent % loop.tile
         if isinstance(at, int):
             return number(min(loop.tile, size - at))
@@ -323,7 +336,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
             body(at, is_full=bool(is_peeled))
 
         if self.flushes_in(loop):
-            self.loop_in_blocks(loop, low, end, stride, part, work)
+            self.loop_in_blocks(loop, low, end, stride, part, work, bool(is_peeled))
         elif not is_cut and self.is_unrolled(loop):
             for trip in range(trips):
                 body(trip * stride)
@@ -416,15 +429,16 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         for _ in self.each_copy():
             for step in loop.steps():
                 made = self.accumulators.get(step)
-                if made is None or not made.axes or made.register is not None:
+                if made is None or not made.is_array or made.registers:
                     continue
-                if set(made.axes) <= around:
-                    kept.append((made, *self.into_register(made)))
+                if made.is_bound(around):
+                    kept.append((made, *self.into_registers(made, loop)))
         yield
         for made, at, kind in kept:
-            value = self.builder.load(made.register, typ=kind)
-            self.store_at(made.pointer, at, value, made.dtype)
-            made.register = None
+            for level, register in made.registers.items():
+                value = self.builder.load(register, typ=kind)
+                self.store_at(made.levels[level], at, value, made.dtype)
+            made.registers = {}
 
     def flushes_in(self, loop: Loop) -> list[int]:
         """After how many iterations of a loop sums are flushed, shortest first."""
@@ -437,11 +451,25 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         found = [(x, y) for x, y in pairs if y.loop is loop]
         return sorted(found, key=lambda pair: pair[1].level)
 
-    def flush_after(self, loop: Loop, every: int) -> None:
-        """Flush what is to be flushed after so many iterations."""
+    def flush_after(
+        self, loop: Loop, every: int, at: Value, end: Value, slots: bool | None = None
+    ) -> None:
+        """Flush what is to be flushed after so many iterations, from `at` to `end`.
+
+        Unless `slots` is None, only what goes there, or only what does not.
+        """
         for _ in self.each_copy():
             for made, x in self.flushes(loop):
-                if x.every == every:
+                if x.every != every or slots not in (None, bool(x.slot)):
+                    continue
+                if x.slot:
+                    self.to_slot(made, x, at)
+                elif x.period:
+                    over = self.builder.urem(end, number(x.period))
+                    is_end = self.builder.icmp_unsigned("==", over, number(0))
+                    with self.builder.if_then(is_end):
+                        self.flush(made, x)
+                else:
                     self.flush(made, x)
 
     def loop_in_blocks(
@@ -452,14 +480,19 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         stride: int,
         body: Callable[[Value], None],
         work: float,
+        goes_on: bool,
     ) -> None:
-        """A loop whose long sums are flushed at the end of blocks of iterations."""
+        """A loop whose long sums are flushed at the end of blocks of iterations.
+
+        If it goes on after its end, a block that is not over by then does so, too.
+        """
         first, *later = self.flushes_in(loop)
 
         def iteration(at: Value) -> None:
             body(at)
             if first == 1:
-                self.flush_after(loop, 1)
+                end = self.builder.add(at, number(stride))
+                self.flush_after(loop, 1, at, end)
 
         if first == 1 and not later:
             self.long_range(low, high, stride, iteration, work, loop.axis.extent)
@@ -468,14 +501,23 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
 
         def part(at: Value) -> None:
             end = self.builder.add(at, number(block * stride))
-            self.for_range(at, self.smaller(end, high), stride, iteration)
-            self.flush_after(loop, block)
+            last = self.smaller(end, high)
+            self.for_range(at, last, stride, iteration)
+            if goes_on:
+                is_over = self.builder.icmp_signed("<=", end, high)
+                with self.builder.if_then(is_over):
+                    self.flush_after(loop, block, at, end)
+            else:
+                self.flush_after(loop, block, at, end)
             done = self.builder.sub(end, low)
             for every in later:
                 over = self.builder.urem(done, number(every * stride))
                 is_full = self.builder.icmp_unsigned("==", over, number(0))
                 with self.builder.if_then(is_full):
-                    self.flush_after(loop, every)
+                    self.flush_after(loop, every, at, end, slots=False)
+                is_over = self.builder.icmp_signed(">=", end, high)
+                with self.builder.if_then(self.builder.or_(is_full, is_over)):
+                    self.flush_after(loop, every, at, end, slots=True)
 
         self.long_range(low, high, block * stride, part, work, loop.axis.extent)
 
@@ -485,25 +527,49 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
         origin, skip = self.origins[axis], self.skips[axis]
         is_vector = axis is self.vector
+        first, last = number(0), self.counts.get(axis, number(size))
+        has_rest = is_vector and axis in self.counts and not self.is_whole
 
         def body(at: Value) -> None:
+            if has_rest:
+                base = self.smaller(at, self.builder.sub(last, number(self.width)))
+                again = self.builder.sub(at, base)
+                at, self.is_last = base, False
+                self.valid = self.lanes_from(again, self.width)
             if is_vector and skip is not None:
                 self.valid = self.lanes_from(self.builder.sub(skip, at), self.width)
-                self.is_repeating = True
+                self.is_repeating, self.is_last = True, False
             self.body_at(loop, path, self.builder.add(origin, at))
             self.valid, self.is_repeating = None, False
-            self.flush_after(loop, 1)
 
-        trips = size // self.width
+        stride = self.width if is_vector else 1
+        flushes, trips = self.flushes_in(loop), size // self.width
         is_short = trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
-        if is_vector and (trips == 1 or is_short):
+        if is_vector and not (flushes or has_rest) and (trips == 1 or is_short):
             for trip in range(trips):
                 body(number(trip * self.width))
-        elif is_vector:
-            self.for_range(number(0), number(size), self.width, body)
+            return
+        if skip is not None and not is_vector:
+            first = skip
+        if not flushes:
+            self.for_range(first, last, stride, body)
+            return
+        block = max(flushes)
+
+        def iteration(at: Value) -> None:
+            body(at)
+            here = self.builder.add(origin, at)
+            self.flush_after(loop, 1, here, self.builder.add(here, number(stride)))
+
+        def part(at: Value) -> None:
+            end = self.builder.add(at, number(block * stride))
+            self.for_range(at, self.smaller(end, last), stride, iteration)
+            self.flush_after(loop, block, at, end)
+
+        if block == 1:
+            self.for_range(first, last, stride, iteration)
         else:
-            first = number(0) if skip is None else skip
-            self.for_range(first, self.counts.get(axis, number(size)), 1, body)
+            self.for_range(first, last, block * stride, part)
 
     def array_op(self, step: Step) -> None:
         if is_tiled_matmul(step):
@@ -559,7 +625,7 @@ class KernelEmitter(Reductions, Walk[Value, Accumulator]):
         assert loop is not None
         tasks = self.kernel.tasks
         memory = self.plan.storage[step]
-        made = Accumulator(step, parts.dtype, [], False, 1, {})
+        made = Accumulator(step, parts.dtype, SumLayout((), (), False, 1), {})
         base, out = self.pointer_to(parts), self.pointer_to(memory)
         width = min(16, 1 << (memory.size.bit_length() - 1))
         last = number(memory.size - width)
@@ -585,6 +651,9 @@ def emit_combination(
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
     for step in kernel.partials:
-        emitter.combine(step)
+        if step in kernel.slots:
+            emitter.combine_slots(step)
+        else:
+            emitter.combine(step)
     emitter.builder.ret_void()
     return emitter

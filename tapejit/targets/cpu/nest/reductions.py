@@ -5,9 +5,11 @@ read after it. It is a register, or an array if its value has axes inside of tha
 an element of an array is in a register while a loop adds to that element only. Its
 lanes are folded as a tree in the end.
 
-Rounding errors of a sum grow with the number of terms that are added one after the
-other. So no more than `sum_chain_terms` are: their sum is then flushed into a total of
-its own, of which there may be several levels.
+The order in which a sum adds its terms is a rule of its array (`sum_order`), whatever
+loops it has. Where a chain ends, it is flushed into a total of its own, of which there
+are several levels. Lanes of the rule that vectors do not have are *phases*, arrays of
+their own. What tasks add up goes to *slots*, as many in any case: each has chains that
+end where it does, and `combine_slots` adds them in the order that one task would.
 
 Start reading at `Reductions.accumulator`.
 """
@@ -16,8 +18,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -28,20 +31,32 @@ from tapejit.ir.node import Op
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
     Kernel,
-    LoopNest,
     LoopPlan,
+    Slots,
     Storage,
     accumulator,
     bound,
-    inner_axes,
 )
-from tapejit.loops.schedule.schedule import Loop
+from tapejit.loops.schedule.schedule import Loop, loops_in
 from tapejit.loops.steps import Contract, Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Type, Value, VectorType
-from tapejit.targets.cpu.nest.addressing import I32, PointerTable, lane_numbers, number
+from tapejit.targets.cpu.nest.addressing import (
+    I1,
+    I32,
+    PointerTable,
+    lane_numbers,
+    number,
+)
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.step_values import StepValues
+from tapejit.targets.cpu.schedule.sum_order import (
+    SumLayout,
+    chain_ends,
+    is_ordered,
+    layout_of,
+    unit_of,
+)
 from tapejit.targets.cpu.simd import floats, lanes
 from tapejit.targets.cpu.simd.storage import Floats
 from tapejit.targets.cpu.simd.vector import INTEGER, MASK, Vector
@@ -80,42 +95,43 @@ def integers_like(dtype: DType, width: int) -> VectorType:
 
 @dataclass(frozen=True)
 class Flush:
-    """After how many iterations of a loop a level of a sum is added to the next."""
+    """After how many iterations of a loop a level of a sum is added to the next.
+
+    With a `period`, that is only where the position in the axis is a multiple of it. A
+    flush to a `slot` ends what a task adds up of so many elements.
+    """
 
     loop: Loop
     every: int
     level: int
     around: frozenset[Axis]  # the axes of which the loop has one iteration at a time
+    period: int = 0
+    slot: int = 0
+    first: int = 0  # of the levels that end there
 
 
 class Accumulator:
     """Where a reduction adds up."""
 
     def __init__(
-        self,
-        step: Step,
-        dtype: DType,
-        axes: list[Axis],
-        lanes: bool,
-        width: int,
-        tiles: dict[Axis, int],
+        self, step: Step, dtype: DType, layout: SumLayout, tiles: dict[Axis, int]
     ) -> None:
         self.step = step
         self.dtype = dtype
-        self.axes = axes
-        self.lanes = lanes
-        self.width = width
+        self.layout = layout
+        self.axes = layout.axes
+        self.width = layout.width
+        self.is_array = bool(layout.axes) or layout.phases > 1
         self.pointer: Value
         self.flushes: list[Flush] = []  # where a sum goes on from a new start
         self.totals: list[Value] = []  # what is flushed into, level by level
         self.undefined: Any = None  # the last NaN that a maximum or minimum has met
         self.bits: Any = None  # those of its elements that come first, as integers
-        self.register: Any = None  # of one element of an array, while it is in use
+        # Those of levels of one element of an array, while it is in use.
+        self.registers: dict[int, Value] = {}
         self.vector: Axis | None = None
         self.full = 1  # lanes of a vector along it
-        sizes = [tiles.get(axis, axis.extent) for axis in axes]
-        self.strides = dict(zip(axes, strides_of(sizes), strict=True))
-        self.size = math.prod(sizes)
+        self.strides = dict(zip(layout.axes, strides_of(layout.sizes), strict=True))
         self.tiles = tiles
 
     @property
@@ -123,47 +139,27 @@ class Accumulator:
         """The reduction."""
         return self.step.reduction
 
+    @property
+    def count(self) -> int:
+        """How many levels there are."""
+        return max([1, *(x.level + (1 if x.slot else 2) for x in self.flushes)])
 
-def trips_of(loop: Loop, path: LoopNest, made: Accumulator) -> tuple[int, int]:
-    """How many iterations a loop has, and how many terms each adds to a chain."""
-    size = tile_around(loop, path) or loop.axis.extent
-    lanes = made.full if loop.axis is made.vector else 1
-    together = loop.tile or lanes * loop.copies
-    return -(-size // together), loop.copies
+    @property
+    def levels(self) -> list[Value]:
+        """All that it adds up in, from terms to totals."""
+        return [self.pointer, *self.totals]
 
-
-def tile_around(loop: Loop, path: LoopNest) -> int:
-    """The size of the tile that a loop goes through, 0 if it is no tile's."""
-    sizes = [outer.tile for outer in path if outer.tile and outer.axis is loop.axis]
-    return sizes[0] if sizes else 0
-
-
-def is_flushable(made: Accumulator, path: LoopNest) -> bool:
-    """Whether what adds up inside of these loops is one piece of an array."""
-    around = bound(path)
-    is_bound = [axis in around for axis in made.axes]
-    return all(is_bound) or is_bound == sorted(is_bound, reverse=True)
-
-
-def power_of_two(n: int) -> int:
-    """The largest one that is not above `n`; 0 for 0."""
-    return 1 << (n.bit_length() - 1) if n else 0
+    def is_bound(self, around: Collection[Axis]) -> bool:
+        """Whether one iteration of these axes has one element."""
+        phased = self.layout.axis if self.layout.phases > 1 else None
+        return {*self.axes} <= {*around} and (phased is None or phased in around)
 
 
 def accumulator_of(plan: LoopPlan, step: Step) -> Accumulator:
     """Where a reduction adds up, without memory."""
-    around = bound(plan.homes[step])
-    axes = inner_axes(plan, step)
-    vector, full = plan.lanes[step]
-    if vector in axes:
-        axes.remove(vector)
-        axes.append(vector)
-    has_lanes = vector in step.closed or (vector in around & step.labels)
-    width = full if has_lanes else 1
-    dtype = accumulator(step.dtype)
     tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
-    made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
-    made.vector, made.full = vector, full
+    made = Accumulator(step, accumulator(step.dtype), layout_of(plan, step), tiles)
+    made.vector, made.full = plan.lanes[step]
     made.flushes = flushes_of(plan, made)
     return made
 
@@ -176,42 +172,75 @@ def copies_of(plan: LoopPlan, step: Step) -> int:
 def sum_arrays(plan: LoopPlan, step: Step) -> list[int]:
     """The bytes of each array that a reduction adds up in, none for registers."""
     made = accumulator_of(plan, step)
-    count = (1 + len(made.flushes)) * copies_of(plan, step) if made.axes else 0
-    return count * [made.size * made.width * made.dtype.itemsize]
+    if not made.is_array:
+        return []
+    slots = plan.kernels[plan.kernel_of[step]].slots.get(step)
+    arrays = max(made.count * copies_of(plan, step), chain_levels(slots))
+    return arrays * [made.layout.numbers * made.dtype.itemsize]
+
+
+def chain_levels(slots: Slots | None) -> int:
+    """How many levels there are of chains of what tasks leave."""
+    if slots is None:
+        return 0
+    most = CPU.numerics.sum_chain_terms
+    return next(x for x in count(1) if most**x >= slots.parts)
 
 
 def flushes_of(plan: LoopPlan, made: Accumulator) -> list[Flush]:
-    """Where a sum is flushed, so that no chain has more than `sum_chain_terms`.
+    """Where chains of a sum end, and what an axis adds up to is a term.
 
-    Loops are looked at from the inside. While all terms that they add fit one
-    chain, nothing is done. The loop where they do not flushes a chain into the
-    next level and starts a new one; the flushes are a chain of that level.
+    Axes are looked at from the inside. Each has a level for its terms and one more
+    for each length of chains; what is in them is collapsed into the first level of
+    the next axis after each iteration of that.
     """
     step = made.step
-    if made.op is not ops.sum or not is_float(made.dtype):
+    if not is_ordered(step):
         return []
-    found: list[Flush] = []
-    path = plan.paths[step]
-    chain, most = 1, CPU.numerics.sum_chain_terms
+    path, slots = plan.paths[step], plan.kernels[plan.kernel_of[step]].slots.get(step)
+    slot = slots.length if slots else 0
+    loops: dict[Axis, list[int]] = {}
     for at in reversed(range(len(plan.homes[step]), len(path))):
-        loop = path[at]
-        if loop.axis not in step.closed:
-            continue
-        trips, each = trips_of(loop, path[:at], made)
-        chain *= each
-        if chain * trips <= most or not is_flushable(made, path[:at]):
-            chain *= trips
-            continue
-        is_inside_tile = tile_around(loop, path[:at]) > 0
-        every = 1 if is_inside_tile else max(1, power_of_two(most // chain))
-        around = frozenset(bound(path[:at]))
-        found.append(Flush(loop, every, len(found), around))
-        chain = -(-trips // every)
-        while chain > most and not is_inside_tile:
-            every *= most
-            found.append(Flush(loop, every, len(found), around))
-            chain = -(-chain // most)
+        if path[at].axis in step.closed:
+            loops.setdefault(path[at].axis, []).append(at)
+    assert list(loops) == [axis.root for axis in reversed(step.reduced)], step
+    found: list[Flush] = []
+    first = level = 0  # levels of an axis
+    is_begun = False
+    for axis, places in loops.items():
+        if is_begun:
+            at = places[0]
+            around = frozenset(bound(path[:at]))
+            for x in range(first, level + 1):
+                found.append(Flush(path[at], 1, x, around))
+            first = level = level + 1
+        is_cut = slot > 0 and places[-1] == 0
+        for length in chain_ends(step, axis):
+            if is_cut and length >= slot:
+                break
+            found.append(flush_at(plan, made, places, length, level))
+            level += 1
+        if is_cut:
+            end = flush_at(plan, made, places, slot, level)
+            found.append(replace(end, slot=slot, first=first))
+        is_begun |= axis.extent > unit_of(step, axis)
     return found
+
+
+def flush_at(
+    plan: LoopPlan, made: Accumulator, places: Sequence[int], length: int, level: int
+) -> Flush:
+    """The flush after so many elements of an axis, by the loops that this has."""
+    path = plan.paths[made.step]
+    inner, outer = path[places[0]], path[places[-1]]
+    stride = made.full if inner.axis is made.vector else 1
+    if inner is not outer and length % outer.tile == 0:
+        around = frozenset(bound(path[: places[-1]]))
+        return Flush(outer, length // outer.tile, level, around)
+    around = frozenset(bound(path[: places[0]]))
+    if inner is not outer and outer.tile % length:
+        return Flush(inner, 1, level, around, period=length)
+    return Flush(inner, length // stride, level, around)
 
 
 Combination = Callable[[Accumulator, Value, Value, int], Value]
@@ -225,8 +254,10 @@ class Reductions(StepValues):
     ) -> None:
         super().__init__(function, plan, kernel, layout)
         self.valid: Any = None  # lanes that are here for the first time
+        self.is_last = False  # whether it is known that some are not
         self.skips: dict[Axis, Value | None] = {}  # iterations of a tile done before
         self.counts: dict[Axis, Value] = {}  # those of a tile of rows for products
+        self.is_whole = True  # whether it is known that a tile has no fewer
         self.is_repeating = False  # whether lanes that are not valid are of those
         self.accumulators: dict[Step, Accumulator] = {}
         self.turns: Counter[Step] = Counter()  # how often each was set up
@@ -241,73 +272,67 @@ class Reductions(StepValues):
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
         made = self.accumulators[step] = accumulator_of(self.plan, step)
-        axes, dtype, width = made.axes, made.dtype, made.width
-        levels = len(made.flushes)
-        kind = lanes.register_type(dtype, width)
-        if not axes:
+        dtype, numbers = made.dtype, made.layout.numbers
+        if made.is_array:
+            # Iterations that go on together have arrays of their own.
+            first = self.turns[step] % copies_of(self.plan, step) * made.count
+            self.turns[step] += 1
+            made.pointer, *made.totals = (
+                self.private_memory((step, first + level), numbers, dtype)
+                for level in range(made.count)
+            )
+        else:
+            kind = lanes.register_type(dtype, made.width)
             with self.at_entry():
                 made.pointer = self.builder.alloca(kind)
-                made.totals = [self.builder.alloca(kind) for _ in range(levels)]
+                made.totals = [self.builder.alloca(kind) for _ in range(made.count - 1)]
                 if made.op in SIDES and dtype.kind not in "biu":
                     made.undefined = self.builder.alloca(kind)
-                    made.bits = self.builder.alloca(integers_like(dtype, width))
-            for pointer in (made.pointer, *made.totals):
-                self.builder.store(self.neutral(made), pointer)
-            if made.undefined is not None:
-                self.builder.store(self.neutral(made), made.undefined)
-            if made.bits is not None:
-                # The bits of -1 and 1 are those of no zero.
-                other = lanes.constant(dtype, -1 if made.op is ops.max else 1, width)
-                start = self.builder.bitcast(other, integers_like(dtype, width))
-                self.builder.store(start, made.bits)
-            return made
-        whole = made.size * width
-        # Iterations that go on together have arrays of their own.
-        turn = self.turns[step] % copies_of(self.plan, step)
-        self.turns[step] += 1
-        first = turn * (1 + levels)
-        made.pointer, *made.totals = (
-            self.private_memory((step, first + level), whole, dtype)
-            for level in range(1 + levels)
-        )
-        for pointer in (made.pointer, *made.totals):
-
-            def clear(
-                at: Value, fill: Value, width: int, pointer: Value = pointer
-            ) -> None:
-                self.store_at(pointer, at, fill, dtype)
-
-            self.along(number(0), whole, made, clear)
+                    made.bits = self.builder.alloca(integers_like(dtype, made.width))
+        for pointer in made.levels:
+            self.clear(made, pointer)
+        if made.undefined is not None:
+            self.builder.store(self.neutral(made), made.undefined)
+        if made.bits is not None:
+            # The bits of -1 and 1 are those of no zero.
+            other = lanes.constant(dtype, -1 if made.op is ops.max else 1, made.width)
+            start = self.builder.bitcast(other, integers_like(dtype, made.width))
+            self.builder.store(start, made.bits)
         return made
 
-    def along(
-        self,
-        start: Value,
-        count: int,
-        made: Accumulator,
-        body: Callable[[Value, Value, int], None],
-    ) -> None:
-        """Go through elements of an array in wide vectors, with neutral ones at hand.
+    def clear(self, made: Accumulator, pointer: Value) -> None:
+        """Let a level begin with what changes nothing."""
+        if not made.is_array:
+            self.builder.store(self.neutral(made), pointer)
+            return
 
-        The last vector overlaps the one before it.
-        """
+        def part(at: Value, width: int) -> None:
+            self.store_at(pointer, at, self.fill(made, width), made.dtype)
+
+        self.along(number(0), made.layout.numbers, part)
+
+    def along(
+        self, start: Value, count: int, body: Callable[[Value, int], None]
+    ) -> None:
+        """Go through elements of an array in wide vectors, each of them once."""
         width = min(64, 1 << (count.bit_length() - 1))
-        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
-        last = number(count - width)
+        done = count // width * width
 
         def part(at: Value) -> None:
-            body(self.builder.add(start, self.smaller(at, last)), fill, width)
+            body(self.builder.add(start, at), width)
 
-        self.for_range(number(0), number(count), width, part)
+        self.for_range(number(0), number(done), width, part)
+        while done < count:
+            rest = 1 << ((count - done).bit_length() - 1)
+            body(self.builder.add(start, number(done)), rest)
+            done += rest
 
-    # Long sums
+    # The order of additions
 
     def flush(self, made: Accumulator, at: Flush) -> None:
         """Add what a level has to the next one; it starts again from nothing."""
-        level = at.level
-        source = made.totals[level - 1] if level else made.pointer
-        target = made.totals[level]
-        if not made.axes:
+        source, target = made.levels[at.level : at.level + 2]
+        if not made.is_array:
             kind = lanes.register_type(made.dtype, made.width)
             part = self.builder.load(source, typ=kind)
             total = self.builder.load(target, typ=kind)
@@ -315,46 +340,166 @@ class Reductions(StepValues):
             self.builder.store(both, target)
             self.builder.store(self.neutral(made), source)
             return
-        if made.register is not None:
-            self.flush_element(made, level, source, target)
+        if made.registers:
+            self.flush_element(made, at.level)
             return
-        start, size = number(0), made.width
-        for axis in made.axes:
-            if axis in at.around:
-                index = self.indices[axis]
-                if axis in made.tiles:
-                    index = self.builder.sub(index, self.origins[axis])
-                distance = number(made.strides[axis] * made.width)
-                start = self.builder.add(start, self.builder.mul(index, distance))
-            else:
-                size *= made.tiles.get(axis, axis.extent)
 
-        def body(at: Value, fill: Value, width: int) -> None:
+        def body(at: Value, width: int) -> None:
             part = self.load_at(source, at, made.dtype, width)
             total = self.load_at(target, at, made.dtype, width)
-            self.store_at(
-                target, at, self.combined(made, total, part, width), made.dtype
-            )
-            self.store_at(source, at, fill, made.dtype)
+            both = self.combined(made, total, part, width)
+            self.store_at(target, at, both, made.dtype)
+            self.store_at(source, at, self.fill(made, width), made.dtype)
 
-        self.along(start, size, made, body)
+        self.pieces(made, at.around, body)
 
-    def flush_element(
-        self, made: Accumulator, level: int, source: Value, target: Value
+    def pieces(
+        self,
+        made: Accumulator,
+        around: Collection[Axis],
+        body: Callable[[Value, int], None],
     ) -> None:
-        """The same of one element of an array, which is in a register by now."""
+        """Go through what an array has for an iteration of the axes around."""
+        start, count = number(0), made.width
+        if made.vector in around and made.vector in made.axes:
+            count = made.full
+        loose: list[tuple[int, int]] = []  # sizes and strides of what is not in a row
+        for axis in reversed(made.axes):
+            size, stride = made.tiles.get(axis, axis.extent), made.strides[axis]
+            stride *= made.width
+            if axis in around:
+                start = self.builder.add(start, self.distance(made, axis, stride))
+            elif not loose and count == stride:
+                count *= size
+            else:
+                loose.append((size, stride))
+        layout = made.layout
+        if layout.phases > 1:
+            stride = layout.elements * layout.width
+            if layout.axis in around:
+                start = self.builder.add(start, self.phase_start(made))
+            elif not loose and count == stride:
+                count *= layout.phases
+            else:
+                loose.append((layout.phases, stride))
+
+        def nest(loops: list[tuple[int, int]], start: Value) -> None:
+            if not loops:
+                self.along(start, count, body)
+                return
+            *rest, (size, stride) = loops
+            self.for_range(
+                number(0),
+                number(size * stride),
+                stride,
+                lambda at: nest(rest, self.builder.add(start, at)),
+            )
+
+        nest(loose, start)
+
+    def distance(self, made: Accumulator, axis: Axis, stride: int) -> Value:
+        """How far the present iteration of an axis is from the first in an array."""
+        index = self.indices[axis]
+        if axis in made.tiles:
+            index = self.builder.sub(index, self.origins[axis])
+        return self.builder.mul(index, number(stride))
+
+    def phase_start(self, made: Accumulator) -> Value:
+        """Where the phase of the present iteration begins.
+
+        The last vector of an axis is moved back so that it ends with it, and has the
+        terms of the phase that it would have begun.
+        """
+        layout, b = made.layout, self.builder
+        assert layout.axis is not None
+        at = b.add(self.indices[layout.axis], number(layout.each - 1))
+        phase = b.urem(b.udiv(at, number(layout.each)), number(layout.period))
+        return b.mul(phase, number(layout.elements * layout.width))
+
+    def flush_element(self, made: Accumulator, level: int) -> None:
+        """The same of one element of an array, which is in registers by now."""
+        source, target = (made.registers[x] for x in (level, level + 1))
         width = made.full if made.vector in made.axes else made.width
-        at = self.place_of(made)
-        total = self.load_at(target, at, made.dtype, width)
-        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
-        if level:
+        kind = lanes.register_type(made.dtype, width)
+        part, total = (self.builder.load(x, typ=kind) for x in (source, target))
+        both = self.combined(made, total, part, width)
+        self.builder.store(both, target)
+        self.builder.store(self.fill(made, width), source)
+
+    def to_slot(self, made: Accumulator, at: Flush, place: Value) -> None:
+        """Leave what a task has added up until a place of the outermost axis."""
+        for level in range(at.first, at.level):
+            self.flush(made, replace(at, level=level))
+        source, layout = made.levels[at.level], made.layout
+        base = self.pointer_to(self.kernel.partials[made.step])
+        slot = self.builder.udiv(place, number(at.slot))
+        start = self.builder.mul(slot, number(layout.numbers))
+        if not made.is_array:
+            kind = lanes.register_type(made.dtype, made.width)
+            self.store_at(base, start, self.builder.load(source, typ=kind), made.dtype)
+            self.clear(made, source)
+            return
+
+        def body(at: Value, width: int) -> None:
             part = self.load_at(source, at, made.dtype, width)
-            self.store_at(source, at, fill, made.dtype)
-        else:
-            kind = lanes.register_type(made.dtype, width)
-            part = self.builder.load(made.register, typ=kind)
-            self.builder.store(fill, made.register)
-        self.store_at(target, at, self.combined(made, total, part, width), made.dtype)
+            self.store_at(base, self.builder.add(start, at), part, made.dtype)
+            self.store_at(source, at, self.fill(made, width), made.dtype)
+
+        self.along(number(0), layout.numbers, body)
+
+    def combine_slots(self, step: Step) -> None:
+        """The value of a sum from what tasks left: slots are chains of the axis."""
+        most = CPU.numerics.sum_chain_terms
+        made = accumulator_of(self.plan, step)
+        made.is_array, made.flushes = True, []
+        parts, dtype = self.kernel.slots[step].parts, made.dtype
+        base, numbers = self.pointer_to(self.kernel.partials[step]), made.layout.numbers
+        levels = [
+            self.private_memory((step, level), numbers, dtype)
+            for level in range(chain_levels(self.kernel.slots[step]))
+        ]
+        made.pointer, *made.totals = levels
+
+        def add_to(level: int, source: Value, start: Value, clears: bool) -> None:
+            def body(at: Value, width: int) -> None:
+                part = self.load_at(source, self.builder.add(start, at), dtype, width)
+                total = self.load_at(levels[level], at, dtype, width)
+                both = self.combined(made, total, part, width)
+                self.store_at(levels[level], at, both, dtype)
+                if clears:
+                    self.store_at(source, at, self.fill(made, width), dtype)
+
+            self.along(number(0), numbers, body)
+
+        def chains(level: int, low: Value, high: Value) -> None:
+            """Slots from one to another, added up in a level."""
+            if not level:
+                self.for_range(
+                    low,
+                    high,
+                    1,
+                    lambda at: add_to(
+                        0, base, self.builder.mul(at, number(numbers)), False
+                    ),
+                )
+                return
+            length = most**level
+
+            def part(at: Value) -> None:
+                end = self.smaller(self.builder.add(at, number(length)), high)
+                chains(level - 1, at, end)
+                add_to(level, levels[level - 1], number(0), True)
+
+            self.for_range(low, high, length, part)
+
+        for pointer in levels:
+            self.clear(made, pointer)
+        chains(len(levels) - 1, number(0), number(parts))
+        self.finish(made)
+
+    def fill(self, made: Accumulator, width: int) -> Value:
+        """So many lanes of what changes nothing."""
+        return lanes.constant(made.dtype, self.neutral_number(made), width)
 
     def neutral_number(self, made: Accumulator) -> Any:
         return identity(made.op, made.dtype)
@@ -371,35 +516,80 @@ class Reductions(StepValues):
         made = self.accumulators[step]
         vector = made.vector
         is_row = vector in made.axes
-        width = made.full if is_row else made.width
+        is_sequential = made.layout.sequential
+        width = made.full if is_row or is_sequential else made.width
         values = [
             self.widened(self.converted(self.value(x), x.dtype, made.dtype), width)
             for x in step.inputs
         ]
         pointer, at = made.pointer, number(0)
-        is_array = made.axes and made.register is None
+        if is_sequential:
+            width = made.width
+        is_array = made.is_array and not made.registers
         if is_array:
             at = self.place_of(made)
             before = self.load_at(pointer, at, made.dtype, width)
         else:
-            if made.register is not None:
-                pointer = made.register
+            pointer = made.registers.get(0, pointer)
             before = self.builder.load(
                 pointer, typ=lanes.register_type(made.dtype, width)
             )
-        if isinstance(step.what, Contract):
-            after = self.multiplied(before, values, made.dtype, width)
-        elif made.undefined is not None:
-            after = self.extreme(made, before, values[0])
+        if is_sequential:
+            after = before
+            for lane in range(made.full):
+                part = [self.lane(x, lane) for x in values]
+                more = self.with_term(made, after, part, width)
+                if self.valid is not None:
+                    here = self.lane(self.valid, lane)
+                    more = self.builder.select(here, more, after)
+                after = more
         else:
-            after = self.combined(made, before, values[0], width)
-        is_repeated = self.valid is not None and (vector in step.closed or is_row)
-        if is_repeated:
-            after = self.builder.select(self.valid, after, before)
+            valid = self.valid
+            if valid is not None and vector in step.closed and is_ordered(step):
+                values, valid = self.moved_to_lanes(made, values)
+            after = self.with_term(made, before, values, width)
+            if valid is not None and (vector in step.closed or is_row):
+                after = self.builder.select(valid, after, before)
         if is_array:
             self.store_at(pointer, at, after, made.dtype)
         else:
             self.builder.store(after, pointer)
+
+    def with_term(
+        self, made: Accumulator, before: Value, values: Sequence[Value], width: int
+    ) -> Value:
+        """What has been added up, and one more term."""
+        if isinstance(made.step.what, Contract):
+            return self.multiplied(before, values, made.dtype, width)
+        if made.undefined is not None:
+            return self.extreme(made, before, values[0])
+        return self.combined(made, before, values[0], width)
+
+    def moved_to_lanes(
+        self, made: Accumulator, values: Sequence[Value]
+    ) -> tuple[list[Value], Value]:
+        """Values of a vector that may be the last, each in the lane of its position.
+
+        The last vector ends where its axis does, so its first lanes are repeated, and
+        all are off by as many. With them the lanes that are there for the first time.
+        """
+        assert made.vector is not None
+        width = made.full
+        rest = made.vector.extent % width
+        order = [(lane - rest) % width for lane in range(width)]
+        is_first = [lane < rest for lane in range(width)]
+        mask = ir.Constant(ir.VectorType(I1, width), is_first)
+        places = ir.Constant(ir.VectorType(I32, width), order)
+        moved = [
+            self.builder.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), places)
+            for x in values
+        ]
+        if self.is_last:
+            return moved, mask
+        is_full = self.lane_number(self.valid, 0)
+        pairs = zip(values, moved, strict=True)
+        found = [self.builder.select(is_full, x, y) for x, y in pairs]
+        return found, self.builder.select(is_full, self.valid, mask)
 
     def extreme(self, made: Accumulator, before: Value, value: Value) -> Value:
         """The larger or smaller of two, where NaN and zeros are remembered elsewhere.
@@ -452,43 +642,57 @@ class Reductions(StepValues):
         is_beyond = self.builder.fcmp_ordered(SIDES[made.op], y, x)
         return self.builder.select(is_beyond, x, y)
 
-    def into_register(self, made: Accumulator) -> tuple[Value, Type]:
-        """Take the element of this iteration to a register; where it was, its type."""
+    def into_registers(self, made: Accumulator, loop: Loop) -> tuple[Value, Type]:
+        """Take the element of this iteration to registers; where it was, its type.
+
+        That is, the levels that are in use inside of a loop.
+        """
         width = made.full if made.vector in made.axes else made.width
         kind = lanes.register_type(made.dtype, width)
-        with self.at_entry():
-            made.register = self.builder.alloca(kind)
+        inside = [loop, *loops_in(loop.body)]
+        used = {x.level for x in made.flushes if x.loop in inside}
         at = self.place_of(made)
-        value = self.load_at(made.pointer, at, made.dtype, width)
-        self.builder.store(value, made.register)
+        for level in sorted({0, *used, *(x + 1 for x in used)}):
+            with self.at_entry():
+                register = self.builder.alloca(kind)
+            value = self.load_at(made.levels[level], at, made.dtype, width)
+            self.builder.store(value, register)
+            made.registers = {**made.registers, level: register}
         return at, kind
 
-    def place_of(self, made: Accumulator) -> Value:
-        """The element of this iteration in an array that adds up."""
+    def element_at(self, made: Accumulator) -> Value:
+        """Where the element of this iteration is in each phase."""
         at = self.offset(made.strides)
         for axis in made.tiles:
             if axis in made.strides:
                 start = self.builder.mul(self.origins[axis], number(made.strides[axis]))
                 at = self.builder.sub(at, start)
-        return self.builder.mul(at, number(made.width)) if made.lanes else at
+        return self.builder.mul(at, number(made.width)) if made.layout.has_lanes else at
+
+    def place_of(self, made: Accumulator) -> Value:
+        """The element of this iteration in an array that adds up."""
+        at = self.element_at(made)
+        if made.layout.phases > 1:
+            at = self.builder.add(at, self.phase_start(made))
+        return at
 
     def finish(self, made: Accumulator) -> None:
         """The value of a reduction, now that its loop is over."""
         step = made.step
         memory = self.plan.storage.get(step)
         parts = self.kernel.partials.get(step)
+        if any(x.slot for x in made.flushes):
+            return  # all of it is in slots
+        if step in self.kernel.slots:
+            parts = None
         if not made.axes:
-            total = self.builder.load(
-                made.pointer, typ=lanes.register_type(made.dtype, made.width)
-            )
             if made.undefined is not None:
+                total = self.builder.load(
+                    made.pointer, typ=lanes.register_type(made.dtype, made.width)
+                )
                 total = self.finished_extreme(made, total)
             else:
-                kind = lanes.register_type(made.dtype, made.width)
-                for pointer in made.totals:
-                    above = self.builder.load(pointer, typ=kind)
-                    total = self.combined(made, above, total, made.width)
-                total = self.folded(made, total, self.combined)
+                total = self.total_at(made, number(0), made.width)
             if parts is not None:
                 base = self.pointer_to(parts)
                 self.store_at(base, self.task, total, made.dtype)
@@ -515,8 +719,13 @@ class Reductions(StepValues):
             # again: the totals are those of then.
             skip = self.skips.get(axis) if axis in made.tiles else None
 
+            high = self.counts.get(axis) if axis in made.tiles else None
+
             def body(at: Value) -> None:
-                if stride > 1 and size % stride:
+                if stride > 1 and high is not None:
+                    most = self.builder.sub(high, number(stride))
+                    at = self.smaller(at, most)
+                elif stride > 1 and size % stride:
                     most = number(size - stride)
                     at = self.smaller(at, most)
                 if stride > 1 and skip is not None:
@@ -530,11 +739,10 @@ class Reductions(StepValues):
                     self.valid, self.is_repeating = None, False
 
             low = skip if skip is not None and stride == 1 else number(0)
-            high = self.counts.get(axis) if axis in made.tiles else None
             self.for_range(low, number(size) if high is None else high, stride, body)
             del self.indices[axis]
 
-        nest(made.axes)
+        nest(list(made.axes))
         self.vector, self.width = before
 
     def finish_element(
@@ -542,12 +750,7 @@ class Reductions(StepValues):
     ) -> None:
         vector = made.vector
         width = made.full if vector in made.axes else made.width
-        at = self.place_of(made)
-        total = self.load_at(made.pointer, at, made.dtype, width)
-        for pointer in made.totals:
-            above = self.load_at(pointer, at, made.dtype, width)
-            total = self.combined(made, above, total, width)
-        total = self.folded(made, total, self.combined)
+        total = self.total_at(made, self.element_at(made), width)
         if parts is None:
             value = self.converted(total, made.dtype, made.step.dtype)
             if self.plan.checks:
@@ -567,9 +770,38 @@ class Reductions(StepValues):
         else:
             self.store_at(base, place, total, made.dtype)
 
+    def total_at(self, made: Accumulator, at: Value, width: int) -> Value:
+        """All levels, phases and lanes of an element as one."""
+        layout = made.layout
+        apart = layout.elements * layout.width
+
+        def phase(number_of: int) -> Value:
+            here = self.builder.add(at, number(number_of * apart))
+            total, *above = (self.level_at(made, x, here, width) for x in made.levels)
+            for x in above:
+                total = self.combined(made, x, total, width)
+            return total
+
+        found = [phase(x) for x in range(layout.phases)]
+        half = layout.period
+        while half > 1:
+            half //= 2
+            for low, high in zip(range(half), range(half, len(found)), strict=False):
+                found[low] = self.combined(made, found[low], found[high], width)
+            del found[half:]
+        return self.folded(made, found[0], self.combined)
+
+    def level_at(
+        self, made: Accumulator, pointer: Value, at: Value, width: int
+    ) -> Value:
+        """An element of a level."""
+        if made.is_array:
+            return self.load_at(pointer, at, made.dtype, width)
+        return self.builder.load(pointer, typ=lanes.register_type(made.dtype, width))
+
     def folded(self, made: Accumulator, total: Value, combined: Combination) -> Value:
         """The lanes of a reduction along the vector axis as one, as a tree."""
-        if made.vector not in made.step.closed:
+        if made.vector not in made.step.closed or made.layout.sequential:
             return total
         width = made.width
         while width > 1:

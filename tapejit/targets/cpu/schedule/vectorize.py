@@ -19,6 +19,7 @@ from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
     Kernel,
     LoopPlan,
+    Slots,
     accumulator,
     grain_of,
     inner_axes,
@@ -37,6 +38,13 @@ from tapejit.loops.steps import (
     Step,
     Verify,
     tiles_of,
+)
+from tapejit.targets.cpu.schedule.sum_order import (
+    chain_ends,
+    is_ordered,
+    lane_axis,
+    layout_of,
+    unit_of,
 )
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
 from tapejit.targets.cpu.target import CPU
@@ -121,7 +129,9 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
                 here = 1.0 if distance(step, axis) in (0, 1) else 1.5 * full
             own[axis][at] = here * count / full if axis in around else here * count
             if axis in step.closed:
-                own[axis][at + 1] = 6.0 * count / axis.hint
+                # In a chain of its own, a vector is added lane by lane.
+                each = 3.0 if is_apart(step, axis) else 6.0 / axis.hint
+                own[axis][at + 1] = each * count
     for step in left:
         count = math.prod(x.hint for x in step.labels)
         for axis in step.labels & own.keys():
@@ -138,6 +148,8 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
             total += term
         return total
 
+    ordered = [x for x in steps if is_ordered(x)]
+    axes = {x: None for x in axes if all(can_go_along(step, x) for step in ordered)}
     if not axes:
         return kernel
     best = min(axes, key=lambda axis: (price(axis), axis.number))
@@ -155,6 +167,20 @@ def axes_of_memory(step: Step) -> frozenset[Axis]:
         else:
             found.update(axis.root for axis, _ in position.terms)
     return frozenset(found)
+
+
+def is_apart(step: Step, axis: Axis) -> bool:
+    """Whether a sum adds up neighbours along an axis one after the other."""
+    return is_ordered(step) and lane_axis(step) is not axis
+
+
+def can_go_along(step: Step, axis: Axis) -> bool:
+    """Whether vectors can go along an axis without changing the order of a sum.
+
+    Terms that a vector has all at once are of one chain only along the last axis.
+    """
+    inner = step.reduced[-1].root
+    return axis not in step.closed or axis is inner or lane_axis(step) is axis
 
 
 def distance(step: Step, axis: Axis) -> int | None:
@@ -203,8 +229,8 @@ def tile(kernel: Kernel) -> Kernel:
     alone = sum(cost(step) for step in single)
     rows = kernel.work / loop.axis.hint - alone
     width = CPU.numerics.vector_bytes // max(x.dtype.itemsize for x in single)
-    is_worth = alone > CPU.numerics.single_work_share * rows / kernel.width
-    is_wide = width >= CPU.numerics.loop_tile_least_rows
+    is_worth = alone > CPU.tuning.single_work_share * rows / kernel.width
+    is_wide = width >= CPU.tuning.loop_tile_least_rows
     if not is_worth or not is_wide or loop.axis.hint < 2 * width:
         return kernel
     body = []
@@ -228,9 +254,16 @@ def interchanged(loop: Loop) -> Loop:
 
 
 def vectors_in(size: int, width: int) -> int:
-    """How many vectors make a block: a number that leaves no rest, if there is one."""
-    numbers = CPU.numerics.block_vectors
-    return next((n for n in numbers if size % (n * width) == 0), numbers[-1])
+    """How many vectors make a block: a number that leaves no rest, if there is one.
+
+    A rest is a block as well, so it has a vector at least; 0 if that cannot be.
+    """
+    numbers = [n for n in CPU.numerics.block_vectors if 2 * n * width <= size]
+    rests = {n: size % (n * width) for n in numbers}
+    fit = [n for n in numbers if rests[n] == 0] or [
+        n for n in numbers if rests[n] >= width
+    ]
+    return fit[0] if fit else 0
 
 
 def block(plan: LoopPlan, kernel: Kernel) -> Kernel:
@@ -246,10 +279,13 @@ def block(plan: LoopPlan, kernel: Kernel) -> Kernel:
     taken = 0
     for step in loop.steps():
         if loop.axis in step.closed:
+            if is_ordered(step) and len(step.reduced) > 1:
+                return kernel  # blocks would change the order
             inner = math.prod(axis.hint for axis in inner_axes(plan, step))
             taken += inner * step.dtype.itemsize * kernel.width
     size = vectors_in(loop.axis.hint, kernel.width) * kernel.width
-    if taken <= CPU.numerics.l1_accumulator_bytes or loop.axis.hint < 2 * size:
+    is_large = taken > CPU.tuning.l1_accumulator_bytes
+    if not (is_large and size):
         return kernel
     lanes = (loop.axis, kernel.width)
     body: list[Step | Loop] = []
@@ -410,30 +446,31 @@ POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
 
 
 def choose_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
-    """Into how many parts the outermost loop is cut; always the same, for the bits.
+    """Into how many parts the outermost loop is cut.
 
     Where it has few iterations, tasks share those of the loop inside of it as well.
     Each part has its own arrays that add up, to be set up and combined in the end.
     """
-    loop = kernel.loop
-    if loop is None:
-        return kernel
-    grain, limits = grain_of(kernel), CPU.numerics
-    possible = loop.axis.hint // grain
+    loop, limits = kernel.loop, CPU.numerics
     work = kernel.work / max(kernel.width, 1)
-    sums = sum(
-        math.prod(axis.hint for axis in inner_axes(plan, step))
-        for step in loop.steps()
-        if loop.axis in step.closed
-    )
-    if any(map(adds_in_parts, loop.steps())):
-        possible = min(possible, limits.matmul_sum_most_tasks)
+    if loop is None or work < limits.threads_least_instructions:
+        return kernel
+    cut = [step for step in loop.steps() if loop.axis in step.closed]
+    sums = sum(math.prod(x.hint for x in inner_axes(plan, step)) for step in cut)
     set_up = limits.task_to_set_up_ratio * limits.set_up_instructions * sums
     least = max(limits.task_least_instructions, set_up)
-    if work < limits.threads_least_instructions:
-        return kernel
     wanted = min(limits.most_tasks, int(work / least))
-    tasks, inner_tasks = max(1, min(wanted, possible)), 1
+    ordered = list(filter(is_ordered, cut))
+    whole, kernel = kernel, with_slots(plan, kernel, ordered, wanted)
+    possible = loop.axis.hint // grain_of(kernel)
+    if ordered:
+        possible = math.ceil(loop.axis.hint / kernel.grain)
+    if any(map(adds_in_parts, loop.steps())):
+        possible = min(possible, limits.matmul_sum_most_tasks)
+    tasks, inner_tasks = min(wanted, possible), 1
+    if tasks < 2 and cut:
+        return whole
+    tasks = max(1, tasks)
     is_short = tasks == possible < CPU.tuning.uneven_tasks
     inner = shared_loop(kernel) if is_short else None
     if inner is not None:
@@ -442,6 +479,39 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
         trips = math.ceil(inner.axis.hint / (inner.tile or 1))
         inner_tasks = max(1, min(more, trips))
     return replace(kernel, tasks=tasks * inner_tasks, inner_tasks=inner_tasks)
+
+
+def with_slots(
+    plan: LoopPlan, kernel: Kernel, sums: Sequence[Step], wanted: int
+) -> Kernel:
+    """A kernel whose tasks leave sums in whole chains, or in chains of these.
+
+    A slot is as large as leaves enough of them for so many tasks. All are added in the
+    same order.
+    """
+    loop = kernel.loop
+    if loop is None or not sums:
+        return kernel
+    axis, grain = loop.axis, grain_of(kernel)
+    sizes = {step: slot_sizes(step, axis, grain) for step in sums}
+    enough = min(wanted, CPU.tuning.even_tasks)
+    least = max(found[0] for found in sizes.values())
+    fit = [y for x in sizes.values() for y in x if math.ceil(axis.hint / y) >= enough]
+    most = max([least, *fit])
+    slots = {}
+    for step, found in sizes.items():
+        length = max(x for x in found if x <= most)
+        count = math.ceil(axis.extent / length)
+        slots[step] = Slots(length, layout_of(plan, step).numbers, count)
+        grain = max(grain, length)
+    return replace(kernel, slots=slots, grain=grain)
+
+
+def slot_sizes(step: Step, axis: Axis, grain: int) -> list[int]:
+    """Of how many elements of an axis a sum may leave what it has added up."""
+    ends = [unit_of(step, axis), *chain_ends(step, axis)]
+    found = [x for x in ends if x % grain == 0]
+    return found or [math.ceil(axis.extent / grain) * grain]
 
 
 def shared_loop(kernel: Kernel) -> Loop | None:
