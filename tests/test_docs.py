@@ -342,6 +342,13 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
     assert not offenders, "\n".join(offenders)
 
 
+def test_paragraphs_of_the_architecture_page_are_short() -> None:
+    text = FENCE.sub("", (ROOT / "docs" / "architecture.md").read_text())
+    paragraphs = re.split(r"\n\n|\n(?=- |\d+\. |\|)", text)
+    assert len(paragraphs) > 100
+    assert not [x[:60] for x in paragraphs if len(x) > 900]
+
+
 def test_the_readme_leads_to_every_page() -> None:
     """Directly, or through a page that it leads to."""
     reached, waiting = set(), [ROOT / "README.md"]

@@ -41,7 +41,7 @@ class CacheEntry(NamedTuple):
     """What is stored under a key; `uses` says how often it has been asked for.
 
     >>> unpack("key", pack("key", {"name": "loss"}, b"code") + USE)
-    Entry(header={'name': 'loss'}, code=b'code', uses=1)
+    CacheEntry(header={'name': 'loss'}, code=b'code', uses=1)
     """
 
     header: dict[str, Any]
