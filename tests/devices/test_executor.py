@@ -149,6 +149,24 @@ define ptx_kernel void @k(ptr %out, i32 %a, float %b, double %c, half %d) {
         executor.launch("k", 1, 1, [out])
 
 
+def test_halves_are_widened_without_a_library() -> None:
+    out, x = np.zeros(1), np.zeros(1, np.float16)
+    executor = Executor(
+        """
+define ptx_kernel void @k(ptr %out, ptr %x) {
+  %half = load half, ptr %x
+  %wide = fpext half %half to double
+  store double %wide, ptr %out
+  ret void
+}"""
+    )
+    for bits in [*range(0, 1 << 16, 97), 0x7C00, 0xFC00, 0x7E00, 1, 0x8000]:
+        x.view(np.uint16)[0] = bits
+        executor.launch("k", 1, 1, [out, x])
+        np.testing.assert_array_equal(out, x.astype(np.float64))
+        assert np.signbit(out) == np.signbit(x)
+
+
 # Faults
 
 

@@ -49,6 +49,28 @@ ORDERS: Final = {
 LOG_ROOM: Final = 1 << 14  # accesses for which there is room at first
 NUMPYS: Final = {"ptr": "i8", "half": "f2", "float": "f4", "double": "f8"}
 
+# A half as a float. LLVM calls this by its name where a processor has no instruction
+# for it; no library has it for certain.
+WIDEN_HALF: Final = """
+define float @__extendhfsf2(half %x) {
+  %short = bitcast half %x to i16
+  %bits = zext i16 %short to i32
+  %size = and i32 %bits, 32767
+  %shifted = shl i32 %size, 13
+  %small = bitcast i32 %shifted to float
+  %scaled = fmul float %small, 0x46F0000000000000
+  %finite = bitcast float %scaled to i32
+  %other = or i32 %shifted, 2139095040
+  %is_finite = icmp ult i32 %size, 31744
+  %found = select i1 %is_finite, i32 %finite, i32 %other
+  %sign = xor i32 %bits, %size
+  %high = shl i32 %sign, 16
+  %all = or i32 %found, %high
+  %wide = bitcast i32 %all to float
+  ret float %wide
+}
+"""
+
 
 class Executor:
     """The kernels of a module.
@@ -71,7 +93,7 @@ class Executor:
         machine = host_machine()  # which makes LLVM ready
         made = as_coroutines(binding.parse_assembly(text))
         self.parameters, self.sites = made.parameters, made.sites
-        module = binding.parse_assembly(made.text)
+        module = binding.parse_assembly(made.text + WIDEN_HALF)
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
