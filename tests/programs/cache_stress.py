@@ -197,7 +197,7 @@ def run_round(folder: Path, chosen: random.Random, report: int, done: Counter) -
             damage = vandalise(folder, chosen)
             if damage is not None:
                 done[damage] += 1
-        time.sleep(chosen.random() * 0.04)
+        time.sleep(chosen.random() * 0.015)  # workers take some 30 ms
         os.kill(victim, signal.SIGKILL)
     is_good = True
     for worker in workers:
