@@ -242,6 +242,13 @@ class Config:
         "what runs GPU kernels: NVIDIA's driver, or a device that this processor "
         "emulates, slow and strict; functions have no GPU kernels yet",
     )
+    device_memory: int = _setting(
+        0,
+        "TAPEJIT_DEVICE_MEMORY",
+        _Amount(0),
+        "megabytes that arrays on a GPU may use; 0 for all that is free when it is "
+        "used first, which is when this is read",
+    )
     debug: int = _setting(
         0,
         "TAPEJIT_DEBUG",

@@ -9,6 +9,8 @@ functions run on the CPU, and this is loaded by its tests alone.
 - `executor` runs the LLVM text of kernels on this CPU: `threads` makes coroutines of
   them, `scheduler` lets these run, `warp` has what a warp does together (shuffles,
   tensor cores), `races` finds accesses that no barrier orders
+- `devices` those in use, each with its stream and its pool; `arrays` what lies in
+  their memory
 - `memory` a pool with a limit; `launches` the kernels of a step, as a CUDA graph
 
 What the emulated device proves: that kernels stay inside of their memory, that they
