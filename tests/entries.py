@@ -49,14 +49,14 @@ def adding(
     `failure`.
     """
     element = element_of(np.dtype(dtype))
-    module = ir.Module("adding")
-    function = ir.Function(module, ir.FunctionType(I64, [POINTER]), "run")
+    module = ir.LLVMModule("adding")
+    function = ir.LLVMFunction(module, ir.FunctionType(I64, [POINTER]), "run")
     start = function.append_basic_block()
     body, done = function.append_basic_block(), function.append_basic_block()
     b = ir.IRBuilder(start)
 
     def word(number: int) -> Any:
-        return ir.Constant(I64, number)
+        return ir.Literal(I64, number)
 
     def place(slot: int, at: Any) -> Any:
         where = b.gep(function.args[0], [word(slot)], source_etype=I64)

@@ -37,7 +37,7 @@ class Loops:
         widths: Sequence[int],
     ) -> None:
         self.in_dtypes, self.out_dtype = list(in_dtypes), out_dtype
-        self.module = ir.Module("lanes")
+        self.module = ir.LLVMModule("lanes")
         for width in widths:
             self._add(op, attrs, width)
 
@@ -50,16 +50,16 @@ class Loops:
         """`run<width>(operands..., out, vectors)`."""
         pointers = [ir.PointerType()] * (len(self.in_dtypes) + 1)
         signature = ir.FunctionType(ir.VoidType(), [*pointers, INDEX])
-        function = ir.Function(self.module, signature, f"run{width}")
+        function = ir.LLVMFunction(self.module, signature, f"run{width}")
         *places, out, count = function.args
         entry, body, done = (function.append_basic_block() for _ in range(3))
-        zero, one = ir.Constant(INDEX, 0), ir.Constant(INDEX, 1)
+        zero, one = ir.Literal(INDEX, 0), ir.Literal(INDEX, 1)
         builder = ir.IRBuilder(entry)
         builder.cbranch(builder.icmp_signed(">", count, zero), body, done)
         builder.position_at_end(body)
         index = builder.phi(INDEX)
         index.add_incoming(zero, entry)
-        first = builder.mul(index, ir.Constant(INDEX, width))
+        first = builder.mul(index, ir.Literal(INDEX, width))
 
         def place(pointer: Any, dtype: DType) -> Any:
             element = lanes.memory_type(dtype)

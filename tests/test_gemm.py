@@ -58,7 +58,7 @@ class Product:
     def __init__(
         self, gemm: Gemm, hooks: Hooks | None = None, registers: Registers = AVX2
     ) -> None:
-        self.module = ir.Module("products")
+        self.module = ir.LLVMModule("products")
         made = emit_product(self.module, gemm, "product", hooks, registers)
         made.function.linkage = "external"
         self.tasks, self.tiling = made.tiling.tasks, made.tiling
@@ -365,7 +365,7 @@ def test_the_order_of_tasks_and_their_threads_do_not_matter() -> None:
 
 def entry(site: Any, at: int) -> Any:
     """An entry of the table."""
-    place = site.builder.gep(site.table, [ir.Constant(INDEX, at)], source_etype=POINTER)
+    place = site.builder.gep(site.table, [ir.Literal(INDEX, at)], source_etype=POINTER)
     return site.builder.load(place, typ=POINTER)
 
 
@@ -374,14 +374,14 @@ def elements(site: Any, at: int, spot: Spot, steps: Strides) -> Any:
     b = site.builder
     element = register_element(site.tiling.gemm.dtype)
     step = steps.row if spot.along == "row" else steps.column
-    found = ir.Constant(ir.VectorType(element, spot.lanes), ir.Undefined)
+    found = ir.Literal(ir.VectorType(element, spot.lanes), ir.Undefined)
     for lane in range(spot.lanes):
-        place = ir.Constant(INDEX, lane * step)
+        place = ir.Literal(INDEX, lane * step)
         for index, factor in ((spot.row, steps.row), (spot.column, steps.column)):
-            place = b.add(place, b.mul(index, ir.Constant(INDEX, factor)))
+            place = b.add(place, b.mul(index, ir.Literal(INDEX, factor)))
         pointer = b.gep(entry(site, at), [place], source_etype=element)
         one = b.load(pointer, align=4, typ=element)
-        found = b.insert_element(found, one, ir.Constant(ir.IntType(32), lane))
+        found = b.insert_element(found, one, ir.Literal(ir.IntType(32), lane))
     return found
 
 
@@ -389,7 +389,7 @@ def bias_and_relu(site: Any, spot: Spot, value: Any) -> None:
     """max(value + bias, 0), the bias being a row."""
     assert value.type.count == spot.lanes
     total = site.builder.fadd(value, elements(site, 3, spot, Strides(0, 1)))
-    zero = ir.Constant(total.type, None)
+    zero = ir.Literal(total.type, None)
     is_positive = site.builder.fcmp_ordered(">", total, zero)
     site.store(spot, site.builder.select(is_positive, total, zero))
 
@@ -478,7 +478,7 @@ def test_hooks_know_the_place_in_the_stack() -> None:
         i, j = spot.batch
         here = Spot((), i, j, "column", 1)
         one = elements(site, 3, here, Strides(3, 1))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), spot.lanes), None)
+        zeros = ir.Literal(ir.VectorType(ir.IntType(32), spot.lanes), None)
         wide = site.builder.shuffle_vector(one, one, zeros)
         site.store(spot, site.builder.fmul(value, wide))
 
@@ -524,7 +524,7 @@ def rows_times_rows(m: int, n: int, k: int, dtype: Any = F32) -> Gemm:
 
 
 def test_equal_kernels_are_emitted_once() -> None:
-    module = ir.Module("m")
+    module = ir.LLVMModule("m")
     emit_product(module, rows_times_rows(60, 32, 40), "first", registers=AVX2)
     before = len(module.functions)
     emit_product(module, rows_times_rows(60, 32, 40), "second", registers=AVX2)
@@ -540,7 +540,7 @@ def test_equal_kernels_are_emitted_once() -> None:
 
 
 def test_products_of_other_sizes_and_epilogues_share_their_tiles() -> None:
-    module = ir.Module("m")
+    module = ir.LLVMModule("m")
 
     def tiles() -> int:
         return sum("gemm_tile" in x.name for x in module.functions)
@@ -566,7 +566,7 @@ def test_an_epilogue_is_written_once_for_a_row_of_a_tile() -> None:
         calls.clear()
         gemm = rows_times_rows(512, 512, 64)
         emit_product(
-            ir.Module("m"), gemm, "p", Hooks(epilogue=note, is_brief=is_brief), AVX2
+            ir.LLVMModule("m"), gemm, "p", Hooks(epilogue=note, is_brief=is_brief), AVX2
         )
         assert len(calls) == times
 
@@ -668,7 +668,7 @@ def test_the_loop_of_a_tile_keeps_all_sums_in_registers(
         gemm = replace(gemm, a=Strides(1, gemm.m + 1))
     if order[1] == "t":
         gemm = replace(gemm, b=Strides(1, 501))
-    module = ir.Module("m")
+    module = ir.LLVMModule("m")
     emit_product(module, gemm, "product", None, registers).function.linkage = "external"
     text = target(processor).emit_assembly(binding.parse_assembly(str(module)))
     # Loops without branches inside: a label, and a jump back to it before the next.

@@ -40,17 +40,17 @@ def sums_of(unit: int, group: int, columns: int, is_brief: bool = False) -> Hook
 
     def place(site: Any, spot: Spot, at: int) -> Any:
         b = site.builder
-        entry = b.gep(site.table, [ir.Constant(INDEX, at)], source_etype=POINTER)
+        entry = b.gep(site.table, [ir.Literal(INDEX, at)], source_etype=POINTER)
         row = b.mul(
-            b.udiv(spot.row, ir.Constant(INDEX, unit)), ir.Constant(INDEX, columns)
+            b.udiv(spot.row, ir.Literal(INDEX, unit)), ir.Literal(INDEX, columns)
         )
         where = b.load(entry, typ=POINTER)
         return b.gep(where, [b.add(row, spot.column)], source_etype=site.element)
 
     def begin(site: Any, spot: Spot) -> list[Any]:
         b = site.builder
-        row = b.urem(spot.row, ir.Constant(INDEX, unit))
-        is_first = b.icmp_signed("==", row, ir.Constant(INDEX, 0))
+        row = b.urem(spot.row, ir.Literal(INDEX, unit))
+        is_first = b.icmp_signed("==", row, ir.Literal(INDEX, 0))
         before = [site.load(place(site, spot, at), spot.lanes) for at in (3, 4)]
         return [b.select(is_first, site.zeros(spot.lanes), x) for x in before]
 
@@ -66,9 +66,9 @@ def sums_of(unit: int, group: int, columns: int, is_brief: bool = False) -> Hook
         b, width = site.builder, site.tiling.width
         found = [site.widened(x[2], width) for x in vectors]
         found += [site.zeros(width)] * (group // width - len(found))
-        entry = b.gep(site.table, [ir.Constant(INDEX, 5)], source_etype=POINTER)
-        row = b.mul(spot.row, ir.Constant(INDEX, -(-columns // group)))
-        at = b.add(row, b.udiv(spot.column, ir.Constant(INDEX, group)))
+        entry = b.gep(site.table, [ir.Literal(INDEX, 5)], source_etype=POINTER)
+        row = b.mul(spot.row, ir.Literal(INDEX, -(-columns // group)))
+        at = b.add(row, b.udiv(spot.column, ir.Literal(INDEX, group)))
         where = b.gep(b.load(entry, typ=POINTER), [at], source_etype=site.element)
         b.store(site.folded(found), where, align=site.nbytes)
 

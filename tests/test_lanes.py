@@ -279,8 +279,8 @@ def test_every_small_float_is_treated_as_numpy_does(name: str, dtype: DType) -> 
 @pytest.mark.parametrize("dtype", REAL_DTYPES, ids=short_name)
 def test_constants_are_rounded_to_their_dtype(dtype: DType) -> None:
     number = 1 / 3 if is_float(dtype) else 1
-    module = ir.Module()
-    function = ir.Function(
+    module = ir.LLVMModule()
+    function = ir.LLVMFunction(
         module, ir.FunctionType(ir.VoidType(), [ir.PointerType()]), "run4"
     )
     builder = ir.IRBuilder(function.append_basic_block())

@@ -86,7 +86,7 @@ def test_products_of_matrices_have_the_same_bits(shape: tuple[int, int, int]) ->
     rows = (Strides(k, 1), Strides(n, 1), Strides(n, 1))
     results = []
     for host in HOSTS:
-        module = ir.Module("segment")
+        module = ir.LLVMModule("segment")
         made = emit_product(module, Gemm(m, n, k, x.dtype, *rows, stack), "product")
         made.function.linkage = "external"
         out = np.full((3, m, n), np.nan)

@@ -26,7 +26,7 @@ from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.runtime import thread_pool, threads
 from tapejit.runtime.builtin_code import CompiledHere, address_of
-from tapejit.runtime.thread_pool import Driver, open_driver
+from tapejit.runtime.thread_pool import ParallelDriver, open_driver
 from tapejit.targets.cpu.call import thread_driver
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.machine.host import Library
@@ -44,21 +44,21 @@ def tasks_module() -> Any:
     `count` adds one to its count. `work` first does its share of additions. `nest`
     runs a region of 5 `count`s inside the region, at 5 counts of its own.
     """
-    module = ir.Module("tasks")
+    module = ir.LLVMModule("tasks")
     double = ir.DoubleType()
 
     def start(name: str) -> Any:
-        function = ir.Function(module, thread_driver.TASK_TYPE, name)
+        function = ir.LLVMFunction(module, thread_driver.TASK_TYPE, name)
         return ir.IRBuilder(function.append_basic_block()), function
 
     def entry(b: Any, table: Any, at: int) -> Any:
-        place = b.gep(table, [ir.Constant(I64, at)], source_etype=POINTER)
+        place = b.gep(table, [ir.Literal(I64, at)], source_etype=POINTER)
         return b.load(place, typ=POINTER)
 
     def element(b: Any, base: Any, index: Any) -> Any:
         return b.gep(base, [index], source_etype=I64)
 
-    one = ir.Constant(I64, 1)
+    one = ir.Literal(I64, 1)
     b, count = start("count")
     table, index = count.args
     b.atomic_rmw("add", element(b, entry(b, table, 0), index), one, "monotonic")
@@ -71,11 +71,11 @@ def tasks_module() -> Any:
     b.branch(body)
     b.position_at_end(body)
     at, total = b.phi(I64), b.phi(double)
-    at.add_incoming(ir.Constant(I64, 0), before)
-    total.add_incoming(ir.Constant(double, 1.0), before)
+    at.add_incoming(ir.Literal(I64, 0), before)
+    total.add_incoming(ir.Literal(double, 1.0), before)
     following = b.add(at, one)
     at.add_incoming(following, body)
-    total.add_incoming(b.fmul(total, ir.Constant(double, 1.0000001)), body)
+    total.add_incoming(b.fmul(total, ir.Literal(double, 1.0000001)), body)
     b.cbranch(b.icmp_signed("<", following, rounds), body, done)
     b.position_at_end(done)
     b.call(count, [table, index])
@@ -84,11 +84,11 @@ def tasks_module() -> Any:
     b, nest = start("nest")
     table, index = nest.args
     inner = b.alloca(ir.ArrayType(POINTER, 1))
-    own = element(b, entry(b, table, 0), b.mul(index, ir.Constant(I64, 5)))
-    b.store(own, b.gep(inner, [ir.Constant(I64, 0)] * 2))
+    own = element(b, entry(b, table, 0), b.mul(index, ir.Literal(I64, 5)))
+    b.store(own, b.gep(inner, [ir.Literal(I64, 0)] * 2))
     address = b.ptrtoint(entry(b, table, 2), I64)
     parallel = b.inttoptr(address, thread_driver.PARALLEL_TYPE.as_pointer())
-    b.call(parallel, [count, inner, ir.Constant(I64, 5)])
+    b.call(parallel, [count, inner, ir.Literal(I64, 5)])
     b.ret_void()
     return module
 
@@ -103,7 +103,7 @@ def tasks() -> dict[str, int]:
 
 
 @pytest.fixture(scope="module", params=thread_pool.POOLS)
-def opened(request: pytest.FixtureRequest) -> Driver:
+def opened(request: pytest.FixtureRequest) -> ParallelDriver:
     """A driver over each pool that is to be had here."""
     found = open_driver(request.param, 4)
     if found.pool != request.param:
@@ -123,7 +123,7 @@ def table_of(counts: Any, work: Any = None, parallel: int = 0) -> Any:
     return np.array(addresses, np.int64)
 
 
-def run(found: Driver, task: int, counts: Any, work: Any = None) -> None:
+def run(found: ParallelDriver, task: int, counts: Any, work: Any = None) -> None:
     table = table_of(counts, work)
     found.call(task, table.ctypes.data, len(counts))
 
@@ -151,7 +151,7 @@ def in_fresh_process(code: str, **environ: str) -> str:
 @pytest.mark.parametrize("count", THREAD_COUNTS)
 @pytest.mark.parametrize("size", TASK_COUNTS)
 def test_every_task_runs_once(
-    opened: Driver, tasks: dict[str, int], size: int, count: int
+    opened: ParallelDriver, tasks: dict[str, int], size: int, count: int
 ) -> None:
     opened.set_threads(count)
     for _ in range(50):
@@ -160,7 +160,9 @@ def test_every_task_runs_once(
         assert (counts == 1).all()
 
 
-def test_uneven_tasks_all_run_once(opened: Driver, tasks: dict[str, int]) -> None:
+def test_uneven_tasks_all_run_once(
+    opened: ParallelDriver, tasks: dict[str, int]
+) -> None:
     opened.set_threads(4)
     work = np.array([1 + 20_000 * (at % 13 == 0) + 10 * at for at in range(100)])
     for _ in range(20):
@@ -170,7 +172,7 @@ def test_uneven_tasks_all_run_once(opened: Driver, tasks: dict[str, int]) -> Non
 
 
 def test_a_region_inside_a_region_runs_in_its_thread(
-    opened: Driver, tasks: dict[str, int]
+    opened: ParallelDriver, tasks: dict[str, int]
 ) -> None:
     opened.set_threads(4)
     counts = np.zeros(5 * 40, np.int64)
@@ -182,7 +184,7 @@ def test_a_region_inside_a_region_runs_in_its_thread(
 
 
 def test_callers_in_eight_threads_each_get_all_their_tasks(
-    opened: Driver, tasks: dict[str, int]
+    opened: ParallelDriver, tasks: dict[str, int]
 ) -> None:
     opened.set_threads(4)
     wrong: list[int] = []
@@ -219,7 +221,7 @@ def test_helpers_that_went_to_sleep_come_back(tasks: dict[str, int]) -> None:
     assert found.words[thread_driver.BUSY] == 0
 
 
-def sleeping_helpers() -> Driver:
+def sleeping_helpers() -> ParallelDriver:
     """A pool of our own with two helpers, both asleep."""
     found = open_driver("own", 3)
     if found.pool != "own":
@@ -304,13 +306,13 @@ def test_threads_that_cannot_be_started_are_done_without(
 def test_a_pool_that_fails_its_trial_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Driver, "passes_trial", lambda self: False)
+    monkeypatch.setattr(ParallelDriver, "passes_trial", lambda self: False)
 
     assert open_driver("own", 2).pool == "serial"
 
 
 def test_a_missing_pool_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(threads: int) -> Driver:
+    def missing(threads: int) -> ParallelDriver:
         raise thread_pool.Missing("not here")
 
     monkeypatch.setitem(thread_pool.OPENERS, "own", missing)

@@ -35,7 +35,7 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.shape_first import not_one_shape
-from tapejit.tensor.tensor import Made, Tensor, TracedTensor
+from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
 
 
 def asarray(
@@ -120,7 +120,7 @@ def check_device(device: Any) -> None:
 
 
 def _new(array: np.ndarray[Any, Any]) -> Tensor:
-    return Tensor(array, Made("constant", user_origin(3)))
+    return Tensor(array, Provenance("constant", user_origin(3)))
 
 
 def _check_one_shape(name: str, shape: Any, dtype: Any) -> None:

@@ -27,7 +27,7 @@ from tapejit.base.types import as_dtype, complex_dtype, default_float, is_comple
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.ops.transforms import NORMS, OPPOSITE
 from tapejit.tensor.dispatch import apply, as_float, as_operand, binary, cast
-from tapejit.tensor.tensor import Made, Tensor
+from tapejit.tensor.tensor import Provenance, Tensor
 
 
 def _resized(x: Tensor, n: int | None, axis: int, name: str) -> Tensor:
@@ -319,7 +319,7 @@ def rfftfreq(
 def _frequencies(of: Any, n: int, d: float, dtype: Any, device: Any) -> Tensor:
     check_device(device)
     kind = default_float() if dtype is None else as_dtype(dtype)
-    return Tensor(of(n, d).astype(kind), Made("constant", user_origin(3)))
+    return Tensor(of(n, d).astype(kind), Provenance("constant", user_origin(3)))
 
 
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:

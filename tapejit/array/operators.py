@@ -3,7 +3,7 @@
 Each is one line that names the function it stands for. The functions need Tensor, so
 this module comes last and fills the empty base class that `tensor.py` declares.
 
-Start reading at `Operators`.
+Start reading at `OperatorMethods`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from tapejit.tensor.dispatch import as_operand, binary, binary_float, unary
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.recorder import mark_left
 from tapejit.tensor.scope import note_double
-from tapejit.tensor.tensor import Operators as OperatorBase
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import Operators, Tensor, TracedTensor
 
 if TYPE_CHECKING:
     from tapejit.array.at import At
@@ -70,7 +69,7 @@ def _operator(op: Op, run: Callable[[Op, Any, Any], Tensor]) -> tuple[Method, Me
 VERSIONS = frozenset({"2021.12", "2022.12", "2023.12", "2024.12", "2025.12"})
 
 
-class Operators:
+class OperatorMethods:
     """What tensors and variables can do in an expression."""
 
     __slots__ = ()
@@ -566,4 +565,4 @@ def _fill(base: type, methods: type) -> None:
             setattr(base, name, value)
 
 
-_fill(OperatorBase, Operators)
+_fill(Operators, OperatorMethods)

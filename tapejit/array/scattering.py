@@ -26,7 +26,7 @@ from tapejit.base.errors import ArgumentTypeError, DTypeError
 from tapejit.base.types import DType, is_complex, is_differentiable
 from tapejit.ir.node import Op
 from tapejit.tensor.dispatch import apply, cast
-from tapejit.tensor.tensor import Made, Tensor
+from tapejit.tensor.tensor import Provenance, Tensor
 
 Write = Callable[..., None]
 
@@ -135,7 +135,7 @@ def set_at(flat: Any, positions: Any, values: Any) -> None:
     flat[positions] = values
 
 
-class PartOf(Made):
+class PartOf(Provenance):
     """The origin of `v[key]`: enough to assign to that part."""
 
     __slots__ = ("key", "owner")

@@ -9,7 +9,7 @@ targets. What is about speed alone, a pass is given by its target.
 Passes read `numerics.LOOPS` when they need a number. So a test has other numbers by
 putting a `dataclasses.replace` there.
 
-Start reading at `Numerics`.
+Start reading at `LoopNumerics`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Numerics:
+class LoopNumerics:
     """The numbers that fix bits."""
 
     # What an operation is written out as
@@ -74,4 +74,4 @@ class Numerics:
     sum_groups_bytes: int = 1 << 20
 
 
-LOOPS: Final = Numerics()
+LOOPS: Final = LoopNumerics()

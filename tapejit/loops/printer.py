@@ -39,10 +39,10 @@ from tapejit.loops.steps import (
     CheckedIndex,
     Choose,
     Compute,
-    Constant,
     Contract,
     IndexValue,
     Load,
+    Number,
     PartialSum,
     Reduce,
     Step,
@@ -162,7 +162,7 @@ class Printer:
         operands = [self.operand(x) for x in step.inputs]
         listed = ", ".join(operands)
         match step.what:
-            case Constant(value):
+            case Number(value):
                 return str(value)
             case IndexValue((position,)):
                 return self.position(position)

@@ -53,7 +53,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
+class Number:
     """A number."""
 
     word: ClassVar = "constant"
@@ -220,7 +220,7 @@ class ArrayOp:
 
 
 Kind = (
-    Constant
+    Number
     | IndexValue
     | Load
     | CheckedIndex

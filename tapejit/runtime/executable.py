@@ -6,7 +6,7 @@ at all. If only parts can be, they are called among the operations that NumPy pe
 and with native code switched off, NumPy performs them all.
 
 Functions know it by `run`, which takes and gives what the given Graph would, and by
-`failed_step`, which speaks of the given Graph too. What `run` does is its `State`.
+`failed_step`, which speaks of the given Graph too. What `run` does is its `RunState`.
 
 Start reading at `executable_for`, then `Executable.run`.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tapejit.runtime.compiled import Code, Segment
 
 
-class State(Enum):
+class RunState(Enum):
     """What a run does.
 
     WAITING      makes native code first
@@ -97,19 +97,19 @@ class Executable:
         self.is_native = config.current().native
         self.compilation: Compilation | None = None
         self._interpreter: Program | None = None
-        self.state = State.WAITING
+        self.state = RunState.WAITING
         if self.is_native and (when or config.current().compile) == "now":
             return
         self._interpreter = self._program = self.graph.program
-        self.state = State.INTERPRETED
+        self.state = RunState.INTERPRETED
         if self.is_native:
             self.compilation = Compilation()
-            self.state = State.COMPILING
+            self.state = RunState.COMPILING
 
     @property
     def is_waiting(self) -> bool:
         """Whether there will be native code, but is none yet."""
-        return self.state is State.WAITING or self.state is State.COMPILING
+        return self.state is RunState.WAITING or self.state is RunState.COMPILING
 
     @property
     def graph(self) -> Graph:
@@ -132,11 +132,11 @@ class Executable:
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """The outputs; the list is emptied."""
-        if self.state is State.WAITING:
+        if self.state is RunState.WAITING:
             self.prepare()
-        elif self.compilation is not None and self.state is State.COMPILING:
+        elif self.compilation is not None and self.state is RunState.COMPILING:
             self.compilation.attend(self)
-        if self.state is State.NATIVE:
+        if self.state is RunState.NATIVE:
             found = self.segments[0].called(arguments)
             if found is not None:
                 arguments.clear()
@@ -149,7 +149,7 @@ class Executable:
 
     def stay_interpreted(self) -> None:
         """There will be no native code after all."""
-        self.state = State.INTERPRETED
+        self.state = RunState.INTERPRETED
 
     def prepare(self, *, quietly: bool = False) -> None:
         """Have the native code ready; `quietly` if nobody waits for it."""
@@ -173,13 +173,13 @@ class Executable:
 
                 executable_report.show(self)
 
-    def _compile(self) -> State:
+    def _compile(self) -> RunState:
         from tapejit.runtime import compiled
 
         whole = self._whole()
         if whole is not None:
             self.segments = [whole]
-            return State.NATIVE
+            return RunState.NATIVE
         self.split = compiled.native_form(self.graph, self._symbol, self._checks)
         self.segments = [compiled.segment_of(node) for node in self.split.segments]
         for number, segment in enumerate(self.segments, 1):
@@ -187,12 +187,12 @@ class Executable:
                 current().part = f", part {number} of {len(self.segments)}"
             segment.prepare()
         self._program = self.split.graph.program
-        return State.INTERPRETED
+        return RunState.INTERPRETED
 
     @property
     def code(self) -> Code | None:
         """The native code if that is all of it."""
-        return self.segments[0].code if self.state is State.NATIVE else None
+        return self.segments[0].code if self.state is RunState.NATIVE else None
 
     def _whole(self) -> Segment | None:
         """All of the Graph as one segment, None if it cannot be."""

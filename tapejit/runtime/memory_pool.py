@@ -7,8 +7,8 @@ makes results of the same sizes again and again, so what dies is kept and lent a
 A block is an array of bytes that begins on a cache line. A `Loan` stands between it and
 its users: it is the `base` of the array that is made over the block, and whatever else
 refers to that memory (views, memoryviews, DLPack) keeps the array and by it the Loan.
-A `Receipt` is a weak reference to the Loan and has the block: when the Loan dies,
-Python puts the Receipt into `_returned`. Nothing looks at reference counts, and no
+A `LoanReceipt` is a weak reference to the Loan and has the block: when the Loan dies,
+Python puts the LoanReceipt into `_returned`. Nothing looks at reference counts, and no
 Python code runs then: results die anywhere, in a collection or at the end of the
 process, and the error of Ctrl-C would be lost in a finalizer.
 
@@ -68,7 +68,7 @@ class Loan:
         return self._block.__array_interface__
 
 
-class Receipt(ref[Loan]):
+class LoanReceipt(ref[Loan]):
     """What has the block when its Loan has died; `number` says which is older."""
 
     __slots__ = ("block", "number")
@@ -78,9 +78,9 @@ class Receipt(ref[Loan]):
 
 
 _numbers: Final = count()
-_lent: Final[dict[int, Receipt]] = {}
-_returned: Final[deque[Receipt]] = deque()
-_free: Final[dict[int, list[Receipt]]] = {}
+_lent: Final[dict[int, LoanReceipt]] = {}
+_returned: Final[deque[LoanReceipt]] = deque()
+_free: Final[dict[int, list[LoanReceipt]]] = {}
 
 
 def lend(size: int) -> Loan:
@@ -107,7 +107,7 @@ def lend(size: int) -> Loan:
     loan = Loan(block)
     if is_new and size > allowed():
         return loan
-    receipt = Receipt(loan, _returned.append)
+    receipt = LoanReceipt(loan, _returned.append)
     receipt.block = block
     receipt.number = number
     _lent[number] = receipt
@@ -144,7 +144,7 @@ def let_go(limit: int, number: int) -> bool:
         oldest = min(_lent.copy(), default=number)
         if oldest >= number:
             return False
-        _lent.pop(oldest, None)  # without its Receipt the memory goes with the Loan
+        _lent.pop(oldest, None)  # without its LoanReceipt the memory goes with the Loan
     while lent_bytes() + kept_bytes() > limit:
         waiting = [each for each in _free.copy().values() if each]
         if not waiting:  # another thread has just made a Loan
@@ -153,7 +153,7 @@ def let_go(limit: int, number: int) -> bool:
     return True
 
 
-def age_of_first(waiting: list[Receipt]) -> int:
+def age_of_first(waiting: list[LoanReceipt]) -> int:
     """When the first of those that wait was lent, as a number of Loans."""
     return waiting[0].number if waiting else 0
 

@@ -43,9 +43,9 @@ from tapejit.targets.cpu.call.entry_tables import (
     WORD,
     Argument,
     Container,
+    ContextGuard,
     Fixed,
-    Global,
-    Guard,
+    GlobalGuard,
     Input,
     Item,
     Output,
@@ -269,14 +269,17 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
     for row, place in zip(outputs, frames.outputs, strict=True):
         row[Output.place] = place
     guards = [
-        {Guard.variable: kept.object(variable), Guard.expected: kept.object(value)}
+        {
+            ContextGuard.variable: kept.object(variable),
+            ContextGuard.expected: kept.object(value),
+        }
         for variable, value in spec.context
     ]
     names = [
         {
-            Global.dictionary: kept.object(dictionary),
-            Global.key: kept.object(sys.intern(name)),
-            Global.expected: kept.object(value),
+            GlobalGuard.dictionary: kept.object(dictionary),
+            GlobalGuard.key: kept.object(sys.intern(name)),
+            GlobalGuard.expected: kept.object(value),
         }
         for dictionary, name, value in spec.names
     ]
@@ -287,9 +290,9 @@ def tables_of(spec: EntrySpec, native: Native) -> Tables:
         Record.run: spec.run,
         Record.arguments: count,
         Record.guards: len(guards),
-        Record.guard_table: kept.rows(Guard, guards),
+        Record.guard_table: kept.rows(ContextGuard, guards),
         Record.globals: len(names),
-        Record.global_table: kept.rows(Global, names),
+        Record.global_table: kept.rows(GlobalGuard, names),
         Record.inputs: len(inputs),
         Record.input_table: kept.rows(Input, inputs),
         Record.outputs: len(outputs),

@@ -1,7 +1,7 @@
 """Where threads come from: the one place that knows of thread pools.
 
-`open_driver` gives a `Driver`: the machine code of the parallel driver, ready to be
-called by its address, over the first pool that passes a small trial:
+`open_driver` gives a `ParallelDriver`: machine code that runs tasks, ready to be called
+by its address, over the first pool that passes a small trial:
 
 - `own`: threads that the driver starts itself, on Linux. Measured with two threads on
   two cores: an empty region takes 0.2 us (OpenMP: 1.0), 50 us of work in 8 tasks 26
@@ -12,7 +12,7 @@ called by its address, over the first pool that passes a small trial:
   1 to 16 ms; Numba itself is not imported.
 - `serial`: no threads.
 
-A Driver's state is words in native memory (`tapejit.targets.cpu.call.thread_driver`
+A driver's state is words in native memory (`tapejit.targets.cpu.call.thread_driver`
 lists them); what is written there counts from the next region on. The code is never
 freed: threads that nobody ends are in it.
 
@@ -56,7 +56,7 @@ class Missing(Exception):
     """A pool is not to be had here; the text says why."""
 
 
-class Driver:
+class ParallelDriver:
     """A parallel driver in native code, over one pool.
 
     `address` is that of the native function `parallel(task, table, tasks)`.
@@ -120,7 +120,7 @@ def _foreign_pool_module() -> Any:
     return foreign_pool_module()
 
 
-def open_driver(wanted: str, threads: int) -> Driver:
+def open_driver(wanted: str, threads: int) -> ParallelDriver:
     """A driver over the wanted pool or, if that is missing, the next of `POOLS`.
 
     >>> open_driver("serial", 2)
@@ -137,19 +137,19 @@ def open_driver(wanted: str, threads: int) -> Driver:
     return open_serial()
 
 
-def open_serial() -> Driver:
+def open_serial() -> ParallelDriver:
     """A driver whose regions all run in the thread that calls."""
-    return Driver("serial", survives_fork=True)
+    return ParallelDriver("serial", survives_fork=True)
 
 
-def open_own(threads: int) -> Driver:
+def open_own(threads: int) -> ParallelDriver:
     """Threads of our own: where the kernel has futexes and the clock is readable."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in FUTEX_NUMBERS:
         raise Missing(f"no pool of our own on {sys.platform}, {machine}")
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         raise Missing("no pool of our own in a 32-bit process")
-    found = Driver("own", survives_fork=True)
+    found = ParallelDriver("own", survives_fork=True)
     library = ctypes.CDLL(None)
     words = found.words
     words[thread_layout.SYSCALL] = address_of(library.syscall)
@@ -180,22 +180,22 @@ class ForeignPool(NamedTuple):
     parallel_for: int
 
 
-def open_tbb(threads: int) -> Driver:
+def open_tbb(threads: int) -> ParallelDriver:
     """Intel's TBB, which ends its threads before a fork and starts them after it."""
     preload_tbb()
     return open_foreign("tbb", threads, survives_fork=True)
 
 
-def open_omp(threads: int) -> Driver:
+def open_omp(threads: int) -> ParallelDriver:
     """OpenMP; GNU's ends a child that uses it, so no child does."""
     return open_foreign("omp", threads, survives_fork=False)
 
 
-def open_foreign(name: str, threads: int, *, survives_fork: bool) -> Driver:
+def open_foreign(name: str, threads: int, *, survives_fork: bool) -> ParallelDriver:
     pool = load_foreign(f"{name}pool")
     launch = ctypes.CFUNCTYPE(None, ctypes.c_int)(pool.module.launch_threads)
     launch(threads)
-    found = Driver(name, survives_fork=survives_fork)
+    found = ParallelDriver(name, survives_fork=survives_fork)
     found.words[thread_layout.PARALLEL_FOR] = pool.parallel_for
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool.module))  # as long as the code
     return found
@@ -246,7 +246,7 @@ def preload_tbb() -> None:
                 raise Missing(str(error)) from error
 
 
-OPENERS: Final[dict[str, Callable[[int], Driver]]] = {
+OPENERS: Final[dict[str, Callable[[int], ParallelDriver]]] = {
     "own": open_own,
     "tbb": open_tbb,
     "omp": open_omp,

@@ -1,9 +1,9 @@
 """How many threads compiled functions use, and the driver that uses them.
 
 The data structures are one number, how many threads a parallel region may use, and one
-`Driver`, opened when the first function with a parallel region is made ready: native
-code knows it by its address. The number is copied into the driver's memory, so a change
-counts from the next region on, in code that is compiled already too.
+`ParallelDriver`, opened when the first function with a parallel region is made ready:
+native code knows it by its address. The number is copied into the driver's memory, so a
+change counts from the next region on, in code that is compiled already too.
 
 The number is the process's, not the context's: native code reads it.
 
@@ -21,13 +21,13 @@ from typing import SupportsIndex
 from tapejit.base import blas, workers
 from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
-from tapejit.runtime.thread_pool import MOST_THREADS, Driver, open_driver
+from tapejit.runtime.thread_pool import MOST_THREADS, ParallelDriver, open_driver
 
 __all__ = ["get_num_threads", "set_num_threads"]
 
 _lock = threading.Lock()
 _count: int | None = None  # None: nobody has asked yet
-_driver: Driver | None = None
+_driver: ParallelDriver | None = None
 
 
 class ThreadNumbers:
@@ -136,7 +136,7 @@ def driver_address() -> int:
     return current_driver().address
 
 
-def current_driver() -> Driver:
+def current_driver() -> ParallelDriver:
     """The driver of this process, opened by the first call.
 
     >>> current_driver().pool in ("own", "tbb", "omp", "serial")

@@ -174,7 +174,7 @@ class Entry(ref[Tensor]):
     tangent: Tangent
 
 
-class Table:
+class TangentTable:
     """Tensor id -> Entry; an entry goes when its Tensor does."""
 
     __slots__ = ("__weakref__", "entries", "forget")
@@ -224,7 +224,7 @@ class Tangents:
     __slots__ = ("nodes", "outer", "pending", "table", "thread", "trace", "variables")
 
     def __init__(self) -> None:
-        self.table = Table()
+        self.table = TangentTable()
         self.nodes: Mapping[int, Entry] = self.table.entries
         self.variables: dict[int, tuple[Variable, Tangent]] = {}
         self.pending = Pending(self.variables)

@@ -12,7 +12,7 @@ of a microsecond against the look-up.
 Every leaf that is not recorded itself (a constant, a batch of data, a Python number)
 is a parameter of its type, so the values of a step do not matter to the trie.
 
-Start reading at `Recording.record`, then `State`.
+Start reading at `Recording.record`, then `TrieState`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAX_STATES: Final = 50_000  # about a kilobyte each
 
 
-class State:
+class TrieState:
     """A point in the trie: the program recorded so far.
 
     `node` is what the last step recorded, `items` its projections if it has several
@@ -101,12 +101,12 @@ class State:
         self.offset = 0
         self.dtype: Any = None
         self.shape: Any = None
-        self.likely: State | None = None
-        self.next: dict[Any, State] = {}
+        self.likely: TrieState | None = None
+        self.next: dict[Any, TrieState] = {}
         self.plans: dict[Any, Any] = {}
 
 
-UNLIKELY: Final = State()  # follows no other
+UNLIKELY: Final = TrieState()  # follows no other
 ABSENT: Final = "absent"
 
 
@@ -114,10 +114,10 @@ class Trie:
     """The root of all recordings; it starts anew when it holds too many states."""
 
     def __init__(self) -> None:
-        self.root = State()
+        self.root = TrieState()
         self.size = 0
 
-    def grow(self, state: State, key: Any, made: State) -> State:
+    def grow(self, state: TrieState, key: Any, made: TrieState) -> TrieState:
         self.size += 1
         if self.size > MAX_STATES:
             self.clear()
@@ -125,7 +125,7 @@ class Trie:
 
     def clear(self) -> None:
         """Forget everything; tapes in use keep the states they are at."""
-        self.root = State()
+        self.root = TrieState()
         self.size = 0
 
 
@@ -273,7 +273,7 @@ class Recording:
         else:
             self._enter(state, inputs, result)
 
-    def _enter(self, state: State, inputs: Sequence[Tensor], result: Any) -> None:
+    def _enter(self, state: TrieState, inputs: Sequence[Tensor], result: Any) -> None:
         """What `record` does for several results, cut paths, and when all is kept."""
         node: Any = state.node
         results = result if state.items else (result,)
@@ -300,7 +300,7 @@ class Recording:
         frame: FrameType | None,
         inputs: Sequence[Tensor],
         attrs: dict[str, Any],
-    ) -> State:
+    ) -> TrieState:
         """The state that follows, looked up or made; it is likely the next time."""
         code, offset = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
         held = tuple(attrs.items()) if attrs else None
@@ -326,7 +326,7 @@ class Recording:
         inputs: Sequence[Tensor],
         attrs: dict[str, Any],
         origin: Origin | None,
-    ) -> State:
+    ) -> TrieState:
         """The state after an operation that has not been recorded here before."""
         operands = tuple(
             self.nodes.get(x._id) or param(f"c{len(self.order)}_{at}", x._type)
@@ -348,7 +348,7 @@ class Recording:
         sources = [x for x, flag in pairs if flag and x not in self.cut]
         reached = reached_from(sources, (node, *items))
         cut = tuple(x for x in (node, *items) if x not in reached)
-        made = State(node, items, saves, keeps_result=at_result, cut=cut)
+        made = TrieState(node, items, saves, keeps_result=at_result, cut=cut)
         if op is call:
             recorded = [x._id in self.nodes for x in inputs]
             made.constants = _constant_results(node, recorded)
@@ -386,7 +386,7 @@ class Recording:
         else:
             known[1].append(node)
 
-    def forget_reads(self, state: State, count: int) -> None:
+    def forget_reads(self, state: TrieState, count: int) -> None:
         """Go back to a state with so many Nodes, since which variables were read."""
         forgotten = set(self.order[count:])
         del self.order[count:]
@@ -420,7 +420,7 @@ class Recording:
                 made = param("x", tensor._type)
             else:
                 made = read(param(read_of, tensor._type))
-            state = TRIE.grow(self.state, key, State(made))
+            state = TRIE.grow(self.state, key, TrieState(made))
         self.state = state
         node = state.node
         assert node is not None

@@ -57,8 +57,8 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.recorder import mark_left
 from tapejit.tensor.tensor import (
-    Made,
     Operators,
+    Provenance,
     Tensor,
     TensorRef,
     TracedTensor,
@@ -138,7 +138,7 @@ class Variable(Scatters, Operators):
             trace.state.note_created(self, initial)
 
     def _holding(self, array: Any) -> Tensor:
-        return Tensor(array[()], Made("variable", None, self._name))
+        return Tensor(array[()], Provenance("variable", None, self._name))
 
     if not TYPE_CHECKING:  # attributes that do not exist are errors
 
@@ -326,7 +326,7 @@ class Variable(Scatters, Operators):
 
     def _assigned(self, new: Tensor) -> Tensor:
         """A read of the new value, which counts as read once it is used."""
-        made = Made("assign", None, self._name)
+        made = Provenance("assign", None, self._name)
         trace = TRACE.get()
         if trace is None or trace.state is None:
             result = Tensor(new._value[()], made)

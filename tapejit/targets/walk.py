@@ -30,12 +30,12 @@ from tapejit.loops.steps import (
     CheckedIndex,
     Choose,
     Compute,
-    Constant,
     Contract,
     Convert,
     Copy,
     IndexValue,
     Load,
+    Number,
     PartialSum,
     Step,
     Verify,
@@ -66,7 +66,7 @@ class Steps(ABC, Generic[Value]):
     def step(self, step: Step) -> Value:
         """What a Step computes in this iteration."""
         match step.what:
-            case Constant(number):
+            case Number(number):
                 return self.constant(number, step.dtype)
             case IndexValue((position,)):
                 return self.index_value(position)

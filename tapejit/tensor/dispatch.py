@@ -45,7 +45,7 @@ from tapejit.ir.numerics import check_result
 from tapejit.ir.structural import MUTED
 from tapejit.tensor.lists import Scalar, flat, list_dtype
 from tapejit.tensor.not_numbers import not_a_tensor
-from tapejit.tensor.tensor import Made, Tensor, TracedTensor
+from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
 
 if TYPE_CHECKING:
     from tapejit.tensor.recorder import Listener
@@ -135,7 +135,7 @@ def check_numerics(op: Op, inputs: Sequence[Tensor], out: Any) -> None:
             raise described(error, op, inputs) from None
 
 
-NO_ORIGINS: Final[Mapping[Node, Made | None]] = {}
+NO_ORIGINS: Final[Mapping[Node, Provenance | None]] = {}
 NO_ATTRS: Final[dict[str, Any]] = {}
 _new = Tensor.__new__
 
@@ -341,7 +341,7 @@ def described(error: TapejitError, op: Op, inputs: Sequence[Tensor]) -> TapejitE
 
 
 def described_node(
-    error: Exception, node: Node, made: Mapping[Node, Made | None] = NO_ORIGINS
+    error: Exception, node: Node, made: Mapping[Node, Provenance | None] = NO_ORIGINS
 ) -> Exception:
     """The error of a Node that failed, as the eager operation would have raised it.
 
@@ -374,7 +374,7 @@ def describe_operand(x: Tensor) -> str:
     return described_type(x._shown_type, x._made)
 
 
-def described_type(type: Type, made: Made | None) -> str:
+def described_type(type: Type, made: Provenance | None) -> str:
     """A type and where the value came from."""
     text = str(type)
     if made is None or made is SCALAR:
@@ -471,7 +471,9 @@ def python_scalar(value: Any) -> bool | int | float | complex:
     return value if isinstance(value, Scalar) else float(value)
 
 
-SCALAR: Final = Made("scalar", None)  # what made a number that stands in an expression
+SCALAR: Final = Provenance(
+    "scalar", None
+)  # what made a number that stands in an expression
 
 # By value, the number of the dtype (it hashes faster than the dtype), and form.
 _SCALARS: Final[dict[tuple[float, int, bool], Tensor]] = {}
@@ -556,7 +558,7 @@ def convert(
     weak in arithmetic only.
     """
     if type(value) is np.ndarray and (dtype is None or dtype == value.dtype):
-        made = Made("array", user_origin(2))
+        made = Provenance("array", user_origin(2))
         if value.dtype.kind in "OUSMmT":
             raise not_a_tensor(value, name)
         if as_dtype(value.dtype) is value.dtype:
@@ -617,8 +619,8 @@ def _is_symbolic(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) or kind in HANDLES or kind in TRACED_NUMBERS
 
 
-def _made(by: str) -> Made:
-    return Made(by, user_origin(3))
+def _made(by: str) -> Provenance:
+    return Provenance(by, user_origin(3))
 
 
 _widening_warned = False

@@ -46,7 +46,7 @@ from tapejit.ir.node import OPS, Node, Op, literal
 from tapejit.ir.structural import dim_value, with_shape
 from tapejit.tensor.dispatch import HANDLES, TRACE, TRACED_NUMBERS, apply, cast
 from tapejit.tensor.symbolic_float import TracedFloat
-from tapejit.tensor.tensor import Made, Tensor, TracedTensor
+from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
 
 if TYPE_CHECKING:
     from tapejit.tracing.trace import FunctionTrace
@@ -392,7 +392,7 @@ class SizeFacts:
         node = dim_value(size=size)
         if dtype is not None:
             node = OPS["cast"](node, dtype=dtype)
-        return TracedTensor(node, self.trace, Made("size", None))
+        return TracedTensor(node, self.trace, Provenance("size", None))
 
     # Guards
 

@@ -20,8 +20,10 @@ from tapejit.base.types import DType, TensorType
 from tapejit.runtime.sentinels import TENSOR_CLASS
 
 if TYPE_CHECKING:
-    from tapejit.array.operators import Operators as Operators
+    from tapejit.array.operators import OperatorMethods
     from tapejit.ir.node import Node
+
+    Operators = OperatorMethods
 else:
 
     class Operators:
@@ -54,7 +56,7 @@ class Tensor(Operators):
     def __init__(self, value: Any, made: Any = None) -> None:
         self._value = value
         self._id = 0
-        self._made: Made | None = made
+        self._made: Provenance | None = made
 
     # What it is
 
@@ -146,7 +148,7 @@ class Tensor(Operators):
         return TensorRef(self)
 
 
-class Made:
+class Provenance:
     """Where a Tensor came from, without its parents: for `tape.why_none`.
 
     `by` is an op's name or one of the kinds "constant", "array", "variable",

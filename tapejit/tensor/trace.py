@@ -52,7 +52,7 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.mutation import GivenArguments
 from tapejit.tensor.scope import returned
-from tapejit.tensor.tensor import Made, Tensor, TracedTensor
+from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
 
 if TYPE_CHECKING:
     from tapejit.tracing.trace import FunctionTrace
@@ -96,7 +96,9 @@ class Trace:
         """A new argument of the function."""
         if self.state is not None:
             type = type.with_shape(self.state.facts.plain(type.shape))
-        return TracedTensor(param(name, type), self, Made(f"argument {name}", None))
+        return TracedTensor(
+            param(name, type), self, Provenance(f"argument {name}", None)
+        )
 
     def shape_of(self, node: Node) -> tuple[Any, ...]:
         """The shape of a Node, as the traced function meets it."""
@@ -178,7 +180,7 @@ class Trace:
             origin = Labelled(origin, self.label)
         with origin_of(origin):
             node = op(*nodes, **attrs)
-        made = Made(op.name, origin if isinstance(origin, tuple) else None)
+        made = Provenance(op.name, origin if isinstance(origin, tuple) else None)
         if isinstance(node.type, TupleType):
             return tuple(TracedTensor(part, self, made) for part in results(node))
         return TracedTensor(node, self, made)

@@ -34,7 +34,7 @@ from tapejit.tracing.signature import FLOAT, Binder, Call, FastKey, is_float_par
 
 if TYPE_CHECKING:
     from tapejit.tracing.function import Function
-    from tapejit.tracing.made_in_loops import Made
+    from tapejit.tracing.made_in_loops import FunctionsMade
 
 MAX_ENTRIES: Final = 128  # signatures kept per function
 MAX_SHORT: Final = 1024  # shorter keys: with loose sizes a Specialization has many
@@ -104,7 +104,7 @@ class Cache:
     """
 
     def __init__(self) -> None:
-        self.made: Made | None = None
+        self.made: FunctionsMade | None = None
         self.clear()
 
     def __del__(self) -> None:

@@ -306,7 +306,7 @@ def _cast(x: Any, kind: Any) -> Tensor:
 @contextmanager
 def captured_arrays(function: Any, instance: Any = None) -> Iterator[None]:
     """Arrays that the code of a function names can be indexed by tensors inside."""
-    replaced: list[tuple[Place, Any, Any]] = []
+    replaced: list[tuple[ArrayHolder, Any, Any]] = []
     try:
         for place in _places(function, instance):
             array = place.get()
@@ -322,7 +322,7 @@ def captured_arrays(function: Any, instance: Any = None) -> Iterator[None]:
                 place.set(array)
 
 
-class Place:
+class ArrayHolder:
     """Where an array is: a cell of a closure, or an entry of a dict."""
 
     __slots__ = ("_cell", "_key", "_table")
@@ -354,9 +354,9 @@ class Place:
             self._cell.cell_contents = value
 
 
-def _places(function: Any, instance: Any) -> list[Place]:
+def _places(function: Any, instance: Any) -> list[ArrayHolder]:
     """Where arrays may be that the code of a function names."""
-    found: list[Place] = []
+    found: list[ArrayHolder] = []
     left = [function, instance]
     seen: set[int] = set()
     while left:
@@ -367,10 +367,10 @@ def _places(function: Any, instance: Any) -> list[Place]:
         if isinstance(x, MethodType):
             left += [x.__func__, x.__self__]
         elif isinstance(x, FunctionType):
-            here = [Place(cell) for cell in x.__closure__ or ()]
+            here = [ArrayHolder(cell) for cell in x.__closure__ or ()]
             if not is_of_library(x):
                 names = dict.fromkeys(global_names(x.__code__))
-                here += [Place(None, x.__globals__, name) for name in names]
+                here += [ArrayHolder(None, x.__globals__, name) for name in names]
             found += here
             left += [place.get() for place in here]
         elif hasattr(type(x), "_reaches"):
@@ -380,7 +380,7 @@ def _places(function: Any, instance: Any) -> list[Place]:
                 left.append(type(x).__call__)
             table = getattr(x, "__dict__", None)
             if type(table) is dict:
-                found += [Place(None, table, name) for name in table]
+                found += [ArrayHolder(None, table, name) for name in table]
     return found
 
 

@@ -49,7 +49,7 @@ from tapejit.tensor.eager_mode import hinted_breakpoints
 from tapejit.tensor.mutation import GivenArguments
 from tapejit.tensor.scope import returned, scope
 from tapejit.tensor.symbolic_float import TracedFloat
-from tapejit.tensor.tensor import Made, Tensor
+from tapejit.tensor.tensor import Provenance, Tensor
 from tapejit.tracing import report
 from tapejit.tracing.cache import LOCKS, Cache, Specialization, tracing
 from tapejit.tracing.captured_arrays import TracedArray, captured_arrays
@@ -292,7 +292,7 @@ class Function(Inspected[P], Generic[P, R]):
             value = None if at in call.unknown else array
             x = trace.argument(name, kind, value, made)
             arguments.append(x)
-            if isinstance(leaves[at], Tensor) and type(leaves[at]._made) is Made:
+            if isinstance(leaves[at], Tensor) and type(leaves[at]._made) is Provenance:
                 x._made = leaves[at]._made  # errors then read as they do eagerly
             if isinstance(leaves[at], FLOATS):
                 leaves[at] = TracedFloat(x, leaves[at], frozenset({at}))

@@ -133,7 +133,7 @@ class Effect(NamedTuple):
     where: str
 
 
-class State(NamedTuple):
+class VariableUse(NamedTuple):
     """A variable that a call uses."""
 
     name: str
@@ -151,7 +151,7 @@ class Explanation:
     graph        what it runs, None if it runs eagerly
     ops          how many Nodes there are of each op, the most frequent first
     arguments    name -> type of the arguments that are inputs
-    variables    the variables it reads and writes, as `State`s
+    variables    the variables it reads and writes, as `VariableUse`s
     captured     the types of the tensors that the body reaches by itself
     results      path -> type of what it returns
     guards       the questions whose answers the Graph is for, as `Guard`s
@@ -201,7 +201,7 @@ class Explanation:
         self.seconds: dict[str, float] | None = None
         self.ops: dict[str, int] = {}
         self.arguments: dict[str, TensorType] = {}
-        self.variables: tuple[State, ...] = ()
+        self.variables: tuple[VariableUse, ...] = ()
         self.captured: tuple[TensorType, ...] = ()
         self.results: dict[str, TensorType] = {}
         self.guards: tuple[Guard, ...] = ()
@@ -229,7 +229,7 @@ class Explanation:
         }
         entries = path.graph.inputs[count : count + len(path.bindings)]
         self.variables = tuple(
-            State(_variable_name(binding, x), x.tensor_type, *_uses(binding))
+            VariableUse(_variable_name(binding, x), x.tensor_type, *_uses(binding))
             for binding, x in zip(path.bindings, entries, strict=True)
         )
         self.captured = tuple(x._type for x in path.captured)
@@ -369,7 +369,7 @@ def _uses(binding: Binding) -> tuple[bool, bool]:
     return binding.was_read, binding.is_written
 
 
-def _variable_text(x: State) -> str:
+def _variable_text(x: VariableUse) -> str:
     written = "written in place" if x.in_place else "written"
     uses = ["read"] * x.is_read + [written] * x.is_written
     return f"{x.name}: {x.type} {' and '.join(uses)}".rstrip()

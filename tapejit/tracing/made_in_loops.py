@@ -21,7 +21,7 @@ from tapejit.base.origin import describe, short_location, user_origin, warn_user
 MANY = 6  # in a row, none of which was called more than once
 
 
-class Made:
+class FunctionsMade:
     """The functions of one code object: how many in a row were called once and dropped.
 
     `last` is the one before, `calls` are its calls if it is gone.
@@ -40,7 +40,7 @@ class Made:
         return self.last is not None and self.last() is None and self.calls <= 1
 
 
-_made: WeakKeyDictionary[CodeType, Made] = WeakKeyDictionary()
+_made: WeakKeyDictionary[CodeType, FunctionsMade] = WeakKeyDictionary()
 
 
 def note_made(function: Any, cache: Any) -> None:
@@ -48,7 +48,7 @@ def note_made(function: Any, cache: Any) -> None:
     code = getattr(unwrap(function), "__code__", None)  # of f in tj.grad(f)
     if code is None:
         return
-    made = _made.setdefault(code, Made())
+    made = _made.setdefault(code, FunctionsMade())
     made.in_a_row = made.in_a_row + 1 if made.has_dropped_last() else 1
     made.last = ref(cache)
     cache.made = made

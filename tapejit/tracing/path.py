@@ -28,7 +28,7 @@ from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.interpret import bind_dims
 from tapejit.ir.node import Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
-from tapejit.runtime.executable import Executable, State, executable_for, steps_of
+from tapejit.runtime.executable import Executable, RunState, executable_for, steps_of
 from tapejit.runtime.result_containers import can_be_native
 from tapejit.runtime.sentinels import MISS
 from tapejit.tape.commits import (
@@ -44,7 +44,7 @@ from tapejit.tape.recording import Recording
 from tapejit.tape.variable import JOURNAL, Variable, warn_tracked
 from tapejit.tensor.dispatch import TAPES, described_node, muted
 from tapejit.tensor.recorder import Observer
-from tapejit.tensor.tensor import Made, Tensor
+from tapejit.tensor.tensor import Provenance, Tensor
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
 from tapejit.tracing.native_call import native_entry
@@ -269,7 +269,7 @@ class TracedPath:
         if is_checked:
             executable = self._checked(self.graph)
         try:
-            if not is_checked and self._executable.state is State.WAITING:
+            if not is_checked and self._executable.state is RunState.WAITING:
                 self._executable.prepare()
                 has_missed = False
             entry = None if has_missed else self.native
@@ -445,9 +445,9 @@ class TracedPath:
         ]
         return bind_shapes([x for x, _ in pairs], [actual for _, actual in pairs])
 
-    def _made(self, leaves: Sequence[Any]) -> dict[Node, Made | None]:
+    def _made(self, leaves: Sequence[Any]) -> dict[Node, Provenance | None]:
         """Where the inputs of this call came from, for messages."""
-        made: dict[Node, Made | None] = {
+        made: dict[Node, Provenance | None] = {
             x: getattr(leaves[at], "_made", None)
             for x, at in zip(self.graph.inputs, self.takes, strict=False)
         }
@@ -524,7 +524,7 @@ class TracedPath:
         results = list(found[: self.results])
         for at, which in self._unread:
             variable = variables[which]
-            made = Made("assign", None, variable._name)
+            made = Provenance("assign", None, variable._name)
             results[at] = variable._pending(Tensor(results[at]._value, made))
         return tree.unflatten(self.structure, results)
 
@@ -589,7 +589,7 @@ def _in_numbers(
     node: Node,
     error: Exception,
     sizes: dict[str, int],
-    made: dict[Node, Made | None],
+    made: dict[Node, Provenance | None],
 ) -> tuple[Node, Exception]:
     """A Node that failed and its error, as if it had been traced for these sizes.
 

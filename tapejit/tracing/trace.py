@@ -58,7 +58,7 @@ from tapejit.ir.structural import (
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, described_node, leaked
 from tapejit.tensor.symbolic_size import SizeFacts
-from tapejit.tensor.tensor import Made, Tensor, TracedTensor
+from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
 from tapejit.tensor.trace import Trace, result_tensor
 
 # A constant that only the trace refers to is part of the Graph up to this size.
@@ -86,7 +86,7 @@ class Slot:
         else:
             self.entry = read(initial)  # a Graph looks behind it if it is no input
         self.exit: Node | None = None
-        made = Made("variable", None, variable._name)
+        made = Provenance("variable", None, variable._name)
         self.tensor = TracedTensor(self.entry, trace, made)
         self.was_read = False
         self.may_end = initial is not None
@@ -164,7 +164,7 @@ class FunctionTrace(Trace):
         return self
 
     def argument(
-        self, name: str, type: TensorType, value: Any, made: Made | None = None
+        self, name: str, type: TensorType, value: Any, made: Provenance | None = None
     ) -> TracedTensor:
         """A new argument and its value in this call, None if nothing is called."""
         x = self.parameter(name, type)
@@ -244,7 +244,7 @@ class FunctionTrace(Trace):
         """Assign; later reads see the new value, and the variable's gradient."""
         slot = self.slot_of(variable)
         slot.exit = self.node_of(self.facts.restated(new))
-        made = Made("variable", None, variable._name)
+        made = Provenance("variable", None, variable._name)
         slot.tensor = TracedTensor(reread(slot.exit, slot.entry), self, made)
 
     def written(self) -> dict[int, tuple[Node | None, TracedTensor]]:
@@ -260,7 +260,7 @@ class FunctionTrace(Trace):
                 slot.exit = None
                 slot.tensor = TracedTensor(slot.entry, self, slot.tensor._made)
 
-    def assigned(self, variable: Variable, made: Made) -> TracedTensor:
+    def assigned(self, variable: Variable, made: Provenance) -> TracedTensor:
         """What an assignment returns: a read of the variable, once it is used."""
         slot = self.slot_of(variable)
         x = TracedTensor(slot.tensor._value, self, made)
@@ -336,7 +336,7 @@ class FunctionTrace(Trace):
         except Exception as error:  # of any op; raised again, explained
             raise described_node(error, node, self._sources()) from None
 
-    def _sources(self) -> dict[Node, Made | None]:
+    def _sources(self) -> dict[Node, Provenance | None]:
         """Where variables and captured tensors came from, for messages."""
         made = {node: tensor._made for tensor, node in self.captures.values()}
         for slot in self.slots.values():
@@ -508,7 +508,7 @@ class Traced:
         self.facts_seen = dict(trace.facts_seen)
         self.creates = bool(trace.created)
         self.captured: tuple[Tensor, ...] = ()
-        self.made: dict[Node, Made | None] = {}
+        self.made: dict[Node, Provenance | None] = {}
         self.taken = tuple(trace.taken)
         self.answers = tuple(answer for _, answer, _ in trace.guards)
         self.places = tuple(origin for _, _, origin in trace.guards)

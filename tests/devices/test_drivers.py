@@ -12,7 +12,7 @@ from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, TapejitError
 from tapejit.runtime.cuda.driver import DeviceError, DeviceMemoryError, Driver, driver
 from tapejit.runtime.cuda.emulated import EmulatedDriver
-from tapejit.runtime.cuda.launches import MOST_SETS, Launch, LaunchList, Place
+from tapejit.runtime.cuda.launches import MOST_SETS, InBuffer, Launch, LaunchList
 from tapejit.runtime.cuda.memory import Memory, Pool
 from tapejit.runtime.cuda.recording import RecordingDriver
 
@@ -302,9 +302,14 @@ def steps(loaded: tuple[Device, int]) -> LaunchList:
         device.driver,
         module,
         [
-            Launch("elementwise", 2, 128, (Place(0), Place(0), Place(1), count)),
             Launch(
-                "elementwise", 1, 128, (Place(1, 4), Place(0), Place(1), np.int64(1))
+                "elementwise", 2, 128, (InBuffer(0), InBuffer(0), InBuffer(1), count)
+            ),
+            Launch(
+                "elementwise",
+                1,
+                128,
+                (InBuffer(1, 4), InBuffer(0), InBuffer(1), np.int64(1)),
             ),
         ],
     )
@@ -352,7 +357,10 @@ def test_a_graph_that_cannot_be_made_leaves_the_stream_in_order(
     device, _ = loaded
     addresses = [device.put(np.ones(N, np.float32)), device.put(np.ones(N, np.float32))]
     steps.run(addresses, device.stream)
-    launches, steps.launches = steps.launches, ((*steps.launches[0][:3], (Place(9),)),)
+    launches, steps.launches = (
+        steps.launches,
+        ((*steps.launches[0][:3], (InBuffer(9),)),),
+    )
     with pytest.raises(IndexError):
         steps.run(addresses, device.stream)
     steps.launches = launches

@@ -16,7 +16,7 @@ import pytest
 from devices import kernels
 from tapejit.runtime.cuda.driver import DeviceError, Driver
 from tapejit.runtime.cuda.emulated import EmulatedDriver
-from tapejit.runtime.cuda.launches import Launch, LaunchList, Place
+from tapejit.runtime.cuda.launches import InBuffer, Launch, LaunchList
 from tapejit.runtime.cuda.memory import Pool
 from tapejit.runtime.cuda.nvidia import NvidiaDriver
 
@@ -95,7 +95,7 @@ def run(driver: Driver, name: str, times: int) -> list[np.ndarray]:
     pool = Pool(driver, 0, stream)
     memory = [pool.allocate(x.nbytes) for x in (*inputs, output)]
     module = driver.load(driver.compile(text, 0), 0)
-    places = tuple(Place(number) for number in range(len(memory)))
+    places = tuple(InBuffer(number) for number in range(len(memory)))
     step = LaunchList(
         driver, module, [Launch(kernel, blocks, threads, (*places, *numbers))]
     )

@@ -54,8 +54,10 @@ def traced(run: Any, *arguments: Any) -> Graph:
 
 def emitted_kernels(graph: Graph) -> tuple[int, int]:
     """How many kernels of a Graph are emitted, and how many there are."""
-    plain = module.Parts.new
-    watched = mock.patch.object(module.Parts, "new", autospec=True, side_effect=plain)
+    plain = module.KernelFunctions.new
+    watched = mock.patch.object(
+        module.KernelFunctions, "new", autospec=True, side_effect=plain
+    )
     with watched as new:
         built = module.build(graph, "keyed")
     return new.call_count, len(built.plan.kernels)

@@ -53,7 +53,7 @@ def two_kernels(x: Any) -> Any:
 
 
 def test_outputs_that_no_kernel_writes_show(monkeypatch: Any) -> None:
-    monkeypatch.setattr(module.Parts, "calls", lambda self, stage, name: [])
+    monkeypatch.setattr(module.KernelFunctions, "calls", lambda self, stage, name: [])
     x = tj.asarray(normal(40, 30))
     for _ in range(2):
         flipped, numbers, flags = tj.function(two_kernels)(x)
@@ -65,12 +65,12 @@ def test_outputs_that_no_kernel_writes_show(monkeypatch: Any) -> None:
 def test_a_part_of_the_arena_that_no_kernel_writes_shows(monkeypatch: Any) -> None:
     """Also if an earlier call, or an earlier kernel, has left numbers there."""
     x = tj.asarray(normal(40, 30))
-    calls = module.Parts.calls
+    calls = module.KernelFunctions.calls
 
     def all_but_first(self: Any, stage: Any, name: str) -> Any:
         return [] if stage[0].kernel.number == 0 else calls(self, stage, name)
 
-    monkeypatch.setattr(module.Parts, "calls", all_but_first)
+    monkeypatch.setattr(module.KernelFunctions, "calls", all_but_first)
     function = tj.function(two_kernels)
     for _ in range(3):
         flipped, *_ = function(x)
@@ -107,7 +107,7 @@ def test_code_with_checks_and_without_is_not_shared(monkeypatch: Any) -> None:
     plain = tj.function(two_kernels)
     with tj.config.override(check=False):
         expected = plain(x)
-    monkeypatch.setattr(module.Parts, "calls", lambda self, stage, name: [])
+    monkeypatch.setattr(module.KernelFunctions, "calls", lambda self, stage, name: [])
     found = tj.function(two_kernels)(x)
     assert np.all(np.isfinite(expected[0].numpy()))
     assert np.all(np.isnan(found[0].numpy()))

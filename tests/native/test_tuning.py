@@ -1,4 +1,4 @@
-"""Tuning is about speed alone: no number of it changes a bit of a result (D47)."""
+"""CPUTuning is about speed alone: no number of it changes a bit of a result (D47)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from limits import set_limits
 import tapejit as tj
 from tapejit.runtime import executable
 from tapejit.targets.cpu.target import CPU
-from tapejit.targets.cpu.tuning import Tuning
+from tapejit.targets.cpu.tuning import CPUTuning
 
 from .compiled import gradients
 
@@ -92,12 +92,12 @@ def bits(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 # What processors demand is no choice: other code would be wrong, or none.
 DEMANDED = ("register_part_bytes", "streamed_store_bytes")
-NAMES = [x.name for x in fields(Tuning) if x.name not in DEMANDED]
+NAMES = [x.name for x in fields(CPUTuning) if x.name not in DEMANDED]
 
 
 def scaled(name: str, factor: float) -> float:
     """A field's number, as large as that; whole if it is."""
-    number = getattr(Tuning(), name)
+    number = getattr(CPUTuning(), name)
     return type(number)(max(1, number * factor))
 
 
@@ -112,7 +112,7 @@ def test_tuning_changes_no_bit(
             with monkeypatch.context() as patch:
                 set_limits(patch, **{x: scaled(x, factor) for x in group})
                 assert bits(name, patch) == expected, (group, factor)
-    assert Tuning() == CPU.tuning
+    assert CPUTuning() == CPU.tuning
 
 
 @pytest.mark.parametrize(

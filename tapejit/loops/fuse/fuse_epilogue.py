@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tapejit.loops.fuse.fuse_sums import Parts, SumCut, is_sum, load_of, sum_cut
+from tapejit.loops.fuse.fuse_sums import EpilogueSums, SumCut, is_sum, load_of, sum_cut
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop, is_leaf, only, steps_in
 from tapejit.loops.steps import (
@@ -76,7 +76,7 @@ class EpilogueFusion:
             return
         if len(self.new_in_memory(taken, nest, done)) > (0 if is_kept else 1):
             return
-        self.move(product, at, nest, taken, axes, Parts(sums, axes, cut))
+        self.move(product, at, nest, taken, axes, EpilogueSums(sums, axes, cut))
 
     def taken(
         self, nest: Loop, product: Step, load: Step, axes: frozenset[Axis]
@@ -151,7 +151,7 @@ class EpilogueFusion:
         nest: Loop,
         taken: dict[Step, None],
         axes: Sequence[Axis],
-        parts: Parts,
+        parts: EpilogueSums,
     ) -> None:
         """Put a product where its first user is, with what it takes from there."""
         body: list[Step | Loop] = [*taken, *parts.steps]

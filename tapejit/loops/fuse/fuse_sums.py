@@ -2,17 +2,17 @@
 
 A gradient by a bias and a loss add up what the epilogue of a product computes. While
 that is in registers, adding it up takes an instruction or two, and if nobody else needs
-the value it is never stored. `Parts` turns such a reduction into two. In the epilogue,
-a Step of kind "part" adds up the rows of a *unit*, column by column, or the elements of
-a *group* along a row. What is left is a reduction of these totals, or nothing if there
-is one unit or group only.
+the value it is never stored. `EpilogueSums` turns such a reduction into two. In the
+epilogue, a `PartialSum` adds up the rows of a *unit*, column by column, or the elements
+of a *group* along a row. What is left is a reduction of these totals, or nothing if
+there is one unit or group only.
 
 How many add up together follows from the sizes alone (`sum_cut`), and one task has all
 of them, in order: so additions come in the same order for any number of threads and on
 every processor, whatever tiles it has. A unit is short, so rounding does not add up in
 a long chain.
 
-Start reading at `sum_cut`, then `Parts`.
+Start reading at `sum_cut`, then `EpilogueSums`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def is_sum(
     return cut.unit > 0 and is_whole and step.reduction in REDUCTIONS
 
 
-class Parts:
+class EpilogueSums:
     """Sums that a product begins: `steps` are what its epilogue does of them."""
 
     def __init__(self, sums: Sequence[Step], axes: Sequence[Axis], cut: SumCut) -> None:

@@ -49,12 +49,12 @@ from tapejit.loops.steps import (
     CheckedIndex,
     Choose,
     Compute,
-    Constant,
     Contract,
     Convert,
     Copy,
     IndexValue,
     Load,
+    Number,
     Reduce,
     Step,
     Verify,
@@ -137,11 +137,11 @@ class Lowering(ValueAtIndex):
             dims,
             lambda: [self.at(x, aligned(index, x)) for x in node.inputs],
         )
-        values = [x.what.value for x in step.inputs if isinstance(x.what, Constant)]
+        values = [x.what.value for x in step.inputs if isinstance(x.what, Number)]
         if isinstance(what, Compute) and len(values) == len(step.inputs):
             with np.errstate(all="ignore"):
                 value = node.op.eval(*values, **node.attrs)
-            step.what, step.inputs = Constant(value), []
+            step.what, step.inputs = Number(value), []
         return step
 
     def selection(self, node: Node) -> Step:
@@ -281,9 +281,9 @@ class Lowering(ValueAtIndex):
             return step
         step.reduced = tuple(axis for axis in step.reduced if axis not in equal)
         if not step.reduced:  # 0 + x: the sum of -0 is 0
-            zero = Step(Constant(x.dtype.type(0)), x.dtype)
+            zero = Step(Number(x.dtype.type(0)), x.dtype)
             step.what, step.inputs = Compute(OPS["add"]), [x, zero]
-        number = Step(Constant(x.dtype.type(count)), x.dtype)
+        number = Step(Number(x.dtype.type(count)), x.dtype)
         times = Step(
             Compute(OPS["mul"]),
             node.dtype,
@@ -302,7 +302,7 @@ class Lowering(ValueAtIndex):
         inner: tuple[Axis | None, ...],
     ) -> Step:
         """0 + x, as NumPy has it: the sum of -0 is 0."""
-        zero = Step(Constant(x.dtype.type(0)), x.dtype)
+        zero = Step(Number(x.dtype.type(0)), x.dtype)
         return self.over(
             Compute(OPS["add"]),
             node,
@@ -435,7 +435,7 @@ class Lowering(ValueAtIndex):
         step = self.computed.get(base)
         if step is not None and step.output is None and step.dims is not None:
             own = frozenset(axis.root for axis in step.dims if axis is not None)
-            is_plain = step.labels == own and not isinstance(step.what, Constant)
+            is_plain = step.labels == own and not isinstance(step.what, Number)
             if is_plain or isinstance(step.what, ArrayOp):
                 step.output = buffer
                 return
@@ -461,7 +461,7 @@ def unrepeated(steps: Sequence[Step]) -> list[Step]:
             step.change(index=index)
         elif isinstance(step.what, Choose):
             step.change(ranges=ranges)
-        if isinstance(step.what, Constant) and step.output is None:
+        if isinstance(step.what, Number) and step.output is None:
             continue
         if isinstance(step.what, (Load, IndexValue, CheckedIndex)):
             key = (

@@ -38,11 +38,11 @@ from tapejit.loops.steps import (
     CheckedIndex,
     Choose,
     Compute,
-    Constant,
     Copy,
     IndexValue,
     Kind,
     Load,
+    Number,
     Step,
     View,
 )
@@ -207,7 +207,7 @@ class ValueAtIndex:
                 is_here = False
         if is_here:
             return step
-        if isinstance(step.what, Constant):  # a number, which is nowhere in memory
+        if isinstance(step.what, Number):  # a number, which is nowhere in memory
             return self.within(step, step.dtype, ranges)
         return self.load(step, step.dtype, index, ranges)
 
@@ -255,7 +255,7 @@ class ValueAtIndex:
     def constant(self, node: Node, index: Index, ranges: tuple[Range, ...]) -> Step:
         value = np.asarray(node.attrs["value"])
         if uniform(value):
-            number = Step(Constant(value.reshape(-1)[0]), node.dtype)
+            number = Step(Number(value.reshape(-1)[0]), node.dtype)
             return self.within(number, node.dtype, ranges)
         return self.load(self.constant_array(node), node.dtype, index, ranges)
 
@@ -270,7 +270,7 @@ class ValueAtIndex:
 
     def within(self, step: Step, dtype: DType, ranges: tuple[Range, ...]) -> Step:
         """A value where Ranges hold, 0 elsewhere."""
-        zero = Step(Constant(dtype.type(0)), dtype)
+        zero = Step(Number(dtype.type(0)), dtype)
         return self.choose(ranges, step, zero)
 
     def choose(self, ranges: tuple[Range, ...], x: Step, y: Step) -> Step:
@@ -395,7 +395,7 @@ class ValueAtIndex:
         if (
             step is not None
             and step.dims is not None
-            and not isinstance(step.what, Constant)
+            and not isinstance(step.what, Number)
         ):
             own = frozenset(axis.root for axis in step.dims if axis is not None)
             if step.whole or step.labels == own:

@@ -29,9 +29,9 @@ from tapejit.loops.steps import (
     CheckedIndex,
     Choose,
     Compute,
-    Constant,
     IndexValue,
     Load,
+    Number,
     PartialSum,
     Reduce,
     Step,
@@ -39,7 +39,7 @@ from tapejit.loops.steps import (
     across,
 )
 
-RECOMPUTED: Final = (Compute, Load, IndexValue, Choose, Constant, AddAt)
+RECOMPUTED: Final = (Compute, Load, IndexValue, Choose, Number, AddAt)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,7 +69,7 @@ class Loop:
 
 def cost(step: Step) -> float:
     """About how many instructions a Step takes."""
-    if isinstance(step.what, (Constant, IndexValue)):
+    if isinstance(step.what, (Number, IndexValue)):
         return 0.5
     if step.op is None or isinstance(step.what, (Reduce, PartialSum, Verify)):
         return CHEAP
@@ -88,7 +88,7 @@ def is_leaf(step: Step) -> bool:
     """
     if isinstance(step.what, Load):
         return all(isinstance(x, Affine) for x in step.index)
-    return isinstance(step.what, (Constant, IndexValue))
+    return isinstance(step.what, (Number, IndexValue))
 
 
 def reads_its_own(load: Step, axes: Iterable[Axis]) -> bool:

@@ -19,7 +19,7 @@ from tapejit.runtime.cuda.driver import Argument, Driver
 MOST_SETS: Final = 8  # sets of addresses that are remembered, most with a graph
 
 
-class Place(NamedTuple):
+class InBuffer(NamedTuple):
     """So many bytes behind the beginning of a buffer, by its number."""
 
     buffer: int
@@ -32,7 +32,7 @@ class Launch(NamedTuple):
     kernel: str
     blocks: int
     threads: int
-    arguments: tuple[Place | np.generic, ...]
+    arguments: tuple[InBuffer | np.generic, ...]
 
 
 class LaunchList:
@@ -67,7 +67,7 @@ class LaunchList:
         """Launch each kernel."""
         for kernel, blocks, threads, arguments in self.launches:
             given: list[Argument] = [
-                addresses[x.buffer] + x.offset if isinstance(x, Place) else x
+                addresses[x.buffer] + x.offset if isinstance(x, InBuffer) else x
                 for x in arguments
             ]
             self.driver.launch(self.module, kernel, blocks, threads, given, stream)

@@ -28,7 +28,7 @@ class Memory:
         self.nbytes = nbytes
 
 
-class Receipt(ref[Memory]):
+class MemoryReceipt(ref[Memory]):
     """What is to be given back when a Memory has died."""
 
     __slots__ = ("address", "nbytes")
@@ -59,8 +59,8 @@ class Pool:
         self.driver, self.device, self.stream = driver, device, stream
         self.limit = driver.memory_bytes(device)[0] if limit is None else limit
         self.used = 0
-        self._lent: set[Receipt] = set()
-        self._returned: deque[Receipt] = deque()
+        self._lent: set[MemoryReceipt] = set()
+        self._returned: deque[MemoryReceipt] = deque()
 
     def allocate(self, nbytes: int) -> Memory:
         """New memory; DeviceMemoryError where the pool or the device has none."""
@@ -76,7 +76,7 @@ class Pool:
             except DeviceMemoryError as error:
                 raise self.exhausted(nbytes) from error
         made = Memory(address, nbytes)
-        receipt = Receipt(made, self._returned.append)
+        receipt = MemoryReceipt(made, self._returned.append)
         receipt.address, receipt.nbytes = address, nbytes
         self._lent.add(receipt)
         self.used += nbytes

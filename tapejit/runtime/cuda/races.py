@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tapejit.runtime.cuda.scheduler import WARP
-from tapejit.runtime.cuda.threads import Site
+from tapejit.runtime.cuda.threads import StopSite
 
 Array = np.ndarray[Any, Any]
 Range = tuple[int, int]  # the first address, and the first behind
@@ -58,7 +58,7 @@ class RaceFinder:
 
     def __init__(
         self,
-        sites: Sequence[Site],
+        sites: Sequence[StopSite],
         kernel: str,
         alive: Array,
         shared: Sequence[Range],

@@ -103,7 +103,7 @@ tj.suspend:
 }}"""
 
 
-class Site(NamedTuple):
+class StopSite(NamedTuple):
     """A place of a kernel where threads stop, or look at memory."""
 
     kernel: str
@@ -114,7 +114,7 @@ class Site(NamedTuple):
     is_atomic: bool = False
 
 
-class Variable(NamedTuple):
+class ModuleVariable(NamedTuple):
     """A variable of a module: its bytes, and whether each block has its own."""
 
     name: str
@@ -127,8 +127,8 @@ class Coroutines(NamedTuple):
 
     text: str
     parameters: dict[str, list[str]]
-    variables: list[Variable]
-    sites: list[Site]
+    variables: list[ModuleVariable]
+    sites: list[StopSite]
 
 
 def as_coroutines(module: Any) -> Coroutines:
@@ -152,7 +152,7 @@ def as_coroutines(module: Any) -> Coroutines:
         elif match := VARIABLE.match(line):
             kind = kinds[match[1][1:].strip('"')]
             is_shared = "addrspace(3)" in match[2]
-            found.variables.append(Variable(match[1], size_of(kind), is_shared))
+            found.variables.append(ModuleVariable(match[1], size_of(kind), is_shared))
             if is_shared:
                 whole = f"{{ {kind}, [{BORDER} x i8] }}"
                 line = f"{match[1]} = internal global {whole} undef, align 16"
@@ -174,7 +174,7 @@ def inline(module: Any) -> None:
     passes.run(module, binding.create_pass_builder(host_machine(), options))
 
 
-def memory_of(variables: list[Variable]) -> Iterator[str]:
+def memory_of(variables: list[ModuleVariable]) -> Iterator[str]:
     """Text that says where variables are, and fills those of a block with 0xFF."""
     places = ", ".join(f"ptr {x.name}" for x in variables)
     yield f"@tj.own = global [{len(variables)} x ptr] [{places}]"
@@ -196,7 +196,7 @@ def joined(body: list[str]) -> list[str]:
 class CoroutineWriter:
     """Writes one kernel as a coroutine, line by line."""
 
-    def __init__(self, function: Any, name: str, sites: list[Site]) -> None:
+    def __init__(self, function: Any, name: str, sites: list[StopSite]) -> None:
         self.name, self.sites = name, sites
         self.types = [without_spaces(str(x.type)) for x in function.arguments]
         names = [x.name for x in function.arguments]
@@ -222,7 +222,7 @@ class CoroutineWriter:
             f"define internal ptr @{self.name}({', '.join([*parameters, PLACE])}) "
             f"presplitcoroutine {{{ENTRY}"
         )
-        self.stop(FOR_WARP, Site(self.name, "its start"))
+        self.stop(FOR_WARP, StopSite(self.name, "its start"))
         self.emit(f"br label %{self.first}")
         self.ends.clear()
         for line in body:
@@ -263,7 +263,7 @@ class CoroutineWriter:
         self.emit(f"{label}:")
         self.ends[self.block] = label
 
-    def number_of(self, site: Site) -> int:
+    def number_of(self, site: StopSite) -> int:
         self.sites.append(site)
         return len(self.sites) - 1
 
@@ -315,7 +315,7 @@ class CoroutineWriter:
             self.emit(f"{result} = {register}")
         elif BARRIERS.get(name) == operands:
             is_block = "cta" in name
-            self.stop(FOR_BLOCK if is_block else FOR_WARP, Site(self.name, line))
+            self.stop(FOR_BLOCK if is_block else FOR_WARP, StopSite(self.name, line))
             if not is_block:
                 old, now = self.new(), self.new()
                 self.emit(
@@ -344,7 +344,7 @@ class CoroutineWriter:
                 f"%{at} = getelementptr i32, ptr %tj.slot, i32 {word}",
                 f"store {operand}, ptr %{at}",
             )
-        self.stop(FOR_WARP, Site(self.name, line))
+        self.stop(FOR_WARP, StopSite(self.name, line))
         given = ["ptr %tj.warp", "i32 %tj.lane", *operands[operation.passed]]
         call = f"call {operation.result} @{operation.name}({', '.join(given)})"
         if ".f32(" in line and "shfl" in line:
@@ -352,9 +352,9 @@ class CoroutineWriter:
             self.emit(f"%{bits} = {call}", f"{result} = bitcast i32 %{bits} to float")
         else:
             self.emit(f"{result} = {call}")
-        self.stop(FOR_WARP, Site(self.name, line))  # until all have read the slots
+        self.stop(FOR_WARP, StopSite(self.name, line))  # until all have read the slots
 
-    def stop(self, kind: int, site: Site) -> None:
+    def stop(self, kind: int, site: StopSite) -> None:
         """Wait until the warp or the block goes on."""
         result, label = self.new(), self.new()
         self.emit(
@@ -365,10 +365,12 @@ class CoroutineWriter:
         )
         self.go_on_in(label)
 
-    def access(self, line: str, kind: str, align: str, writes: bool = False) -> Site:
-        return Site(self.name, line, size_of(kind), int(align), writes)
+    def access(
+        self, line: str, kind: str, align: str, writes: bool = False
+    ) -> StopSite:
+        return StopSite(self.name, line, size_of(kind), int(align), writes)
 
-    def touch(self, pointer: str, site: Site) -> None:
+    def touch(self, pointer: str, site: StopSite) -> None:
         """Ask whether memory is alive and aligned, and leave if it is not."""
         if pointer in self.local:
             return
@@ -390,7 +392,7 @@ class CoroutineWriter:
             f"br i1 %{needed}, label %{asks}, label %{label}",
             f"{asks}:",
         )
-        self.touch(operand.partition(" ")[2], Site(self.name, line, 16, 16))
+        self.touch(operand.partition(" ")[2], StopSite(self.name, line, 16, 16))
         self.emit(f"br label %{label}")
         self.go_on_in(label)
 

@@ -39,7 +39,13 @@ from tapejit.targets.cpu.kernel_key import (
     relative_places,
 )
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, FunctionType, IRBuilder, Module, Value
+from tapejit.targets.cpu.llvm.ir import (
+    FunctionType,
+    IRBuilder,
+    LLVMFunction,
+    LLVMModule,
+    Value,
+)
 from tapejit.targets.cpu.matmul.kernel import MatmulKernel
 from tapejit.targets.cpu.nest.addressing import (
     I8,
@@ -68,7 +74,7 @@ class Built(NamedTuple):
     `imports` names the foreign functions in the order of their addresses.
     """
 
-    module: Module
+    module: LLVMModule
     symbol: str
     plan: LoopPlan
     arena_size: int
@@ -79,7 +85,7 @@ def build(
     graph: Graph,
     name: str,
     checks: bool = False,
-    look: Callable[[Module, Mapping[str, str]], None] | None = None,
+    look: Callable[[LLVMModule, Mapping[str, str]], None] | None = None,
     marks_memory: bool = False,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> Built:
@@ -99,19 +105,19 @@ def emit_plan(
     graph: Graph,
     made: LoopPlan,
     name: str,
-    look: Callable[[Module, Mapping[str, str]], None] | None = None,
+    look: Callable[[LLVMModule, Mapping[str, str]], None] | None = None,
     marks_memory: bool = False,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> Built:
     """The module of a plan, with the arguments of `build`."""
-    module = ir.Module(name, marks_memory)
+    module = ir.LLVMModule(name, marks_memory)
     constants = [constant_of(module, name, x) for x in made.nests.constants]
     polls = sum(kernel.work for kernel in made.kernels) > CPU.tuning.poll_instructions
     layout = PointerTable(len(graph.inputs), len(graph.outputs), constants, polls)
     quiet = PointerTable(len(graph.inputs), len(graph.outputs), constants, False)
     final = first_update(made.kernels, made.updates)
     imports: list[str] = [POLL] if polls else []
-    parts = Parts(module)
+    parts = KernelFunctions(module)
     done: dict[int, Emitted] = {}
     for count, kernel in enumerate(made.kernels, 1):
         if tell is not None:
@@ -123,7 +129,7 @@ def emit_plan(
         if look is not None:
             look(module, parts.texts)
     symbol = f"{name}_run"
-    run = ir.Function(module, ir.FunctionType(I64, [POINTER]), symbol)
+    run = ir.LLVMFunction(module, ir.FunctionType(I64, [POINTER]), symbol)
     builder = ir.IRBuilder(run.append_basic_block("entry"))
     (table,) = run.args
     arena = entry(builder, table, layout.arena)
@@ -141,7 +147,7 @@ def emit_plan(
         mark_outputs(builder, local, graph, made)
     since_poll = 0.0
 
-    def call(part: Part, tasks: int) -> None:
+    def call(part: KernelFunction, tasks: int) -> None:
         places = local.of(part)
         if tasks == 1:
             builder.call(part.function, [places, number(0)])
@@ -174,10 +180,10 @@ def emit_plan(
     return Built(module, symbol, made, made.arena_size, tuple(imports))
 
 
-class Part(NamedTuple):
+class KernelFunction(NamedTuple):
     """A function of a kernel, and what its table has to point to."""
 
-    function: Function
+    function: LLVMFunction
     places: tuple[Place, ...]
 
 
@@ -185,11 +191,11 @@ class Emitted(NamedTuple):
     """The functions of a kernel: those before it, with tasks, itself, one after it."""
 
     kernel: Kernel
-    before: Sequence[tuple[Part, int]]
-    part: Part
-    combination: Part | None
+    before: Sequence[tuple[KernelFunction, int]]
+    part: KernelFunction
+    combination: KernelFunction | None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[KernelFunction]:
         """All of its functions."""
         last = [] if self.combination is None else [self.combination]
         return [*(part for part, _ in self.before), self.part, *last]
@@ -210,7 +216,7 @@ class Pattern(NamedTuple):
         """The same functions for an equal kernel, with tables of its own."""
         parts = iter(
             [
-                Part(part.function, places_of(places, memories, layout))
+                KernelFunction(part.function, places_of(places, memories, layout))
                 for part, places in zip(self.emitted.parts(), self.places, strict=True)
             ]
         )
@@ -231,19 +237,19 @@ def pattern_of(
     return Pattern(emitted, places)
 
 
-class Parts:
+class KernelFunctions:
     """The functions of a module: kernels that do the same have one.
 
     Most of them are known by their key, before anything is emitted. Some of another
     structure have the same text nevertheless.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: LLVMModule) -> None:
         self.module = module
         self.by_key: dict[tuple[Value, ...], Pattern] = {}
-        self.by_text: dict[str, Function] = {}
+        self.by_text: dict[str, LLVMFunction] = {}
         self.texts: dict[str, str] = {}  # of functions, by name
-        self.all: list[Part] = []
+        self.all: list[KernelFunction] = []
 
     def emitted(
         self, plan: LoopPlan, kernel: Kernel, layout: PointerTable, label: str
@@ -283,12 +289,12 @@ class Parts:
                 emit_combination(module, plan, kernel, layout, f"{label}_combine")
             )
         before = [
-            (self.keep(Part(x.function, x.places)), x.tasks)
+            (self.keep(KernelFunction(x.function, x.places)), x.tasks)
             for x in emitted.preparations
         ]
         return Emitted(kernel, before, part, combination)
 
-    def add(self, emitted: Addressing | KernelEmitter | MatmulKernel) -> Part:
+    def add(self, emitted: Addressing | KernelEmitter | MatmulKernel) -> KernelFunction:
         """Keep a function just emitted, or the one that does the same already."""
         function = emitted.function
         texts = {x.name: x.definition() for x in emitted.own}
@@ -304,9 +310,11 @@ class Parts:
         else:
             for name in texts:
                 del self.module.globals[name]
-        return self.keep(Part(known, tuple(emitted.places)))
+        return self.keep(KernelFunction(known, tuple(emitted.places)))
 
-    def calls(self, stage: Sequence[Emitted], name: str) -> list[tuple[Part, int]]:
+    def calls(
+        self, stage: Sequence[Emitted], name: str
+    ) -> list[tuple[KernelFunction, int]]:
         """What to call, and with how many tasks, to run the kernels of a stage."""
         in_order = sorted(stage, key=lambda x: x.kernel.number)
         before = [call for x in in_order for call in x.before]
@@ -318,8 +326,8 @@ class Parts:
         ]
 
     def together(
-        self, calls: list[tuple[Part, int]], name: str
-    ) -> list[tuple[Part, int]]:
+        self, calls: list[tuple[KernelFunction, int]], name: str
+    ) -> list[tuple[KernelFunction, int]]:
         """Calls that may be made in any order: all their tasks as one function's."""
         if len(calls) < 2 or all(tasks == 1 for _, tasks in calls):
             return calls
@@ -335,10 +343,10 @@ class Parts:
             task = builder.sub(task, number(tasks))
             places += part.places
         builder.unreachable()
-        whole = self.keep(Part(function, tuple(places)))
+        whole = self.keep(KernelFunction(function, tuple(places)))
         return [(whole, sum(tasks for _, tasks in calls))]
 
-    def keep(self, part: Part) -> Part:
+    def keep(self, part: KernelFunction) -> KernelFunction:
         """Remember what is called."""
         self.all.append(part)
         return part
@@ -358,7 +366,7 @@ class LocalTable:
         builder: IRBuilder,
         given: Value,
         layout: PointerTable,
-        parts: Sequence[Part],
+        parts: Sequence[KernelFunction],
         name: str,
     ) -> None:
         self.builder, self.given, self.layout, self.name = builder, given, layout, name
@@ -374,7 +382,7 @@ class LocalTable:
         self.entries: dict[int, Value] = {}
         self.written: dict[int, Place] = {}
 
-    def of(self, part: Part) -> Value:
+    def of(self, part: KernelFunction) -> Value:
         """The table of the next function."""
         if not self.filled:
             self.start = 0
@@ -429,10 +437,10 @@ class LocalTable:
         return found
 
 
-def emit_filler(module: Module, name: str) -> Value:
+def emit_filler(module: LLVMModule, name: str) -> Value:
     """`fill(table, data, given, count)`: data has an entry and an offset for each."""
     kinds = [POINTER, POINTER, POINTER, I64]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    function = ir.LLVMFunction(module, ir.FunctionType(ir.VoidType(), kinds), name)
     function.linkage = "internal"
     to, data, given, count = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -479,7 +487,7 @@ def mark_arena(
         builder.mark(place, number(memory.nbytes))
 
 
-def constant_of(module: Module, name: str, buffer: Buffer) -> Value:
+def constant_of(module: LLVMModule, name: str, buffer: Buffer) -> Value:
     """An array as part of the module."""
     data = bytearray(np.ascontiguousarray(buffer.value).tobytes())
     return constant(
@@ -487,13 +495,15 @@ def constant_of(module: Module, name: str, buffer: Buffer) -> Value:
     )
 
 
-def constant(module: Module, name: str, kind: ir.Type, data: Sequence[int]) -> Value:
+def constant(
+    module: LLVMModule, name: str, kind: ir.Type, data: Sequence[int]
+) -> Value:
     """Numbers as part of the module."""
     made = ir.GlobalVariable(module, kind, name)
     made.linkage = "internal"
     made.global_constant = True
     made.align = 64
-    made.initializer = ir.Constant(kind, data)
+    made.initializer = ir.Literal(kind, data)
     made.type = POINTER  # whose elements are told at each use
     return made
 
@@ -550,7 +560,7 @@ def call_address(
 
 
 def emit_array_op(
-    module: Module, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+    module: LLVMModule, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> Addressing:
     """An operation on whole arrays that is no product of matrices."""
     # Here, because most programs have none: 5 ms.

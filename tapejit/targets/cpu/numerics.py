@@ -7,7 +7,7 @@ additions that wait for each other; so chains have an end.
 Some of these numbers are about speed as well. Tasks, and tiles of rows and columns,
 each add up what they have, so where a loop is cut decides on the order of additions.
 
-Start reading at `Numerics`.
+Start reading at `CPUNumerics`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Numerics:
+class CPUNumerics:
     """The numbers that fix bits."""
 
     # Vectors and chains

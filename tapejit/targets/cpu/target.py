@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tapejit.base.types import DType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Op
-from tapejit.targets.cpu.numerics import Numerics
-from tapejit.targets.cpu.tuning import Tuning
+from tapejit.targets.cpu.numerics import CPUNumerics
+from tapejit.targets.cpu.tuning import CPUTuning
 from tapejit.targets.target import Target
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tapejit.targets.cpu.module import Built
 
 
-class CPUTarget(Target[Tuning, Numerics, "Built"]):
+class CPUTarget(Target[CPUTuning, CPUNumerics, "Built"]):
     """A processor with vectors, caches and threads; code is an LLVM module."""
 
     def supports(
@@ -60,4 +60,4 @@ class CPUTarget(Target[Tuning, Numerics, "Built"]):
         return emit_plan(graph, plan, name)
 
 
-CPU: Final = CPUTarget("cpu", Tuning(), Numerics())
+CPU: Final = CPUTarget("cpu", CPUTuning(), CPUNumerics())

@@ -4,7 +4,7 @@ An instruction is counted by the estimate of `schedule.cost`. An operation is a
 multiplication or an addition of a matmul, whose operands are A and B and have the axis
 k in common. `tests/native/test_tuning.py` changes each number and compares bits.
 
-Start reading at `Tuning`.
+Start reading at `CPUTuning`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Tuning:
+class CPUTuning:
     """The numbers that are about speed alone."""
 
     # Caches

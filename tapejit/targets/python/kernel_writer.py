@@ -24,10 +24,10 @@ from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
     Buffer,
     Compute,
-    Constant,
     Contract,
     Copy,
     Load,
+    Number,
     PartialSum,
     Step,
     partial_of,
@@ -423,11 +423,11 @@ class KernelWriter(Walk[str, Total]):
 
     def computed(self, step: Step, what: Compute) -> str:
         is_weak = what.op in WEAK and any(
-            not isinstance(x.what, Constant) for x in step.inputs
+            not isinstance(x.what, Number) for x in step.inputs
         )
         operands = [
             number_text(x.what.value, x.dtype)
-            if is_weak and isinstance(x.what, Constant) and is_plain(x.dtype)
+            if is_weak and isinstance(x.what, Number) and is_plain(x.dtype)
             else self.value(x)
             for x in step.inputs
         ]

@@ -166,8 +166,8 @@ class Extremum:
         kind = ir.VectorType(I32, count)
         return self.at.builder.shuffle_vector(
             value,
-            ir.Constant(value.type, ir.Undefined),
-            ir.Constant(kind, list(range(first, first + count))),
+            ir.Literal(value.type, ir.Undefined),
+            ir.Literal(kind, list(range(first, first + count))),
         )
 
     def earlier(

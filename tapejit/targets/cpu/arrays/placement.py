@@ -71,7 +71,7 @@ def region(at: Addressing, x: ArrayOperand, ranges: Sequence[range]) -> ArrayOpe
     return part_of(at, x, start)._replace(strides=strides)
 
 
-class Part(NamedTuple):
+class Placement(NamedTuple):
     """An update: which operand it is, how it lies in memory, and where it goes."""
 
     number: int
@@ -85,11 +85,11 @@ class Part(NamedTuple):
         return self.shape, self.strides, [x.step for x in self.ranges]
 
 
-def parts_to_add(node: Node, strides: Sequence[Sequence[int]]) -> list[Part]:
+def parts_to_add(node: Node, strides: Sequence[Sequence[int]]) -> list[Placement]:
     """The updates of `place_add`."""
     places = zip(node.inputs[1:], *placing(node), strict=True)
     return [
-        Part(
+        Placement(
             at,
             tuple(strides[at]),
             tuple(map(int, given.shape)),
@@ -99,7 +99,7 @@ def parts_to_add(node: Node, strides: Sequence[Sequence[int]]) -> list[Part]:
     ]
 
 
-def are_apart(node: Node, parts: Sequence[Part]) -> tuple[bool, bool]:
+def are_apart(node: Node, parts: Sequence[Placement]) -> tuple[bool, bool]:
     """Whether several parts go to zeros and no element is of two; whether all are."""
     least, most = coverage(tuple(map(int, node.shape)), parts)
     is_apart = is_zeros(node.inputs[0]) and most == 1 and len(parts) > 1
@@ -145,14 +145,14 @@ def emit_place_add(
     emit_parts(at, parts, operands, result, plus_before)
 
 
-def parts_to_join(node: Node, strides: Sequence[Sequence[int]]) -> list[Part]:
+def parts_to_join(node: Node, strides: Sequence[Sequence[int]]) -> list[Placement]:
     """The operands of `concat`."""
     axis, parts, start = node.attrs["axis"], [], 0
     for at, (given, steps) in enumerate(zip(node.inputs, strides, strict=True)):
         own = tuple(map(int, given.shape))
         ranges = list(map(range, own))
         ranges[axis] = range(start, start + own[axis])
-        parts.append(Part(at, tuple(steps), own, ranges))
+        parts.append(Placement(at, tuple(steps), own, ranges))
         start += own[axis]
     return parts
 
@@ -193,7 +193,7 @@ Before = Callable[[], Value]
 Written = Callable[[Addressing, Value, Before, DType], Value]
 
 
-def tasks_of(node: Node, parts: Sequence[Part]) -> int:
+def tasks_of(node: Node, parts: Sequence[Placement]) -> int:
     """Tasks for parts that have nothing in common, if they share their code."""
     if any(part.kind != parts[0].kind for part in parts):
         return 1
@@ -202,7 +202,7 @@ def tasks_of(node: Node, parts: Sequence[Part]) -> int:
     return max(1, min(most, wanted))
 
 
-def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
+def coverage(shape: Sequence[int], parts: Sequence[Placement]) -> tuple[int, int]:
     """Of how many parts an element is one, at least and at most."""
     cut = [
         axis
@@ -221,7 +221,7 @@ def coverage(shape: Sequence[int], parts: Sequence[Part]) -> tuple[int, int]:
 
 def emit_parts(
     at: Addressing,
-    parts: Sequence[Part],
+    parts: Sequence[Placement],
     operands: Sequence[ArrayOperand],
     out: ArrayOperand,
     written: Written,
@@ -233,7 +233,7 @@ def emit_parts(
 
 def emit_alike(
     at: Addressing,
-    parts: Sequence[Part],
+    parts: Sequence[Placement],
     operands: Sequence[ArrayOperand],
     out: ArrayOperand,
     written: Written,

@@ -50,7 +50,7 @@ Words = Sequence[Value]
 
 def splat(value: int, width: int) -> Value:
     """An integer of 64 bits in every lane."""
-    return Splat(ir.VectorType(I64, width), ir.Constant(I64, value))
+    return Splat(ir.VectorType(I64, width), ir.Literal(I64, value))
 
 
 def cipher(builder: IRBuilder, key: Words, counter: Words) -> Words:
@@ -186,7 +186,7 @@ def emit_draw(
         counter = (*halves(b, lower), *halves(b, upper))
         x0, x1, x2, x3 = ciphered(b, keys, counter)
         pairs = [x for lane in range(width) for x in (lane, width + lane)]
-        order = ir.Constant(ir.VectorType(I32, 2 * width), pairs)
+        order = ir.Literal(ir.VectorType(I32, 2 * width), pairs)
         return b.shuffle_vector(joined(b, x0, x1), joined(b, x2, x3), order)
 
     def whole(index: Value) -> None:
@@ -225,18 +225,18 @@ def emit_random_advance(
     """The key, and the counter with the number of blocks added."""
     (states,) = operands
     streams = Streams(at, states)
-    blocks = ir.Constant(I128, int(node.attrs["blocks"]) % (1 << 128))
+    blocks = ir.Literal(I128, int(node.attrs["blocks"]) % (1 << 128))
 
     def row(places: list[Value]) -> None:
         state = streams.state(places[0])
         counter: Value = blocks
         for digit, word in enumerate(state[2:]):
             wide = at.builder.zext(at.lane_number(word, 0), I128)
-            shift = ir.Constant(I128, 32 * digit)
+            shift = ir.Literal(I128, 32 * digit)
             counter = at.builder.add(counter, at.builder.shl(wide, shift))
         after = []
         for digit in range(BLOCK_WORDS):
-            shift = ir.Constant(I128, 32 * digit)
+            shift = ir.Literal(I128, 32 * digit)
             part = at.builder.trunc(at.builder.lshr(counter, shift), I64)
             after.append(at.spread(part, 1))
         streams.write_words(out, places[1], [*state[:2], *after])

@@ -64,7 +64,7 @@ from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 
 INT32 = np.dtype(np.int32)
-TRUE: Final[Value] = ir.Constant(ir.IntType(1), 1)
+TRUE: Final[Value] = ir.Literal(ir.IntType(1), 1)
 HASH: Final = 2654435769  # 2**32 divided by the golden ratio
 
 
@@ -276,7 +276,7 @@ class RowUpdate:
         self.nothing = combined(at, "mul", self.rate, zero, self.dtype)
         bits = ir.IntType(8 * self.dtype.itemsize)
         plain = at.builder.bitcast(at.lane_number(self.nothing, 0), bits)
-        is_changing = at.builder.icmp_signed("!=", plain, ir.Constant(bits, 0))
+        is_changing = at.builder.icmp_signed("!=", plain, ir.Literal(bits, 0))
         is_apart = lie_apart(at, out, self.x.pointer)
         self.is_whole = at.builder.or_(is_changing, is_apart)
         some = number(rows.shared)

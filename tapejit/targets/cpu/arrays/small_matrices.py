@@ -38,7 +38,7 @@ from tapejit.targets.cpu.simd import lanes
 Compute = Callable[["Vectors", list[Rows]], tuple[Rows, Value]]
 
 
-class Number:
+class RoundedVector:
     """A vector with Python's operators; each is one instruction, rounded once."""
 
     __slots__ = ("builder", "value")
@@ -47,17 +47,17 @@ class Number:
         self.builder = builder
         self.value = value
 
-    def __add__(self, other: Number) -> Number:
-        return Number(self.builder, self.builder.fadd(self.value, other.value))
+    def __add__(self, other: RoundedVector) -> RoundedVector:
+        return RoundedVector(self.builder, self.builder.fadd(self.value, other.value))
 
-    def __sub__(self, other: Number) -> Number:
-        return Number(self.builder, self.builder.fsub(self.value, other.value))
+    def __sub__(self, other: RoundedVector) -> RoundedVector:
+        return RoundedVector(self.builder, self.builder.fsub(self.value, other.value))
 
-    def __mul__(self, other: Number) -> Number:
-        return Number(self.builder, self.builder.fmul(self.value, other.value))
+    def __mul__(self, other: RoundedVector) -> RoundedVector:
+        return RoundedVector(self.builder, self.builder.fmul(self.value, other.value))
 
-    def __truediv__(self, other: Number) -> Number:
-        return Number(self.builder, self.builder.fdiv(self.value, other.value))
+    def __truediv__(self, other: RoundedVector) -> RoundedVector:
+        return RoundedVector(self.builder, self.builder.fdiv(self.value, other.value))
 
 
 class Vectors:
@@ -69,28 +69,34 @@ class Vectors:
         self.eps = float(np.finfo(dtype).eps)
         self.tiny = float(np.finfo(dtype).tiny)
 
-    def where(self, condition: Value, x: Number, y: Number) -> Number:
-        return Number(self.builder, self.builder.select(condition, x.value, y.value))
+    def where(
+        self, condition: Value, x: RoundedVector, y: RoundedVector
+    ) -> RoundedVector:
+        return RoundedVector(
+            self.builder, self.builder.select(condition, x.value, y.value)
+        )
 
     def both(self, x: Value, y: Value) -> Value:
         return self.builder.and_(x, y)
 
-    def less(self, x: Number, y: Number) -> Value:
+    def less(self, x: RoundedVector, y: RoundedVector) -> Value:
         return self.builder.fcmp_ordered("<", x.value, y.value)
 
-    def differs(self, x: Number, y: Number) -> Value:
+    def differs(self, x: RoundedVector, y: RoundedVector) -> Value:
         return self.builder.fcmp_unordered("!=", x.value, y.value)
 
-    def abs(self, x: Number) -> Number:
+    def abs(self, x: RoundedVector) -> RoundedVector:
         found = function_of(self.at, "abs", x.value, self.dtype)
-        return Number(self.builder, found)
+        return RoundedVector(self.builder, found)
 
-    def sqrt(self, x: Number) -> Number:
+    def sqrt(self, x: RoundedVector) -> RoundedVector:
         found = function_of(self.at, "sqrt", x.value, self.dtype)
-        return Number(self.builder, found)
+        return RoundedVector(self.builder, found)
 
-    def constant(self, value: float) -> Number:
-        return Number(self.builder, lanes.constant(self.dtype, value, self.width))
+    def constant(self, value: float) -> RoundedVector:
+        return RoundedVector(
+            self.builder, lanes.constant(self.dtype, value, self.width)
+        )
 
 
 def emit_solve(
@@ -226,6 +232,6 @@ def elements(
         row = []
         for j in range(int(size[1])):
             here = moved(at, start, number(j), x.strides[-1])
-            row.append(Number(at.builder, read(at, x, here, stride, width)))
+            row.append(RoundedVector(at.builder, read(at, x, here, stride, width)))
         rows.append(row)
     return rows

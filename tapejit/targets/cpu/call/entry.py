@@ -44,9 +44,9 @@ from tapejit.targets.cpu.call.entry_tables import (
     WORD,
     Argument,
     Container,
+    ContextGuard,
     Fixed,
-    Global,
-    Guard,
+    GlobalGuard,
     Input,
     Item,
     Output,
@@ -55,23 +55,23 @@ from tapejit.targets.cpu.call.entry_tables import (
 )
 from tapejit.targets.cpu.call.entry_variables import Variables
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Module, Value
+from tapejit.targets.cpu.llvm.ir import LLVMModule, Value
 
 CARRAY: Final = 0x0501  # NumPy's flags: C-contiguous, aligned, writeable
 EQUAL: Final = 2  # CPython's Py_EQ
 FITTING: Final = 0x0101  # C-contiguous, aligned
 
 
-def entry_module() -> Module:
+def entry_module() -> LLVMModule:
     """The module with the one function, `PyObject *(self, arguments, count, names)`.
 
     >>> text = str(entry_module())
     >>> SYMBOL in text, "declare" in text
     (True, False)
     """
-    module = ir.Module("tapejit entry")
+    module = ir.LLVMModule("tapejit entry")
     signature = ir.FunctionType(POINTER, [POINTER, POINTER, I64, POINTER])
-    _Emitter(ir.Function(module, signature, SYMBOL)).emit()
+    _Emitter(ir.LLVMFunction(module, signature, SYMBOL)).emit()
     return module
 
 
@@ -125,22 +125,22 @@ class _Emitter(Variables):
         self.go_if(self.is_null(kept), self.refused)
         self.check_spelling()
         with self.loop(self.word(self.record, Record.guards)) as at:
-            guard = self.row(Record.guard_table, Guard, at)
+            guard = self.row(Record.guard_table, ContextGuard, at)
             b.store(NULL, self.found)
-            variable = self.word(guard, Guard.variable, POINTER)
+            variable = self.word(guard, ContextGuard.variable, POINTER)
             status = self.call(Services.PyContextVar_Get, variable, NULL, self.found)
-            with b.if_then(b.icmp_signed("<", status, ir.Constant(I32, 0))):
+            with b.if_then(b.icmp_signed("<", status, ir.Literal(I32, 0))):
                 b.ret(NULL)
             found = b.load(self.found, typ=POINTER)
             self.call(Services.Py_DecRef, found)  # the context still has it
-            wanted = self.word(guard, Guard.expected, POINTER)
+            wanted = self.word(guard, ContextGuard.expected, POINTER)
             self.go_if(self.differ(found, wanted), self.refused)
         with self.loop(self.word(self.record, Record.globals)) as at:
-            row = self.row(Record.global_table, Global, at)
-            dictionary = self.word(row, Global.dictionary, POINTER)
-            key = self.word(row, Global.key, POINTER)
+            row = self.row(Record.global_table, GlobalGuard, at)
+            dictionary = self.word(row, GlobalGuard.dictionary, POINTER)
+            key = self.word(row, GlobalGuard.key, POINTER)
             found = self.call(Services.PyDict_GetItem, dictionary, key)
-            wanted = self.word(row, Global.expected, POINTER)
+            wanted = self.word(row, GlobalGuard.expected, POINTER)
             self.go_if(self.differ(found, wanted), self.refused)
 
     def check_spelling(self) -> None:
@@ -177,11 +177,11 @@ class _Emitter(Variables):
                     for x in (given, wanted)
                 ]
                 self.go_if(self.differ(*kinds), self.refused)
-                equals = ir.Constant(I32, EQUAL)
+                equals = ir.Literal(I32, EQUAL)
                 answer = self.call(
                     Services.PyObject_RichCompareBool, given, wanted, equals
                 )
-                one = ir.Constant(I32, 1)
+                one = ir.Literal(I32, 1)
                 self.go_if(b.icmp_signed("!=", answer, one), self.refused)
 
     def take_frame(self) -> None:
@@ -285,7 +285,7 @@ class _Emitter(Variables):
             wanted = b.trunc(self.word(row, Input.order), I8)
             self.go_if(b.icmp_signed("!=", order, wanted), self.missed)
         flags = self.load(array, self.service(Services.array_flags), I32)
-        fitting = ir.Constant(I32, FITTING)
+        fitting = ir.Literal(I32, FITTING)
         self.go_if(b.icmp_signed("!=", b.and_(flags, fitting), fitting), self.missed)
         ndim = self.word(row, Input.ndim)
         found = self.load(array, self.service(Services.array_ndim), I32)
@@ -371,7 +371,7 @@ class _Emitter(Variables):
         """An array of bytes as the room for an output, which starts inside of it."""
         b = self.b
         bytes_ = self.service(Services.byte_descr, POINTER)
-        room = self.new_array(bytes_, ir.Constant(I32, 1), padded, NULL, 0)
+        room = self.new_array(bytes_, ir.Literal(I32, 1), padded, NULL, 0)
         start = self.load(room, self.service(Services.array_data))
         end = b.add(self.as_word(start), number(ALIGNMENT - 1))
         aligned = b.and_(end, number(-ALIGNMENT))
@@ -408,7 +408,7 @@ class _Emitter(Variables):
             shape,
             NULL,
             data,
-            ir.Constant(I32, flags),
+            ir.Literal(I32, flags),
             NULL,
         )
         with b.if_then(self.is_null(array)):
@@ -417,7 +417,7 @@ class _Emitter(Variables):
             b.branch(self.failed)
         if base is not None:
             status = self.call(Services.PyArray_SetBaseObject, array, base)
-            with b.if_then(b.icmp_signed("!=", status, ir.Constant(I32, 0))):
+            with b.if_then(b.icmp_signed("!=", status, ir.Literal(I32, 0))):
                 self.call(Services.Py_DecRef, array)
                 b.branch(self.failed)
         return array
@@ -508,7 +508,7 @@ class _Emitter(Variables):
                 with by_key:
                     key = self.word(item_row, Item.key, POINTER)
                     status = self.call(Services.PyDict_SetItem, made, key, item)
-                    is_wrong = b.icmp_signed("<", status, ir.Constant(I32, 0))
+                    is_wrong = b.icmp_signed("<", status, ir.Literal(I32, 0))
                     self.go_if(is_wrong, self.failed)
                 with by_number:
                     self.call(Services.Py_IncRef, item)  # the next call takes one

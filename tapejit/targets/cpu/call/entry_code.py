@@ -15,7 +15,7 @@ from typing import Final
 
 from tapejit.targets.cpu.call.entry_tables import HEADER, WORD, Record, Services, Words
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Block, Function, Type, Value
+from tapejit.targets.cpu.llvm.ir import Block, LLVMFunction, Type, Value
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
@@ -46,7 +46,7 @@ SIGNATURES: Final[dict[Services, tuple[Type, tuple[Type, ...]]]] = {
     Services.PyDict_New: (POINTER, ()),
     Services.PyDict_SetItem: (I32, (POINTER, POINTER, POINTER)),
 }
-NULL: Final = ir.Constant(POINTER, None)
+NULL: Final = ir.Literal(POINTER, None)
 
 
 class EntryCode:
@@ -56,7 +56,7 @@ class EntryCode:
     set) go through `leave`, which drops what the frame holds and frees it.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: LLVMFunction) -> None:
         self.function = function
         self.owner, self.arguments, self.count, self.names = function.args
         self.b = ir.IRBuilder(function.append_basic_block("start"))
@@ -133,10 +133,10 @@ class EntryCode:
     def count_differs(self, thing: Value, count: int) -> Value:
         """Whether the number of references to an object is another."""
         found = self.load(thing, self.service(Services.object_count), I32)
-        return self.b.icmp_signed("!=", found, ir.Constant(I32, count))
+        return self.b.icmp_signed("!=", found, ir.Literal(I32, count))
 
     def has(self, flags: Value, flag: int) -> Value:
-        wanted = ir.Constant(I32, flag)
+        wanted = ir.Literal(I32, flag)
         return self.b.icmp_signed("==", self.b.and_(flags, wanted), wanted)
 
     def as_word(self, pointer: Value) -> Value:
@@ -182,7 +182,7 @@ class EntryCode:
 
 
 def number(value: int) -> Value:
-    return ir.Constant(I64, int(value))
+    return ir.Literal(I64, int(value))
 
 
 def function_type(result: Type, *operands: Type) -> Type:

@@ -1,16 +1,17 @@
 """The tables that the native entry reads: their columns, as numbers of 64-bit words.
 
-    Services   one per process: functions of CPython and NumPy, classes, offsets
-    Record     one per callable, in the memory of the ndarray that is its `self`
-    Guard      a context variable and what it must hold
-    Global     a module's dictionary, a name in it, and what it must hold
-    Argument   where an argument is among those given
-    Fixed      an argument that must have a certain value
-    Input      an argument or a variable: what its array must be like
-    Output     an array or scalar to be made, and the variable that it is for
-    Container  a tuple, list or dict to be made of results and other containers
-    Item       what is in it
-    frame      working memory of one call: link, table of pointers, objects held, arena
+    Services      one per process: functions of CPython and NumPy, classes, offsets
+    Record        one per callable, in the memory of the ndarray that is its `self`
+    ContextGuard  a context variable and what it must hold
+    GlobalGuard   a module's dictionary, a name in it, and what it must hold
+    Argument      where an argument is among those given
+    Fixed         an argument that must have a certain value
+    Input         an argument or a variable: what its array must be like
+    Output        an array or scalar to be made, and the variable that it is for
+    Container     a tuple, list or dict to be made of results and other containers
+    Item          what is in it
+    frame         working memory of one call: link, pointers, objects held, arena
+
 
 `entry.py` emits the code that reads them, `tapejit.runtime.native_entry` fills them.
 They stand apart because a process that loads the code from a file needs no code
@@ -147,14 +148,14 @@ class Record(Words):
     bare = auto()
 
 
-class Guard(Words):
+class ContextGuard(Words):
     """A context variable and the object it must hold."""
 
     variable = auto()
     expected = auto()
 
 
-class Global(Words):
+class GlobalGuard(Words):
     """A dictionary, a key and the object that must be there."""
 
     dictionary = auto()

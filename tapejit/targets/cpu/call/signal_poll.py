@@ -36,7 +36,7 @@ from tapejit.targets.cpu.call.signal_layout import (
 )
 from tapejit.targets.cpu.call.thread_driver import read_clock
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import IRBuilder, Module, Type, Value
+from tapejit.targets.cpu.llvm.ir import IRBuilder, LLVMModule, Type, Value
 
 # The arena begins with these words: the number of a failure, why the call is left (a
 # handler of a signal has `RAISED`, or made it `OVERTAKEN` by an assignment), when
@@ -51,28 +51,28 @@ RAISED, OVERTAKEN = 1, 2
 
 I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 POLL_TYPE = ir.FunctionType(I64, [POINTER])
-_ZERO = ir.Constant(I64, 0)
+_ZERO = ir.Literal(I64, 0)
 CLOCKS: Final = frozenset({"x86_64", "amd64", "aarch64", "arm64"})
 
 
-def poll_module() -> Module:
+def poll_module() -> LLVMModule:
     """The module with `poll`, `words` (the address of the words) and `clock`.
 
     >>> [each.name for each in poll_module().functions if each.blocks]
     ['words', 'clock', 'poll']
     """
-    module = ir.Module("tapejit_polling")
+    module = ir.LLVMModule("tapejit_polling")
     kind = ir.ArrayType(I64, WORDS)
     words = ir.GlobalVariable(module, kind, "state")
     words.linkage, words.align = "internal", 64
-    words.initializer = ir.Constant(kind, None)
-    give = ir.Function(module, ir.FunctionType(POINTER, []), "words")
+    words.initializer = ir.Literal(kind, None)
+    give = ir.LLVMFunction(module, ir.FunctionType(POINTER, []), "words")
     builder = ir.IRBuilder(give.append_basic_block("entry"))
     builder.ret(builder.gep(words, [_ZERO, _ZERO], inbounds=True))
-    clock = ir.Function(module, ir.FunctionType(I64, []), "clock")
+    clock = ir.LLVMFunction(module, ir.FunctionType(I64, []), "clock")
     builder = ir.IRBuilder(clock.append_basic_block("entry"))
     builder.ret(read_clock(builder) if has_clock() else _ZERO)
-    poll = ir.Function(module, POLL_TYPE, SYMBOL)
+    poll = ir.LLVMFunction(module, POLL_TYPE, SYMBOL)
     _Poll(ir.IRBuilder(poll.append_basic_block("entry")), words).emit(poll.args[0])
     return module
 
@@ -98,13 +98,13 @@ class _Poll:
         if not has_clock():
             b.ret(_ZERO)  # no clock that is cheap to read: such code runs to its end
             return
-        flag = b.gep(arena, [ir.Constant(I64, INTERRUPTED)], source_etype=I64)
+        flag = b.gep(arena, [ir.Literal(I64, INTERRUPTED)], source_etype=I64)
         raised = b.load_atomic(flag, "monotonic", 8, typ=I64)
         self.return_if(b.icmp_signed("!=", raised, _ZERO), raised)
         thread = self.call(GET_IDENT, I64)
         is_other = b.icmp_signed("!=", thread, self.word(MAIN_THREAD))
         self.return_if(is_other, _ZERO)
-        looked = b.gep(arena, [ir.Constant(I64, LOOKED)], source_etype=I64)
+        looked = b.gep(arena, [ir.Literal(I64, LOOKED)], source_etype=I64)
         before, now = b.load(looked, typ=I64), read_clock(b)
         # The first look is at the clock only: many calls are over before the second.
         with b.if_then(b.icmp_signed("==", before, _ZERO)):
@@ -119,9 +119,9 @@ class _Poll:
         is_overtaken = b.icmp_signed("!=", assigned, self.word(ASSIGNED))
         self.call(RELEASE, ir.VoidType(), state)
         b.store(read_clock(b), looked)  # from now on, however long the handlers took
-        has_raised = b.icmp_signed("!=", failed, ir.Constant(I32, 0))
+        has_raised = b.icmp_signed("!=", failed, ir.Literal(I32, 0))
         self.return_if(b.not_(b.or_(has_raised, is_overtaken)), _ZERO)
-        reasons = ir.Constant(I64, RAISED), ir.Constant(I64, OVERTAKEN)
+        reasons = ir.Literal(I64, RAISED), ir.Literal(I64, OVERTAKEN)
         reason = b.select(has_raised, *reasons)
         b.atomic_rmw("xchg", flag, reason, "monotonic")
         b.ret(reason)
@@ -131,7 +131,7 @@ class _Poll:
             self.b.ret(value)
 
     def word(self, at: int) -> Value:
-        place = self.b.gep(self.words, [_ZERO, ir.Constant(I64, at)], inbounds=True)
+        place = self.b.gep(self.words, [_ZERO, ir.Literal(I64, at)], inbounds=True)
         return self.b.load(place, typ=I64)
 
     def call(self, at: int, result: Type, *operands: Value) -> Value:

@@ -80,7 +80,13 @@ from tapejit.targets.cpu.call.thread_layout import (
     WORTH,
 )
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Block, FunctionType, IRBuilder, Module, Value
+from tapejit.targets.cpu.llvm.ir import (
+    Block,
+    FunctionType,
+    IRBuilder,
+    LLVMModule,
+    Value,
+)
 
 FUTEX_WAIT: Final = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 FUTEX_WAKE: Final = 129
@@ -101,11 +107,11 @@ PARALLEL_FOR_TYPE = ir.FunctionType(VOID, [POINTER] * 5 + [I64, I64, I32])
 BODY_TYPE = ir.FunctionType(VOID, [POINTER] * 4)
 
 
-class Code:
+class PoolFunction:
     """The body of one function over the words of the pool."""
 
-    def __init__(self, module: Module, name: str, signature: FunctionType) -> None:
-        self.function = ir.Function(module, signature, name)
+    def __init__(self, module: LLVMModule, name: str, signature: FunctionType) -> None:
+        self.function = ir.LLVMFunction(module, signature, name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.pool = module.globals["pool"]
 
@@ -171,7 +177,7 @@ class Code:
             case "x86_64" | "amd64":
                 self.builder.intrinsic("llvm.x86.sse2.pause", VOID, [])
             case "aarch64" | "arm64":
-                hint = [ir.Constant(I32, 1)]  # yield
+                hint = [ir.Literal(I32, 1)]  # yield
                 self.builder.intrinsic("llvm.aarch64.hint", VOID, hint)
 
     def clock(self) -> Value:
@@ -198,7 +204,7 @@ class Code:
         self._futex(word, FUTEX_WAKE, self.builder.trunc(count, I32))
 
     def _futex(self, word: int, operation: int, value: Value) -> None:
-        what, nowhere = ir.Constant(I32, operation), ir.Constant(POINTER, None)
+        what, nowhere = ir.Literal(I32, operation), ir.Literal(POINTER, None)
         self.call(
             SYSCALL_TYPE,
             self.get(SYSCALL),
@@ -211,7 +217,7 @@ class Code:
 
 
 def number(value: int) -> Value:
-    return ir.Constant(I64, value)
+    return ir.Literal(I64, value)
 
 
 def read_clock(builder: IRBuilder) -> Value:
@@ -227,19 +233,19 @@ def read_clock(builder: IRBuilder) -> Value:
             raise UnsupportedError(f"there is no thread pool for {other}")
 
 
-def new_module(name: str) -> Module:
+def new_module(name: str) -> LLVMModule:
     """A module with the words of a pool, `state` that gives their address, and a task.
 
     The task is `trial`: it adds one to the word of the table at its index.
     """
-    module = ir.Module(name)
+    module = ir.LLVMModule(name)
     kind = ir.ArrayType(I64, WORDS)
     pool = ir.GlobalVariable(module, kind, "pool")
     pool.linkage, pool.align = "internal", 8 * LINE
-    pool.initializer = ir.Constant(kind, None)
-    state = Code(module, "state", ir.FunctionType(POINTER, []))
+    pool.initializer = ir.Literal(kind, None)
+    state = PoolFunction(module, "state", ir.FunctionType(POINTER, []))
     state.builder.ret(state.place(0))
-    trial = Code(module, "trial", TASK_TYPE)
+    trial = PoolFunction(module, "trial", TASK_TYPE)
     table, index = trial.operands
     count = trial.builder.gep(table, [index], source_etype=I64)
     trial.builder.atomic_rmw("add", count, number(1), "monotonic")
@@ -247,7 +253,7 @@ def new_module(name: str) -> Module:
     return module
 
 
-def emit_serial(code: Code) -> None:
+def emit_serial(code: PoolFunction) -> None:
     """The rest of `parallel`: all tasks, one after the other."""
     task, table, tasks = code.operands
     at = code.counter()
@@ -258,11 +264,11 @@ def emit_serial(code: Code) -> None:
     code.builder.ret_void()
 
 
-def call_task(code: Code, task: Value, table: Value, index: Value) -> None:
+def call_task(code: PoolFunction, task: Value, table: Value, index: Value) -> None:
     code.call(TASK_TYPE, code.builder.ptrtoint(task, I64), table, index)
 
 
-def emit_entry(code: Code) -> None:
+def emit_entry(code: PoolFunction) -> None:
     """Take the pool, or do everything here: the beginning of `parallel`."""
     b, serial = code.builder, code.function.append_basic_block("serial")
     _, _, tasks = code.operands
@@ -278,17 +284,17 @@ def emit_entry(code: Code) -> None:
     b.position_at_end(rest)
 
 
-def smaller(code: Code, x: Value, y: Value) -> Value:
+def smaller(code: PoolFunction, x: Value, y: Value) -> Value:
     return code.builder.select(code.builder.icmp_signed("<", x, y), x, y)
 
 
-def emit_clock(module: Module) -> None:
+def emit_clock(module: LLVMModule) -> None:
     """`clock()`: for whoever has to know how long a tick is."""
-    code = Code(module, "clock", ir.FunctionType(I64, []))
+    code = PoolFunction(module, "clock", ir.FunctionType(I64, []))
     code.builder.ret(code.clock())
 
 
-def emit_claim(code: Code, none: Block, is_helper: bool) -> Value:
+def emit_claim(code: PoolFunction, none: Block, is_helper: bool) -> Value:
     """Claim a task and run it, or go to `none`; how many tasks were left before.
 
     The caller takes the first one that is left, a helper the last one: from call to
@@ -308,10 +314,10 @@ def emit_claim(code: Code, none: Block, is_helper: bool) -> Value:
     return left
 
 
-def emit_pull(module: Module, is_helper: bool) -> Value:
+def emit_pull(module: LLVMModule, is_helper: bool) -> Value:
     """`pull()`: claim tasks and run them until none is left; how many they were."""
     name = "pull_last" if is_helper else "pull_first"
-    code = Code(module, name, ir.FunctionType(I64, []))
+    code = PoolFunction(module, name, ir.FunctionType(I64, []))
     code.function.linkage = "internal"
     count = code.counter()
     with code.forever() as (_, out):
@@ -321,13 +327,13 @@ def emit_pull(module: Module, is_helper: bool) -> Value:
     return code.function
 
 
-def emit_begin(module: Module) -> Value:
+def emit_begin(module: LLVMModule) -> Value:
     """`begin(wanted)`: claim and run tasks until it is clear whether to wake helpers.
 
     That is so when the rest, at the pace of the tasks done here, is worth it, when
     nobody who is wanted sleeps, or when no task is left. How many they were.
     """
-    code = Code(module, "begin", ir.FunctionType(I64, [I64]))
+    code = PoolFunction(module, "begin", ir.FunctionType(I64, [I64]))
     code.function.linkage = "internal"
     b = code.builder
     (wanted,) = code.operands
@@ -360,9 +366,9 @@ def emit_begin(module: Module) -> Value:
     return code.function
 
 
-def emit_helper(module: Module, pull: Value) -> Value:
+def emit_helper(module: LLVMModule, pull: Value) -> Value:
     """`helper(unused)`: what a thread of the pool does, for ever."""
-    code = Code(module, "helper", ir.FunctionType(POINTER, [POINTER]))
+    code = PoolFunction(module, "helper", ir.FunctionType(POINTER, [POINTER]))
     code.function.linkage = "internal"
     b = code.builder
 
@@ -395,20 +401,20 @@ def emit_helper(module: Module, pull: Value) -> Value:
     return code.function
 
 
-def emit_start(module: Module, helper: Value) -> Value:
+def emit_start(module: LLVMModule, helper: Value) -> Value:
     """`start(wanted)`: make threads until there are so many helpers, or no room.
 
     The threads inherit a mask that keeps signals from them: Python's handlers are to
     run in Python's threads, where they interrupt what is waiting.
     """
-    code = Code(module, "start", ir.FunctionType(VOID, [I64]))
+    code = PoolFunction(module, "start", ir.FunctionType(VOID, [I64]))
     code.function.linkage = "internal"
     b = code.builder
     (wanted,) = code.operands
     masks = ir.ArrayType(I64, SIGSET_WORDS)
     thread, blocked, before = (b.alloca(kind) for kind in (I64, masks, masks))
-    b.store(ir.Constant(masks, [BLOCKED] + [-1] * (SIGSET_WORDS - 1)), blocked)
-    how, nothing = ir.Constant(I32, SIG_SETMASK), ir.Constant(POINTER, None)
+    b.store(ir.Literal(masks, [BLOCKED] + [-1] * (SIGSET_WORDS - 1)), blocked)
+    how, nothing = ir.Literal(I32, SIG_SETMASK), ir.Literal(POINTER, None)
     code.call(SIGMASK_TYPE, code.get(PTHREAD_SIGMASK), how, blocked, before)
     with code.forever() as (_, out):
         running = code.get(HELPERS)
@@ -416,7 +422,7 @@ def emit_start(module: Module, helper: Value) -> Value:
         failed = code.call(
             CREATE_TYPE, code.get(PTHREAD_CREATE), thread, nothing, helper, nothing
         )
-        with b.if_then(b.icmp_signed("!=", failed, ir.Constant(I32, 0))):
+        with b.if_then(b.icmp_signed("!=", failed, ir.Literal(I32, 0))):
             code.put(ROOM, running)  # not tried again at each region
             b.branch(out)
         code.put(HELPERS, b.add(running, number(1)))
@@ -425,7 +431,7 @@ def emit_start(module: Module, helper: Value) -> Value:
     return code.function
 
 
-def thread_pool_module() -> Module:
+def thread_pool_module() -> LLVMModule:
     """The driver with threads of its own.
 
     `state()` gives the address of the words; `ROOM` (at most how many helpers) and
@@ -442,7 +448,7 @@ def thread_pool_module() -> Module:
     helper = emit_helper(module, emit_pull(module, is_helper=True))
     start = emit_start(module, helper)
 
-    code = Code(module, "parallel", PARALLEL_TYPE)
+    code = PoolFunction(module, "parallel", PARALLEL_TYPE)
     b = code.builder
     task, table, tasks = code.operands
     emit_entry(code)
@@ -481,7 +487,7 @@ def thread_pool_module() -> Module:
     return module
 
 
-def foreign_pool_module() -> Module:
+def foreign_pool_module() -> LLVMModule:
     """The driver over a pool whose `parallel_for` is one of Numba's.
 
     >>> [each.name for each in foreign_pool_module().functions]
@@ -490,7 +496,7 @@ def foreign_pool_module() -> Module:
     module = new_module("tapejit_foreign_threads")
     job = ir.ArrayType(I64, 4)  # the next index; task, table, tasks
 
-    code = Code(module, "body", BODY_TYPE)
+    code = PoolFunction(module, "body", BODY_TYPE)
     code.function.linkage = "internal"
     b = code.builder
     data = code.operands[3]
@@ -506,7 +512,7 @@ def foreign_pool_module() -> Module:
     b.ret_void()
     body = code.function
 
-    code = Code(module, "parallel", PARALLEL_TYPE)
+    code = PoolFunction(module, "parallel", PARALLEL_TYPE)
     b = code.builder
     task, table, tasks = code.operands
     with b.goto_entry_block():
@@ -518,7 +524,7 @@ def foreign_pool_module() -> Module:
     for at, value in enumerate(values):
         b.store(value, b.gep(data, [number(0), number(at)]))
     b.store(together, threads)
-    nothing = ir.Constant(POINTER, None)
+    nothing = ir.Literal(POINTER, None)
     code.call(
         PARALLEL_FOR_TYPE,
         code.get(PARALLEL_FOR),

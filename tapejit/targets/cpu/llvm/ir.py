@@ -23,17 +23,17 @@ from tapejit.targets.cpu.llvm.values import (
     VOID,
     Alloca,
     ArrayType,
-    Constant,
     DoubleType,
     FloatType,
     FunctionType,
     IntType,
     Late,
+    Literal,
     LiteralStructType,
     Note,
     Phi,
     PointerType,
-    Store,
+    StoreInstruction,
     Type,
     Undefined,
     Value,
@@ -45,18 +45,18 @@ from tapejit.targets.cpu.llvm.values import (
 __all__ = [
     "ArrayType",
     "Block",
-    "Constant",
     "DoubleType",
     "FloatType",
-    "Function",
     "FunctionType",
     "GlobalVariable",
     "IRBuilder",
     "IntType",
+    "LLVMFunction",
+    "LLVMModule",
+    "Literal",
     "LiteralStructType",
-    "Module",
     "PointerType",
-    "Store",
+    "StoreInstruction",
     "Type",
     "Undefined",
     "Value",
@@ -67,7 +67,7 @@ __all__ = [
 # Modules
 
 
-class Module:
+class LLVMModule:
     """Functions and constants, by name.
 
     With `marks_memory`, memory on the stack begins as NaN (see `IRBuilder.mark`).
@@ -75,20 +75,22 @@ class Module:
 
     def __init__(self, name: str = "", marks_memory: bool = False) -> None:
         self.name, self.marks_memory = name, marks_memory
-        self.globals: dict[str, Function | GlobalVariable] = {}
+        self.globals: dict[str, LLVMFunction | GlobalVariable] = {}
         self.metadata: list[Note] = []
 
     @property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[LLVMFunction]:
         """Those that are defined or declared."""
-        return [x for x in self.globals.values() if isinstance(x, Function)]
+        return [x for x in self.globals.values() if isinstance(x, LLVMFunction)]
 
-    def declared(self, name: str, result: Type, operands: Sequence[Type]) -> Function:
+    def declared(
+        self, name: str, result: Type, operands: Sequence[Type]
+    ) -> LLVMFunction:
         """The function of this name, declared when it is first asked for."""
         known = self.globals.get(name)
         if known is None:
-            return Function(self, FunctionType(result, operands), name)
-        assert isinstance(known, Function)
+            return LLVMFunction(self, FunctionType(result, operands), name)
+        assert isinstance(known, LLVMFunction)
         return known
 
     def add_metadata(self, operands: Sequence[Value | str]) -> Note:
@@ -105,12 +107,12 @@ class Module:
         return "\n".join([f'; ModuleID = "{self.name}"', *parts, ""])
 
 
-class Global(Value, ABC):
+class GlobalValue(Value, ABC):
     """What modules are made of; its name is the only one of its kind."""
 
     __slots__ = ("linkage", "module", "name")
 
-    def __init__(self, module: Module, kind: Type, name: str) -> None:
+    def __init__(self, module: LLVMModule, kind: Type, name: str) -> None:
         super().__init__(PointerType(kind), f'@"{name}"')
         assert name not in module.globals, name
         self.module, self.name, self.linkage = module, name, ""
@@ -120,15 +122,15 @@ class Global(Value, ABC):
         """What the module has of it, or a declaration."""
 
 
-class GlobalVariable(Global):
+class GlobalVariable(GlobalValue):
     """Memory that a module comes with."""
 
     __slots__ = ("align", "global_constant", "initializer", "kind")
 
-    def __init__(self, module: Module, kind: Type, name: str) -> None:
+    def __init__(self, module: LLVMModule, kind: Type, name: str) -> None:
         super().__init__(module, kind, name)
         self.kind, self.align, self.global_constant = kind, 0, False
-        self.initializer = Constant(kind, None)
+        self.initializer = Literal(kind, None)
         module.globals[name] = self
 
     def definition(self) -> str:
@@ -137,12 +139,12 @@ class GlobalVariable(Global):
         return " ".join(filter(None, words)) + aligned(self.align)
 
 
-class Function(Global):
+class LLVMFunction(GlobalValue):
     """A function: declared as long as it has no blocks."""
 
     __slots__ = ("args", "attributes", "blocks", "count")
 
-    def __init__(self, module: Module, kind: FunctionType, name: str) -> None:
+    def __init__(self, module: LLVMModule, kind: FunctionType, name: str) -> None:
         super().__init__(module, kind, name)
         self.blocks: list[Block] = []
         self.attributes: set[str] = set()
@@ -178,7 +180,7 @@ class Block(Value):
 
     __slots__ = ("function", "is_terminated", "lines", "name")
 
-    def __init__(self, function: Function, name: str) -> None:
+    def __init__(self, function: LLVMFunction, name: str) -> None:
         super().__init__(Type("label"), f"%{name}")
         self.function, self.name = function, name
         self.lines: list[str | Late] = []
@@ -243,10 +245,12 @@ def _comparison(
 class IRBuilder:
     """Adds instructions to a block: at its end, before the one that leaves it.
 
-    >>> module = Module("one")
-    >>> function = Function(module, FunctionType(IntType(64), [IntType(64)]), "next")
+    >>> module = LLVMModule("one")
+    >>> function = LLVMFunction(
+    ...     module, FunctionType(IntType(64), [IntType(64)]), "next"
+    ... )
     >>> builder = IRBuilder(function.append_basic_block("entry"))
-    >>> builder.ret(builder.add(function.args[0], Constant(IntType(64), 1)))
+    >>> builder.ret(builder.add(function.args[0], Literal(IntType(64), 1)))
     >>> print(function.definition())
     define i64 @"next"(i64 %.1)
     {
@@ -266,7 +270,7 @@ class IRBuilder:
         self._is_inside = block.is_terminated
 
     @property
-    def module(self) -> Module:
+    def module(self) -> LLVMModule:
         return self.function.module
 
     def append_basic_block(self, about: str = "") -> Block:
@@ -354,7 +358,7 @@ class IRBuilder:
 
     def mark(self, pointer: Value, nbytes: Value) -> None:
         """Set all bits of memory: NaN in every float format, -1 as an integer."""
-        ones, is_volatile = Constant(IntType(8), -1), Constant(BIT, 0)
+        ones, is_volatile = Literal(IntType(8), -1), Literal(BIT, 0)
         operands = [pointer, ones, nbytes, is_volatile]
         self.intrinsic("llvm.memset.p0.i64", VOID, operands)
 
@@ -384,8 +388,8 @@ class IRBuilder:
         kind = pointer.type.pointee if typ is None else typ
         return self.add_line(kind, f"load {kind.text}, {pointer}{aligned(align)}")
 
-    def store(self, value: Value, pointer: Value, align: int = 0) -> Store:
-        made = Store(f"{value}, {pointer}", align)
+    def store(self, value: Value, pointer: Value, align: int = 0) -> StoreInstruction:
+        made = StoreInstruction(f"{value}, {pointer}", align)
         self._insert(made)
         return made
 
@@ -415,7 +419,7 @@ class IRBuilder:
     # Calls
 
     def call(self, function: Value, operands: Sequence[Value]) -> Value:
-        """Call a Function, or what a pointer is known to point to."""
+        """Call a function, or what a pointer is known to point to."""
         signature = function.function_type
         kind = signature.return_type
         told = signature if signature.var_arg else kind
@@ -465,7 +469,7 @@ class IRBuilder:
         notes = ""
         if likely is not None:
             weights = [99, 1] if likely else [1, 99]
-            numbers = [Constant(IntType(32), x) for x in weights]
+            numbers = [Literal(IntType(32), x) for x in weights]
             note = self.module.add_metadata(["branch_weights", *numbers])
             notes = f", !prof {note.reference}"
         self._leave(f"br {condition}, {one}, {other}{notes}")
@@ -515,7 +519,7 @@ class IRBuilder:
         index = self.phi(low.type)
         index.add_incoming(low, before)
         yield index
-        following = self.add(index, Constant(low.type, stride))
+        following = self.add(index, Literal(low.type, stride))
         index.add_incoming(following, self.block)
         after = self.append_basic_block("after")
         again = self.icmp_signed("<", following, high)

@@ -181,7 +181,7 @@ def hexadecimal(value: float) -> str:
 
 def listed(element: Type, values: Sequence[Any]) -> str:
     """Constants of a type, or numbers that are to be such."""
-    made = (x if isinstance(x, Constant) else Constant(element, x) for x in values)
+    made = (x if isinstance(x, Literal) else Literal(element, x) for x in values)
     return ", ".join(map(str, made))
 
 
@@ -213,10 +213,10 @@ Undefined: Final = object()
 """The constant that may be anything."""
 
 
-class Constant(Value):
+class Literal(Value):
     """A number, numbers of a vector or an array, None for zeros, or `Undefined`.
 
-    >>> print(Constant(VectorType(IntType(32), 2), [1, 2]))
+    >>> print(Literal(VectorType(IntType(32), 2), [1, 2]))
     <2 x i32> <i32 1, i32 2>
     """
 
@@ -272,7 +272,7 @@ class Alloca(Late):
         return f"{self.reference} = alloca {self.kind.text}{aligned(self.align)}"
 
 
-class Store(Late):
+class StoreInstruction(Late):
     """An instruction that writes to memory."""
 
     __slots__ = ("align", "notes", "what")

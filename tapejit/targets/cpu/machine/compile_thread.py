@@ -202,7 +202,7 @@ def emit_code(module: Any, machine: Any) -> bytes:
         emit.dispose(found)
 
 
-class Generator(NamedTuple):
+class CodeGenerator(NamedTuple):
     """LLVM's code generator, and what reads the memory that it gives.
 
     The others are short: they keep the GIL, for which threads wait longer than that.
@@ -215,7 +215,7 @@ class Generator(NamedTuple):
 
 
 @cache
-def generator() -> Generator | None:
+def generator() -> CodeGenerator | None:
     """LLVM's functions, None if they are not where they are expected.
 
     >>> generator() is not None
@@ -236,4 +236,4 @@ def generator() -> Generator | None:
             plain.argtypes, plain.restype = locked.argtypes, locked.restype
     except (AttributeError, OSError, TypeError):
         return None
-    return Generator(*found)
+    return CodeGenerator(*found)

@@ -143,15 +143,15 @@ def loop_module(
     formula: Callable[..., Vector], arity: int, format: Format, width: int
 ) -> Any:
     """A module with `run(operands..., out, count)`: the formula on `count` vectors."""
-    module = ir.Module("elementwise")
+    module = ir.LLVMModule("elementwise")
     pointer, count_type = ir.PointerType(), ir.IntType(64)
     signature = ir.FunctionType(ir.VoidType(), [*[pointer] * (arity + 1), count_type])
-    function = ir.Function(module, signature, "run")
+    function = ir.LLVMFunction(module, signature, "run")
     *pointers, count = function.args
     entry = function.append_basic_block("entry")
     body = function.append_basic_block("body")
     done = function.append_basic_block("done")
-    zero, one = ir.Constant(count_type, 0), ir.Constant(count_type, 1)
+    zero, one = ir.Literal(count_type, 0), ir.Literal(count_type, 1)
     builder = ir.IRBuilder(entry)
     builder.cbranch(builder.icmp_signed(">", count, zero), body, done)
     builder.position_at_end(body)
@@ -159,7 +159,7 @@ def loop_module(
     index.add_incoming(zero, entry)
     b = Builder(builder, format, width)
     # By elements: a vector of 3 is as far from the next one as a vector of 4.
-    first = builder.mul(index, ir.Constant(count_type, width))
+    first = builder.mul(index, ir.Literal(count_type, width))
     places = [builder.gep(place, [first], source_etype=b.element) for place in pointers]
     loads = [
         b.wrap(builder.load(place, align=b.format.bits // 8, typ=b.float_type))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, Module, Type, Value
+from tapejit.targets.cpu.llvm.ir import LLVMFunction, LLVMModule, Type, Value
 from tapejit.targets.cpu.matmul.conv_tiling import (
     RowAxis,
     Term,
@@ -39,14 +39,17 @@ from tapejit.targets.cpu.matmul.tiling import (
 
 
 def emit_windows(
-    module: Module, phases: Sequence[tuple[Windows, Tiling]], name: str, hooks: Hooks
-) -> Function:
+    module: LLVMModule,
+    phases: Sequence[tuple[Windows, Tiling]],
+    name: str,
+    hooks: Hooks,
+) -> LLVMFunction:
     """Add the function `name(table, task)` of a convolution to a module.
 
     `hooks` have an epilogue; operands are not changed when they are loaded.
     """
     signature = ir.FunctionType(VOID, [POINTER, I64])
-    function = ir.Function(module, signature, name)
+    function = ir.LLVMFunction(module, signature, name)
     function.linkage = "internal"
     tasks, tiling = 0, phases[0][1]
     site = Site(function, tiling, hooks)
@@ -69,7 +72,12 @@ class WindowEmitter(TileEmitter):
     """Products of windows and filters by register tiles."""
 
     def __init__(
-        self, module: Module, windows: Windows, tiling: Tiling, name: str, hooks: Hooks
+        self,
+        module: LLVMModule,
+        windows: Windows,
+        tiling: Tiling,
+        name: str,
+        hooks: Hooks,
     ) -> None:
         super().__init__(module, tiling, name, hooks)
         self.windows = windows
@@ -86,11 +94,11 @@ class WindowEmitter(TileEmitter):
         first, *rest = self.inner
         return -(-first.size // self.cut.parts) * prod(term.size for term in rest)
 
-    def task(self) -> Function:
+    def task(self) -> LLVMFunction:
         """The function of a task: a block of the result of one group."""
         windows, tiling = self.windows, self.tiling
         signature = ir.FunctionType(VOID, [POINTER, I64])
-        function = ir.Function(self.module, signature, self.name)
+        function = ir.LLVMFunction(self.module, signature, self.name)
         function.linkage = "internal"
         site = Site(function, tiling, self.hooks)
         a, right, c = self.hooks.operands(site)
@@ -123,7 +131,7 @@ class WindowEmitter(TileEmitter):
         tile_size = tiling.rows.most * tiling.columns
         room = tiling.tiles_of_task
         matrices = -(-windows.matrices // tiling.groups)
-        nothing: Value = ir.Constant(POINTER, None)
+        nothing: Value = ir.Literal(POINTER, None)
         packed = sums = nothing
         if tiling.packs_b:
             packed = site.scratch(self.depth * tiling.columns)
@@ -185,7 +193,7 @@ class WindowEmitter(TileEmitter):
 
     def once(
         self, kind: str, operands: Sequence[Type], body: Callable[..., None]
-    ) -> Function:
+    ) -> LLVMFunction:
         """A function of this kernel, emitted when it is first asked for."""
         name = f"{self.name}_{kind}"
         made = self.module.declared(name, VOID, [POINTER, I64, *operands])
@@ -198,7 +206,7 @@ class WindowEmitter(TileEmitter):
         site.builder.ret_void()
         return made
 
-    def pack(self, columns: int) -> Function:
+    def pack(self, columns: int) -> LLVMFunction:
         """Copy a panel of the filters for a block, a row of vectors for each term."""
         width, lanes = self.tiling.width, self.lanes(columns)
         align, row_size = width * self.gemm.lane, len(lanes) * width
@@ -253,15 +261,15 @@ class WindowEmitter(TileEmitter):
         if apart == 1 or lanes == 1:
             return site.load(site.at(place, first * apart), lanes)
         kind = ir.VectorType(site.element, lanes)
-        found: Value = ir.Constant(kind, ir.Undefined)
+        found: Value = ir.Literal(kind, ir.Undefined)
         for lane in range(lanes):
             where = site.at(place, (first + lane) * apart)
             one = site.builder.load(where, align=site.nbytes, typ=site.element)
-            at = ir.Constant(ir.IntType(32), lane)
+            at = ir.Literal(ir.IntType(32), lane)
             found = site.builder.insert_element(found, one, at)
         return found
 
-    def tile(self, height: int, columns: int) -> Function:
+    def tile(self, height: int, columns: int) -> LLVMFunction:
         """The function of a register tile."""
         made = WindowTile(self, height, columns)
         kinds = [POINTER, POINTER, POINTER, *[I64] * 5, POINTER, I64]

@@ -50,7 +50,7 @@ from tapejit.targets.cpu.matmul.tiling import (
 from tapejit.targets.cpu.target import CPU
 
 
-class Part(NamedTuple):
+class ResultAxis(NamedTuple):
     """An axis of the result: which one it is, and the places along it."""
 
     size: int
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 class RowAxis(NamedTuple):
     """Axes of the result that x is read along evenly, outermost first."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ResultAxis, ...]
     a: int  # stride of x
 
     @property
@@ -127,12 +127,12 @@ def windows_in(product: Step, phases: Sequence[Phase]) -> Windows:
     shape = tuple(map(int, node.shape))
     channels = int(node.inputs[1].shape[-2])
     groups = int(node.attrs["groups"])
-    rows = [RowAxis((Part(shape[0], 0),), left[0])]
+    rows = [RowAxis((ResultAxis(shape[0], 0),), left[0])]
     terms = [Term(channels, left[-1], right[-2])]
     start = [0, 0]
     for axis, phase in enumerate(phases):
         a, b = left[axis + 1], right[axis]
-        part = Part(phase.positions, axis + 1, phase.first, phase.period)
+        part = ResultAxis(phase.positions, axis + 1, phase.first, phase.period)
         rows.append(RowAxis((part,), phase.stride * a))
         terms.append(Term(phase.entries, phase.dilation * a, phase.skip * b))
         start[0] += phase.start * a
@@ -154,8 +154,8 @@ def windows_in(product: Step, phases: Sequence[Phase]) -> Windows:
 def merged_rows(axes: Sequence[RowAxis]) -> list[RowAxis]:
     """In the order of x in memory, neighbours that it goes through evenly made one.
 
-    >>> rows = [RowAxis((Part(3, 0),), 1), RowAxis((Part(5, 1),), 3)]
-    >>> merged_rows(rows) == [RowAxis((Part(5, 1), Part(3, 0)), 1)]
+    >>> rows = [RowAxis((ResultAxis(3, 0),), 1), RowAxis((ResultAxis(5, 1),), 3)]
+    >>> merged_rows(rows) == [RowAxis((ResultAxis(5, 1), ResultAxis(3, 0)), 1)]
     True
     """
     found: list[RowAxis] = []

@@ -17,7 +17,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, Module, Type, Value, VectorType
+from tapejit.targets.cpu.llvm.ir import (
+    LLVMFunction,
+    LLVMModule,
+    Type,
+    Value,
+    VectorType,
+)
 from tapejit.targets.cpu.matmul.tiling import Gemm, Hooks, Span, Spot, Tiling
 from tapejit.targets.cpu.simd import storage
 from tapejit.targets.cpu.simd.storage import Floats, is_small
@@ -30,13 +36,13 @@ Place = tuple[tuple[Value, ...], Value, Value]  # indices of the stack, row, col
 ByHeight = Callable[[Callable[[int], Value]], Value]
 
 
-ZERO = ir.Constant(I64, 0)
+ZERO = ir.Literal(I64, 0)
 
 
 @lru_cache(4096)
 def number(value: int) -> Value:
     """A position; its text is made once."""
-    return ir.Constant(I64, value) if value else ZERO
+    return ir.Literal(I64, value) if value else ZERO
 
 
 @lru_cache(256)
@@ -50,19 +56,19 @@ def mask_of(lanes: tuple[int, ...]) -> Value:
     """Which lanes a shuffle takes."""
     kind = vector_of(I32, len(lanes))
     if not any(lanes):
-        return ir.Constant(kind, None)
-    return ir.Constant(kind, [ir.Constant(I32, lane) for lane in lanes])
+        return ir.Literal(kind, None)
+    return ir.Literal(kind, [ir.Literal(I32, lane) for lane in lanes])
 
 
 @lru_cache(256)
 def undefined(kind: Type) -> Value:
-    return ir.Constant(kind, ir.Undefined)
+    return ir.Literal(kind, ir.Undefined)
 
 
 class Site:
     """Where code is being emitted: what hooks get."""
 
-    def __init__(self, function: Function, tiling: Tiling, hooks: Hooks) -> None:
+    def __init__(self, function: LLVMFunction, tiling: Tiling, hooks: Hooks) -> None:
         self.function = function
         self.builder = hooks.enter(function)
         self.tiling = tiling
@@ -132,7 +138,7 @@ class Site:
 
     def zeros(self, lanes: int) -> Value:
         kind = vector_of(self.element, lanes)
-        return Splat(kind, ir.Constant(self.element, 0.0))
+        return Splat(kind, ir.Literal(self.element, 0.0))
 
     def shuffled(self, x: Value, y: Value, lanes: Sequence[int]) -> Value:
         return self.builder.shuffle_vector(x, y, mask_of(tuple(lanes)))
@@ -183,7 +189,7 @@ class Site:
 
     def prefetch(self, place: Value) -> None:
         """Ask for the line of an element; any address will do."""
-        how = [ir.Constant(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
+        how = [ir.Literal(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
         self.builder.intrinsic("llvm.prefetch.p0", VOID, [place, *how])
 
     def scratch(self, count: int) -> Value:
@@ -362,12 +368,12 @@ class Reader:
             one = b.load(place, align=dtype.itemsize, typ=vector_of(self.memory, 1))
             found = self.site.spread(one, lanes)
         else:
-            found = ir.Constant(kind, ir.Undefined)
+            found = ir.Literal(kind, ir.Undefined)
             for lane in range(lanes):
                 step = (lane, 0) if along == "row" else (0, lane)
                 place = self.place(row + step[0], column + step[1])
                 one = b.load(place, align=dtype.itemsize, typ=self.memory)
-                found = b.insert_element(found, one, ir.Constant(I32, lane))
+                found = b.insert_element(found, one, ir.Literal(I32, lane))
         return storage.from_memory(b, found, dtype)
 
     def store(self, row: int, column: int, along: str, value: Value) -> None:
@@ -384,7 +390,7 @@ class Reader:
         for lane in range(lanes):
             step = (lane, 0) if along == "row" else (0, lane)
             place = self.place(row + step[0], column + step[1])
-            one = b.extract_element(value, ir.Constant(I32, lane))
+            one = b.extract_element(value, ir.Literal(I32, lane))
             b.store(one, place, align=dtype.itemsize)
 
     def finish(
@@ -405,7 +411,9 @@ class Reader:
 class ProductEmitter:
     """What both kinds of kernels have in common: tasks, and shared functions."""
 
-    def __init__(self, module: Module, tiling: Tiling, name: str, hooks: Hooks) -> None:
+    def __init__(
+        self, module: LLVMModule, tiling: Tiling, name: str, hooks: Hooks
+    ) -> None:
         self.module = module
         self.tiling = tiling
         self.name = name
@@ -421,7 +429,7 @@ class ProductEmitter:
         details: Sequence[Any],
         operands: Sequence[Type],
         body: Callable[..., None],
-    ) -> Function:
+    ) -> LLVMFunction:
         """A function that nothing but its details tells from others of its kind.
 
         It is given places themselves: body(site, *operands).
@@ -435,7 +443,7 @@ class ProductEmitter:
         hook: object,
         operands: Sequence[Type],
         body: Callable[..., None],
-    ) -> Function:
+    ) -> LLVMFunction:
         """A function for these strides in which hooks may be called, if there is one.
 
         Its arguments are the table, the task, others and the indices of the stack.
@@ -460,7 +468,7 @@ class ProductEmitter:
         operands: Sequence[Type],
         body: Callable[..., None],
         hooks: Hooks,
-    ) -> Function:
+    ) -> LLVMFunction:
         """The function of a kind with such details, emitted unless it is known."""
         about = [self.gemm.dtype.name, self.tiling.width, *details]
         label = "_".join(str(x) for x in about).replace("-", "n")
@@ -487,7 +495,7 @@ class ProductEmitter:
         kind: str,
         details: Sequence[Any],
         body: Callable[..., None],
-    ) -> Function:
+    ) -> LLVMFunction:
         """A function on what is near a place of an operand, for `call_near`.
 
         body(site, near, *others), where near(row, column) is a Reader so far away.
@@ -539,11 +547,11 @@ class ProductEmitter:
         own = [site.pointers[operand], row, column, *others]
         site.builder.call(near, [site.table, site.task, *own, *batch])
 
-    def task(self) -> Function:
+    def task(self) -> LLVMFunction:
         """The function of a task: the matrices of its group, one after the other."""
         tiling = self.tiling
         signature = ir.FunctionType(VOID, [POINTER, I64])
-        function = ir.Function(self.module, signature, self.name)
+        function = ir.LLVMFunction(self.module, signature, self.name)
         function.linkage = "internal"
         site = Site(function, tiling, self.hooks)
         if tiling.tasks:

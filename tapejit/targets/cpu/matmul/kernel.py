@@ -19,7 +19,7 @@ from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
 from tapejit.loops.schedule.schedule import Loop, is_leaf
 from tapejit.loops.steps import PartialSum, Step, partial_of
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Module, Value
+from tapejit.targets.cpu.llvm.ir import IRBuilder, LLVMFunction, LLVMModule, Value
 from tapejit.targets.cpu.matmul.choices import (
     ConvolutionChoice,
     MatmulChoice,
@@ -54,7 +54,7 @@ class MatmulKernel:
 
     def __init__(
         self,
-        module: Module,
+        module: LLVMModule,
         plan: LoopPlan,
         kernel: Kernel,
         layout: PointerTable,
@@ -65,7 +65,7 @@ class MatmulKernel:
         assert product is not None
         self.product = product
         self.places: dict[Place, int] = {}
-        self.cursors: dict[Function, Epilogue] = {}
+        self.cursors: dict[LLVMFunction, Epilogue] = {}
         self.preparations: list[Preparation] = []
         self.ready: dict[int, Place] = {}  # operands that are packed beforehand
         self.nest = next((x for x in kernel.items if isinstance(x, Loop)), None)
@@ -97,7 +97,7 @@ class MatmulKernel:
             self.fence()
 
     @property
-    def own(self) -> list[Function]:
+    def own(self) -> list[LLVMFunction]:
         """The functions that no other kernel uses: those that have its name."""
         return [x for x in self.cursors if self.function.name in x.name]
 
@@ -109,7 +109,7 @@ class MatmulKernel:
         """
         ir.IRBuilder(self.cursors[self.function].at.builder.block).fence("seq_cst")
 
-    def enter(self, function: Function) -> IRBuilder:
+    def enter(self, function: LLVMFunction) -> IRBuilder:
         """Begin a function; the first one is that of a task."""
         cursor = Epilogue(self, function)
         is_task = not self.cursors
@@ -138,7 +138,7 @@ class MatmulKernel:
         )
         return a, b, out
 
-    def prepare(self, module: Module, choice: MatmulChoice) -> None:
+    def prepare(self, module: LLVMModule, choice: MatmulChoice) -> None:
         """Have an operand packed first, once for all tasks."""
         base, offset, _ = self.product.views[choice.which]
         memory = self.plan.storage[base] if isinstance(base, Step) else base
@@ -198,7 +198,7 @@ class MatmulKernel:
 class Epilogue(StepValues):
     """A function of a product: computes the Steps of its epilogue."""
 
-    def __init__(self, of: MatmulKernel, function: Function) -> None:
+    def __init__(self, of: MatmulKernel, function: LLVMFunction) -> None:
         at = Addressing(function, of.plan, of.kernel, of.layout, of.places)
         super().__init__(at)
         self.of = of

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Block, Function, Module, Value
+from tapejit.targets.cpu.llvm.ir import Block, LLVMFunction, LLVMModule, Value
 from tapejit.targets.cpu.matmul.emitter import (
     I32,
     I64,
@@ -45,7 +45,7 @@ from tapejit.targets.cpu.matmul.tiling import Hooks, Span, Strides, Tiling
 from tapejit.targets.cpu.target import CPU
 
 
-def emit(module: Module, tiling: Tiling, name: str, hooks: Hooks) -> Function:
+def emit(module: LLVMModule, tiling: Tiling, name: str, hooks: Hooks) -> LLVMFunction:
     """Add the function `name(table, task)` of a product to a module.
 
     >>> import numpy as np
@@ -57,14 +57,16 @@ def emit(module: Module, tiling: Tiling, name: str, hooks: Hooks) -> Function:
     ... )
     >>> rows = Strides(8, 1)
     >>> gemm = Gemm(8, 8, 8, np.dtype("f4"), rows, rows, rows)
-    >>> emit(ir.Module(), tiling_of(gemm, host_registers()), "product", Hooks()).name
+    >>> emit(
+    ...     ir.LLVMModule(), tiling_of(gemm, host_registers()), "product", Hooks()
+    ... ).name
     'product'
     """
     kind = DotEmitter if tiling.is_dots else TileEmitter
     return kind(module, tiling, name, hooks).task()
 
 
-def emit_panels(module: Module, tiling: Tiling) -> Function:
+def emit_panels(module: LLVMModule, tiling: Tiling) -> LLVMFunction:
     """A function (table, panel) that packs B, for tilings that want it ready.
 
     The second entry of the table is B, the third is where its panels go.
@@ -82,7 +84,7 @@ class TileEmitter(ProductEmitter):
         rows, depth = tiling.rows, tiling.depth
         room = tiling.tiles_of_task
         tile_size = rows.most * tiling.columns
-        nothing: Value = ir.Constant(POINTER, None)
+        nothing: Value = ir.Literal(POINTER, None)
         panel_scratch = tile_scratch = sums = nothing
         if tiling.packs_b and not tiling.is_ready:
             panel_scratch = site.scratch(depth * tiling.columns)
@@ -202,13 +204,13 @@ class TileEmitter(ProductEmitter):
         width = self.tiling.width
         return [min(width, columns - at) for at in range(0, columns, width)]
 
-    def micro(self, height: int, columns: int) -> Function:
+    def micro(self, height: int, columns: int) -> LLVMFunction:
         """The function of a register tile."""
         tile = RegisterTile(self, height, columns)
         kinds = [POINTER, POINTER, POINTER, I64, I64, I64]
         return self.plain("tile", tile.details, kinds, tile.emit)
 
-    def whole(self, height: int, columns: int) -> Function:
+    def whole(self, height: int, columns: int) -> LLVMFunction:
         """A register tile from its first step of k to its epilogue."""
         tile = RegisterTile(self, height, columns)
 
@@ -228,7 +230,7 @@ class TileEmitter(ProductEmitter):
         details = [*tile.details, self.gemm.k]
         return self.near("c", [POINTER, POINTER], "whole", details, body)
 
-    def finish(self, columns: int) -> Function:
+    def finish(self, columns: int) -> LLVMFunction:
         """Hand the vectors of a tile over, without lanes beyond the result.
 
         A loop over the tile in memory: in the registers where it was summed, all that
@@ -276,7 +278,7 @@ class TileEmitter(ProductEmitter):
     def packs_along_k(self) -> bool:
         return self.gemm.a.column == 1 or self.gemm.a.row != 1
 
-    def pack_tile(self, height: int) -> Function:
+    def pack_tile(self, height: int) -> LLVMFunction:
         """Copy the rows of a tile for some steps of k."""
         width, steps = self.tiling.width, self.tile_steps(height)
 
@@ -313,7 +315,7 @@ class TileEmitter(ProductEmitter):
 
         site.loop(number(0), count, width, one)
 
-    def pack_panel(self, columns: int) -> Function:
+    def pack_panel(self, columns: int) -> LLVMFunction:
         """Copy the columns of a panel for a block of k, a row of vectors for each k."""
         width, lanes = self.tiling.width, self.lanes(columns)
         row_size = len(lanes) * width
@@ -367,7 +369,7 @@ class TileEmitter(ProductEmitter):
         details = [columns, min(self.gemm.k, width), f"{fetches:d}"]
         return self.near("b", [POINTER, I64], "panel", details, body)
 
-    def panels(self) -> Function:
+    def panels(self) -> LLVMFunction:
         """The function that packs one of all panels, for all of k."""
         tiling, gemm = self.tiling, self.gemm
 
@@ -555,7 +557,7 @@ class DotEmitter(ProductEmitter):
 
         return run
 
-    def dots(self, columns: int) -> Function:
+    def dots(self, columns: int) -> LLVMFunction:
         """All rows times some columns."""
         gemm, width = self.gemm, self.tiling.width
         whole, rest = gemm.k // width * width, gemm.k % width
@@ -619,8 +621,8 @@ class DotEmitter(ProductEmitter):
     def added(self, site: Site, totals: Sequence[Value]) -> Value:
         """The sum of the lanes of each vector: always the same tree."""
         b, kind = site.builder, ir.VectorType(site.element, len(totals))
-        found: Value = ir.Constant(kind, ir.Undefined)
+        found: Value = ir.Literal(kind, ir.Undefined)
         for lane, x in enumerate(totals):
-            one = b.extract_element(site.folded([x]), ir.Constant(I32, 0))
-            found = b.insert_element(found, one, ir.Constant(I32, lane))
+            one = b.extract_element(site.folded([x]), ir.Literal(I32, 0))
+            found = b.insert_element(found, one, ir.Literal(I32, lane))
         return found

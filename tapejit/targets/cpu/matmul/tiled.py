@@ -18,7 +18,7 @@ from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Storage
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, Value
+from tapejit.targets.cpu.llvm.ir import LLVMFunction, Value
 from tapejit.targets.cpu.matmul.emitter import Reader, Site
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiled_tiling import Operand, TileCut, TiledChoice
@@ -137,7 +137,7 @@ class TiledMatmul:
             at.preparations.append(Preparation(function, places, tiling.panels))
         return at.at_place(packed)
 
-    def emit(self) -> list[Function]:
+    def emit(self) -> list[LLVMFunction]:
         """The product for the current tile; the functions that compute it."""
         at, functions = self.at, []
 
@@ -162,7 +162,7 @@ class TiledMatmul:
         first = axis.extent - (tile if is_column else axis.extent % tile)
         return self.at.builder.icmp_signed("==", self.at.origins[axis], number(first))
 
-    def emit_cut(self, cut: TileCut) -> Function:
+    def emit_cut(self, cut: TileCut) -> LLVMFunction:
         """The product for tiles of these sizes; the function that computes it."""
         at, step = self.at, self.step
         last = cut.sizes.last
@@ -171,7 +171,7 @@ class TiledMatmul:
         module = at.function.module
         right = self.panels() if cut.is_prepared else self.pointer(cut.b, cut)
         function = module.globals.get(name)
-        if not isinstance(function, Function):
+        if not isinstance(function, LLVMFunction):
             function = emit(module, cut.tiling, name, self.hooks)
         origin = at.origins[self.role.cuts.get("k", self.role.axes[-1])]
         begin = self.of.first_of(at.task) if cut.c.of_task else number(0)
@@ -181,7 +181,9 @@ class TiledMatmul:
         self.call(function, (left, right, out, flag), cut.tiling.tasks)
         return function
 
-    def call(self, function: Function, entries: Sequence[Value], tasks: int) -> None:
+    def call(
+        self, function: LLVMFunction, entries: Sequence[Value], tasks: int
+    ) -> None:
         """All tasks of a function, one after the other, with a table of their own."""
         at = self.at
         with at.at_entry():
@@ -206,5 +208,5 @@ def added(site: Site, spot: Spot, value: Value) -> None:
     here = spot.flipped() if site.tiling.is_flipped else spot
     near = Reader(site, "c", here.batch, here.row, here.column)
     old = near.plain(0, 0, here.along, here.lanes)
-    zero = ir.Constant(old.type, None)
+    zero = ir.Literal(old.type, None)
     site.store(spot, b.fadd(b.select(is_first, zero, old), value))

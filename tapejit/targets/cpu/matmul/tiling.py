@@ -65,7 +65,7 @@ from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import DType, is_float
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Value
+from tapejit.targets.cpu.llvm.ir import IRBuilder, LLVMFunction, Value
 from tapejit.targets.cpu.simd.storage import is_small
 from tapejit.targets.cpu.target import CPU
 
@@ -205,7 +205,7 @@ class Spot(NamedTuple):
         return Spot(self.batch, self.column, self.row, along, self.lanes)
 
 
-def plain_entry(function: Function) -> IRBuilder:
+def plain_entry(function: LLVMFunction) -> IRBuilder:
     """A builder in a new block of a function."""
     return ir.IRBuilder(function.append_basic_block("entry"))
 
@@ -214,7 +214,7 @@ def from_table(site: Site) -> tuple[Value, Value, Value]:
     """The first three entries of the table."""
     pointer, index = ir.PointerType(), ir.IntType(64)
     places = [
-        site.builder.gep(site.table, [ir.Constant(index, at)], source_etype=pointer)
+        site.builder.gep(site.table, [ir.Literal(index, at)], source_etype=pointer)
         for at in range(3)
     ]
     a, b, c = (site.builder.load(place, typ=pointer) for place in places)
@@ -268,7 +268,7 @@ class Hooks:
     load_b: Callable[[Site, Spot], Value] | None = None
     epilogue: Callable[[Site, Spot, Value], Sequence[Value] | None] | None = None
     sums: Sums | None = None
-    enter: Callable[[Function], IRBuilder] = plain_entry
+    enter: Callable[[LLVMFunction], IRBuilder] = plain_entry
     operands: Callable[[Site], tuple[Value, Value, Value]] = from_table
     is_brief: bool = False
     key: str = ""

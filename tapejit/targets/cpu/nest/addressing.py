@@ -22,7 +22,14 @@ from tapejit.loops.kernels import TASK_MEMORY, Kernel, LoopPlan, RoomKey, Storag
 from tapejit.loops.steps import Buffer, Step
 from tapejit.targets.cpu.call.signal_poll import POLL_TYPE, TAKEN
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, IRBuilder, Module, Store, Type, Value
+from tapejit.targets.cpu.llvm.ir import (
+    IRBuilder,
+    LLVMFunction,
+    LLVMModule,
+    StoreInstruction,
+    Type,
+    Value,
+)
 from tapejit.targets.cpu.matmul.tiling import host_registers
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.simd.casts import cast
@@ -36,7 +43,7 @@ INT64: Final = np.dtype(np.int64)
 
 def number(value: int) -> Value:
     """A position."""
-    return ir.Constant(I64, value)
+    return ir.Literal(I64, value)
 
 
 class PointerTable:
@@ -87,12 +94,12 @@ class Place(NamedTuple):
 class Preparation(NamedTuple):
     """A function to be called before a kernel, with its table, once for each task."""
 
-    function: Function
+    function: LLVMFunction
     places: tuple[Place, ...]
     tasks: int
 
 
-def taking_function(module: Module, parts: int) -> Function:
+def taking_function(module: LLVMModule, parts: int) -> LLVMFunction:
     """A function that finds a bit which is not set, sets it, and gives its number.
 
     It waits if there is none: whoever has set one is a task that runs.
@@ -108,7 +115,7 @@ def taking_function(module: Module, parts: int) -> Function:
     ir.IRBuilder(entry).branch(look)
     b, (word,) = ir.IRBuilder(look), function.args
     before = b.load_atomic(word, "monotonic", 8, typ=I64)
-    place = b.cttz(b.not_(before), ir.Constant(ir.IntType(1), 0))
+    place = b.cttz(b.not_(before), ir.Literal(ir.IntType(1), 0))
     b.cbranch(b.icmp_unsigned("<", place, number(parts)), take, look)
     b.position_at_end(take)
     bit = b.shl(number(1), place)
@@ -125,7 +132,7 @@ class Addressing:
 
     def __init__(
         self,
-        function: Function,
+        function: LLVMFunction,
         plan: LoopPlan,
         kernel: Kernel,
         layout: PointerTable,
@@ -157,7 +164,7 @@ class Addressing:
         self.preparations: list[Preparation] = []
 
     @property
-    def own(self) -> list[Function]:
+    def own(self) -> list[LLVMFunction]:
         """The functions of the kernel that no other kernel uses."""
         return [self.function]
 
@@ -289,7 +296,7 @@ class Addressing:
     def fail_unless(self, is_good: Value) -> None:
         """Leave the mark if something is not so in one of the lanes."""
         bits = self.builder.bitcast(is_good, ir.IntType(is_good.type.count))
-        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, -1))
+        is_bad = self.builder.icmp_unsigned("!=", bits, ir.Literal(bits.type, -1))
         with self.builder.if_then(is_bad):
             self.fail()
 
@@ -375,7 +382,9 @@ class Addressing:
         value = self.builder.load(where, align=dtype.itemsize, typ=kind)
         return lanes.from_memory(self.builder, value, dtype)
 
-    def store_at(self, pointer: Value, at: Value, value: Value, dtype: DType) -> Store:
+    def store_at(
+        self, pointer: Value, at: Value, value: Value, dtype: DType
+    ) -> StoreInstruction:
         """Neighbouring elements to memory; the instruction that does it."""
         element = lanes.memory_type(dtype)
         where = self.builder.gep(pointer, [at], source_etype=element)
@@ -444,10 +453,10 @@ class Addressing:
         places = [*others, width, vector.extent - width]
         return all(x * itemsize % CPU.tuning.streamed_store_bytes == 0 for x in places)
 
-    def stream(self, store: Store) -> None:
+    def stream(self, store: StoreInstruction) -> None:
         """Let a store go past the caches."""
         store.align = CPU.tuning.streamed_store_bytes
-        one = self.function.module.add_metadata([ir.Constant(I32, 1)])
+        one = self.function.module.add_metadata([ir.Literal(I32, 1)])
         store.set_metadata("nontemporal", one)
         self.has_streamed = True
 
@@ -460,15 +469,15 @@ class Addressing:
         """A plain number in every lane."""
         kind = ir.VectorType(value.type, width)
         one = self.builder.insert_element(
-            ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0)
+            ir.Literal(kind, ir.Undefined), value, ir.Literal(I32, 0)
         )
         return one if width == 1 else self.repeated(one, width)
 
     def repeated(self, value: Value, width: int) -> Value:
         if isinstance(value, Splat):
             return Splat(ir.VectorType(value.type.element, width), value.constant)
-        zeros = ir.Constant(ir.VectorType(I32, width), None)
-        nothing = ir.Constant(value.type, ir.Undefined)
+        zeros = ir.Literal(ir.VectorType(I32, width), None)
+        nothing = ir.Literal(value.type, ir.Undefined)
         return self.builder.shuffle_vector(value, nothing, zeros)
 
     def widened(self, value: Value, width: int) -> Value:
@@ -486,11 +495,11 @@ class Addressing:
         """One lane as a value of one lane."""
         if value.type.count == 1:
             return value
-        one = self.builder.extract_element(value, ir.Constant(I32, at))
+        one = self.builder.extract_element(value, ir.Literal(I32, at))
         return self.spread(one, 1)
 
     def lane_number(self, value: Value, at: int) -> Value:
-        return self.builder.extract_element(value, ir.Constant(I32, at))
+        return self.builder.extract_element(value, ir.Literal(I32, at))
 
     def converted(self, value: Value, before: DType, after: DType) -> Value:
         """Lanes of another dtype."""
@@ -499,12 +508,12 @@ class Addressing:
     def gather(self, pointer: Value, place: Value, dtype: DType, width: int) -> Value:
         """Elements from anywhere, one by one."""
         element = lanes.memory_type(dtype)
-        found: Value = ir.Constant(ir.VectorType(element, width), ir.Undefined)
+        found: Value = ir.Literal(ir.VectorType(element, width), ir.Undefined)
         for lane in range(width):
-            at = self.builder.extract_element(place, ir.Constant(I32, lane))
+            at = self.builder.extract_element(place, ir.Literal(I32, lane))
             where = self.builder.gep(pointer, [at], source_etype=element)
             value = self.builder.load(where, align=dtype.itemsize, typ=element)
-            found = self.builder.insert_element(found, value, ir.Constant(I32, lane))
+            found = self.builder.insert_element(found, value, ir.Literal(I32, lane))
         return lanes.from_memory(self.builder, found, dtype)
 
     def guarded(
@@ -514,7 +523,7 @@ class Addressing:
         if holds is None:
             return self.load_at(pointer, base, step.dtype, width)
         if width == 1 and holds.type.count == 1:
-            is_good = self.builder.extract_element(holds, ir.Constant(I32, 0))
+            is_good = self.builder.extract_element(holds, ir.Literal(I32, 0))
             safe = self.builder.select(is_good, base, number(0))
             found = self.load_at(pointer, safe, step.dtype, 1)
             fill = lanes.constant(step.dtype, 0, 1)
@@ -539,7 +548,7 @@ class Addressing:
         """
         bits = ir.IntType(holds.type.count)
         found = self.builder.bitcast(holds, bits)
-        is_any = self.builder.icmp_unsigned("!=", found, ir.Constant(bits, 0))
+        is_any = self.builder.icmp_unsigned("!=", found, ir.Literal(bits, 0))
         return self.builder.select(is_any, base, number(0))
 
     def smaller(self, x: Value, y: Value) -> Value:
@@ -567,7 +576,7 @@ class Addressing:
         letter = "i" if isinstance(element, ir.IntType) else "f"
         name = f"llvm.masked.load.v{size}{letter}{step.dtype.itemsize * 8}.p0"
         wanted = self.part_of_mask(holds, first, size, step.dtype)
-        fill = ir.Constant(kind, None)
+        fill = ir.Literal(kind, None)
         return self.builder.intrinsic(name, kind, [where, wanted, fill])
 
     def part_of_mask(self, holds: Value, first: int, size: int, dtype: DType) -> Value:
@@ -579,7 +588,7 @@ class Addressing:
         element = ir.IntType(8 * dtype.itemsize)
         wide = self.builder.sext(holds, ir.VectorType(element, holds.type.count))
         some = self.shuffled(wide, wide, range(first, first + size))
-        zero = ir.Constant(ir.VectorType(element, size), None)
+        zero = ir.Literal(ir.VectorType(element, size), None)
         return self.builder.icmp_signed("<", some, zero)
 
     def store_masked(
@@ -604,17 +613,17 @@ class Addressing:
     def shuffled(self, x: Value, y: Value, wanted: Sequence[int]) -> Value:
         """Some lanes of two vectors."""
         kind = ir.VectorType(I32, len(wanted))
-        numbers = ir.Constant(kind, [ir.Constant(I32, lane) for lane in wanted])
+        numbers = ir.Literal(kind, [ir.Literal(I32, lane) for lane in wanted])
         return self.builder.shuffle_vector(x, y, numbers)
 
 
 def lane_numbers(width: int) -> Value:
     """0, 1, 2 ... in 32 bits, one for each lane."""
     kind = ir.VectorType(I32, width)
-    return ir.Constant(kind, [ir.Constant(I32, lane) for lane in range(width)])
+    return ir.Literal(kind, [ir.Literal(I32, lane) for lane in range(width)])
 
 
 def steps(width: int, stride: int = 1, element: Type = I64) -> Value:
     """0, 1, 2 ... times a stride, one for each lane."""
-    numbers = [ir.Constant(element, lane * stride) for lane in range(width)]
-    return ir.Constant(ir.VectorType(element, width), numbers)
+    numbers = [ir.Literal(element, lane * stride) for lane in range(width)]
+    return ir.Literal(ir.VectorType(element, width), numbers)

@@ -30,7 +30,7 @@ from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, gr
 from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, Module, Value
+from tapejit.targets.cpu.llvm.ir import LLVMFunction, LLVMModule, Value
 from tapejit.targets.cpu.matmul.tiled import TiledMatmul
 from tapejit.targets.cpu.nest.addressing import (
     I32,
@@ -53,7 +53,7 @@ TASK = ir.FunctionType(ir.VoidType(), [POINTER, I64])
 
 
 def emit_kernel(
-    module: Module, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+    module: LLVMModule, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> KernelEmitter:
     """A function `name(table, task)` that runs one task of a kernel.
 
@@ -64,15 +64,15 @@ def emit_kernel(
     return emitter
 
 
-def new_function(module: Module, name: str) -> Function:
+def new_function(module: LLVMModule, name: str) -> LLVMFunction:
     """A function of the kind that the driver calls, known in the module only."""
-    function = ir.Function(module, TASK, name)
+    function = ir.LLVMFunction(module, TASK, name)
     function.linkage = "internal"
     return function
 
 
 @dataclass
-class Copy:
+class UnrolledIteration:
     """What is an iteration's own, while several go on together."""
 
     indices: dict[Axis, Value]
@@ -84,20 +84,24 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
     """Walks one kernel: `at` is where code is emitted, `reductions` what adds up."""
 
     def __init__(
-        self, function: Function, plan: LoopPlan, kernel: Kernel, layout: PointerTable
+        self,
+        function: LLVMFunction,
+        plan: LoopPlan,
+        kernel: Kernel,
+        layout: PointerTable,
     ) -> None:
         super().__init__(Addressing(function, plan, kernel, layout))
         self.reductions = Reductions(self)
         self.function, self.places = function, self.at.places
         self.preparations = self.at.preparations
-        self.copies: list[Copy] = []  # the iterations that go on together
+        self.copies: list[UnrolledIteration] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
-        self.products: list[Function] = []  # called for tiles of rows
+        self.products: list[LLVMFunction] = []  # called for tiles of rows
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: set[Step] = set()  # those whose panels are packed beforehand
 
     @property
-    def own(self) -> list[Function]:
+    def own(self) -> list[LLVMFunction]:
         """The functions of the kernel that no other kernel uses."""
         return [self.at.function, *dict.fromkeys(self.products)]
 
@@ -207,7 +211,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             for place in range(loop.copies):
                 index = self.at.builder.add(at, number(place)) if place else at
                 made.append(
-                    Copy(
+                    UnrolledIteration(
                         {**self.at.indices, loop.axis: index},
                         dict(self.values),
                         {
@@ -506,7 +510,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             return
         for lane in range(self.at.width):
             is_new = self.at.builder.extract_element(
-                self.at.valid, ir.Constant(I32, lane)
+                self.at.valid, ir.Literal(I32, lane)
             )
             with self.at.builder.if_then(is_new):
                 here = self.at.builder.add(at, number(lane * stride))
@@ -541,7 +545,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
 
 
 def emit_combination(
-    module: Module, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
+    module: LLVMModule, plan: LoopPlan, kernel: Kernel, layout: PointerTable, name: str
 ) -> KernelEmitter:
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)

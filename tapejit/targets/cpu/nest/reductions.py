@@ -576,8 +576,8 @@ class Reductions:
             halves = [
                 self.at.builder.shuffle_vector(
                     total,
-                    ir.Constant(total.type, ir.Undefined),
-                    ir.Constant(
+                    ir.Literal(total.type, ir.Undefined),
+                    ir.Literal(
                         ir.VectorType(I32, width),
                         list(range(first, first + width)),
                     ),

@@ -295,7 +295,7 @@ class StepValues(Steps[Value]):
         element = lanes.memory_type(step.dtype)
         at = self.at.builder.add(base, number(row))
         where = self.at.builder.gep(pointer, [at], source_etype=element)
-        how = [ir.Constant(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
+        how = [ir.Literal(I32, x) for x in (0, 3, 1)]  # to read, to L1, data
         self.at.builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), [where, *how])
 
     def condition(self, ranges: Sequence[Range]) -> Value:

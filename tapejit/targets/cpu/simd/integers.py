@@ -40,7 +40,7 @@ class Integers:
 
     def constant(self, value: int) -> Value:
         """An integer in every lane."""
-        return Splat(self.type, ir.Constant(self.element, value))
+        return Splat(self.type, ir.Literal(self.element, value))
 
     def compare(self, symbol: str, x: Value, y: Value) -> Value:
         """The lanes in which `x symbol y`, as numbers of the dtype."""
@@ -55,7 +55,7 @@ class Integers:
     def any(self, mask: Value) -> Value:
         """Whether any lane is set, as an LLVM bit."""
         bits = self.ir.bitcast(mask, ir.IntType(self.width))
-        return self.ir.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+        return self.ir.icmp_unsigned("!=", bits, ir.Literal(bits.type, 0))
 
 
 def add(n: Integers, x: Value, y: Value) -> Value:

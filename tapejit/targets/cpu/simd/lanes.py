@@ -70,7 +70,7 @@ Formula = Callable[..., Any]
 BOOL_DTYPE, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
-class Function(NamedTuple):
+class LaneRule(NamedTuple):
     """A function of the lane algebra, by kind of lanes; None where there is none.
 
     result          the dtype of the result if it is not the operands'
@@ -99,14 +99,14 @@ class Function(NamedTuple):
 
 def on_numbers(
     on_floats: Formula | None, on_integers: Formula, on_bools: Formula | None = None
-) -> Function:
+) -> LaneRule:
     """A function of signed and unsigned integers alike, which floats may have too."""
-    return Function(on_floats, on_integers, on_integers, on_bools)
+    return LaneRule(on_floats, on_integers, on_integers, on_bools)
 
 
-def on_bits(formula: Formula) -> Function:
+def on_bits(formula: Formula) -> LaneRule:
     """A function of integers and bools."""
-    return Function(None, formula, formula, formula)
+    return LaneRule(None, formula, formula, formula)
 
 
 def same(b: Value, x: Value) -> Value:
@@ -119,7 +119,7 @@ def nothing(n: Integers, x: Value) -> Value:
     return n.constant(0)
 
 
-def comparison(symbol: str) -> Function:
+def comparison(symbol: str) -> LaneRule:
     """A comparison of lanes of any kind."""
 
     def of_floats(b: Floats, x: Vector, y: Vector) -> Vector:
@@ -128,46 +128,46 @@ def comparison(symbol: str) -> Function:
     def of_integers(n: Integers, x: Value, y: Value) -> Value:
         return n.compare(symbol, x, y)
 
-    return Function(of_floats, of_integers, of_integers, of_integers, result=BOOL_DTYPE)
+    return LaneRule(of_floats, of_integers, of_integers, of_integers, result=BOOL_DTYPE)
 
 
-def predicate(formula: Formula) -> Function:
+def predicate(formula: Formula) -> LaneRule:
     """A property of floats."""
-    return Function(formula, result=BOOL_DTYPE)
+    return LaneRule(formula, result=BOOL_DTYPE)
 
 
-def rounding(formula: Formula) -> Function:
+def rounding(formula: Formula) -> LaneRule:
     """A function of floats that a number of fewer bits may not hold."""
-    return Function(formula, rounds=True)
+    return LaneRule(formula, rounds=True)
 
 
-FUNCTIONS: dict[str, Function] = {
-    "add": Function(floats.add, integers.add, integers.add, integers.or_, rounds=True),
-    "sub": Function(floats.sub, integers.sub, integers.sub, rounds=True),
-    "mul": Function(floats.mul, integers.mul, integers.mul, integers.and_, rounds=True),
+FUNCTIONS: dict[str, LaneRule] = {
+    "add": LaneRule(floats.add, integers.add, integers.add, integers.or_, rounds=True),
+    "sub": LaneRule(floats.sub, integers.sub, integers.sub, rounds=True),
+    "mul": LaneRule(floats.mul, integers.mul, integers.mul, integers.and_, rounds=True),
     "div": rounding(floats.div),
     "negative": on_numbers(floats.negative, integers.negative),
-    "abs": Function(Floats.abs, integers.magnitude, same),
+    "abs": LaneRule(Floats.abs, integers.magnitude, same),
     "sign": on_numbers(floats.sign, integers.sign),
-    "floor_divide": Function(
+    "floor_divide": LaneRule(
         floats.floor_divide, integers.floor_divide, integers.floor_divide, rounds=True
     ),
-    "remainder": Function(
+    "remainder": LaneRule(
         floats.remainder, integers.remainder, integers.remainder, rounds=True
     ),
     "fmod": on_numbers(floats.fmod, integers.fmod),
     # A negative exponent of integers is an error, which a lane cannot raise.
-    "pow": Function(vecmath.BINARY["pow"], None, integers.pow, rounds=True),
+    "pow": LaneRule(vecmath.BINARY["pow"], None, integers.pow, rounds=True),
     "sqrt": rounding(Floats.sqrt),
     "maximum": on_numbers(floats.maximum, integers.maximum, integers.or_),
     "minimum": on_numbers(floats.minimum, integers.minimum, integers.and_),
-    "floor": Function(Floats.floor),
-    "ceil": Function(floats.ceil),
-    "trunc": Function(Floats.trunc),
-    "round_half_even": Function(Floats.round),
-    "copysign": Function(Floats.copysign),
-    "nextafter": Function(floats.nextafter),
-    "exponent": Function(floats.exponent, result=INT32),
+    "floor": LaneRule(Floats.floor),
+    "ceil": LaneRule(floats.ceil),
+    "trunc": LaneRule(Floats.trunc),
+    "round_half_even": LaneRule(Floats.round),
+    "copysign": LaneRule(Floats.copysign),
+    "nextafter": LaneRule(floats.nextafter),
+    "exponent": LaneRule(floats.exponent, result=INT32),
     "real": on_numbers(same, same),
     "conj": on_numbers(same, same),
     "imag": on_numbers(floats.zero, nothing),
@@ -186,13 +186,13 @@ FUNCTIONS: dict[str, Function] = {
     "or_": on_bits(integers.or_),
     "xor": on_bits(integers.xor),
     "invert": on_bits(integers.invert),
-    "shl": Function(None, integers.shl, integers.shl),
-    "shr": Function(None, integers.shr, integers.shr),
+    "shl": LaneRule(None, integers.shl, integers.shl),
+    "shr": LaneRule(None, integers.shr, integers.shr),
 }
 
 
 @cache
-def function_named(name: str) -> Function | None:
+def function_named(name: str) -> LaneRule | None:
     """The function of the lane algebra with this name, if lanes have it.
 
     >>> function_named("tanh").on_floats.__name__, function_named("perimeter")
@@ -203,7 +203,7 @@ def function_named(name: str) -> Function | None:
         return found
     for table in (vecmath.UNARY, vecmath.BINARY, getattr(vecmath, "TERNARY", {})):
         if name in table:
-            return Function(table[name], rounds=True, has_attributes=True)
+            return LaneRule(table[name], rounds=True, has_attributes=True)
     return None
 
 
@@ -257,7 +257,7 @@ class Typed(Algebra):
     # What is done with a call that has been found to be right. Here: nothing.
 
     def emit(
-        self, formula: Formula, dtype: DType, operands: Sequence[Any], row: Function
+        self, formula: Formula, dtype: DType, operands: Sequence[Any], row: LaneRule
     ) -> Any:
         """A row of the table, for operands of a dtype and numbers."""
 
@@ -280,7 +280,7 @@ class Emitting(Typed):
         self.width = width
 
     def emit(
-        self, formula: Formula, dtype: DType, operands: Sequence[Any], row: Function
+        self, formula: Formula, dtype: DType, operands: Sequence[Any], row: LaneRule
     ) -> Any:
         if kind_of(dtype) != FLOAT:
             n = Integers(self.builder, dtype, self.width)
@@ -352,7 +352,8 @@ def apply(
     >>> from tapejit import ops
     >>> f32 = np.dtype("float32")
     >>> type = register_type(f32, 4)
-    >>> function = ir.Function(ir.Module(), ir.FunctionType(type, [type, type]), "f")
+    >>> kind = ir.FunctionType(type, [type, type])
+    >>> function = ir.LLVMFunction(ir.LLVMModule(), kind, "f")
     >>> builder = ir.IRBuilder(function.append_basic_block())
     >>> _ = apply(builder, ops.sub, {}, [f32, f32], f32, function.args, 4)
     >>> print(function.blocks[0].lines[0])

@@ -93,7 +93,7 @@ def constant(dtype: DType, number: Any, width: int) -> Value:
     value = cast_eval(np.asarray(number), dtype=dtype)
     element = register_element(dtype)
     plain = float(value) if is_float(dtype) else int(value)
-    return Splat(ir.VectorType(element, width), ir.Constant(element, plain))
+    return Splat(ir.VectorType(element, width), ir.Literal(element, plain))
 
 
 class Floats(Builder):
@@ -187,5 +187,5 @@ def to_memory(builder: IRBuilder, value: Value, dtype: DType) -> Value:
     return builder.trunc((half_bits(b, x) | (upper & SIGN)).value, wanted)
 
 
-def _integer(bits: int, value: int) -> ir.Constant:
-    return ir.Constant(ir.IntType(bits), value)
+def _integer(bits: int, value: int) -> ir.Literal:
+    return ir.Literal(ir.IntType(bits), value)

@@ -82,14 +82,14 @@ F64 = Format(bits=64, precision=53, max_exponent=1023)
 FLOAT, INTEGER, MASK = "float", "integer", "mask"
 
 
-class Splat(ir.Constant):
+class Splat(ir.Literal):
     """One constant in every lane, in LLVM's short form.
 
     Sixteen copies of each coefficient would make the text of a kernel several times
     longer, and parsing it is a good part of compiling it.
     """
 
-    def __init__(self, type: VectorType, element: ir.Constant) -> None:
+    def __init__(self, type: VectorType, element: ir.Literal) -> None:
         self.type = type
         self.constant = element
         self.reference = f"splat ({element})"
@@ -214,13 +214,13 @@ class Builder:
         """A float, rounded to the format, in every lane."""
         rounded = self.format.round(value)
         return Vector(
-            self, Splat(self.float_type, ir.Constant(self.element, rounded)), FLOAT
+            self, Splat(self.float_type, ir.Literal(self.element, rounded)), FLOAT
         )
 
     def integer(self, value: int) -> Vector:
         """A signed integer in every lane."""
         return Vector(
-            self, Splat(self.int_type, ir.Constant(self.int_element, value)), INTEGER
+            self, Splat(self.int_type, ir.Literal(self.int_element, value)), INTEGER
         )
 
     def _like(self, kind: str, value: Operand) -> Vector:
@@ -377,4 +377,4 @@ class Builder:
     def any(self, mask: Vector) -> Value:
         """Whether any lane is set, as an LLVM bit."""
         bits = self.ir.bitcast(mask.value, ir.IntType(self.width))
-        return self.ir.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+        return self.ir.icmp_unsigned("!=", bits, ir.Literal(bits.type, 0))

@@ -11,9 +11,9 @@ Start reading at `F32` and `F64`, which hold the same names.
 
 from __future__ import annotations
 
-from tapejit.targets.cpu.vecmath.table import Table
+from tapejit.targets.cpu.vecmath.table import CoefficientTable
 
-F32 = Table(
+F32 = CoefficientTable(
     # (exp(r) - 1 - r) / r², |r| <= ln(2)/2
     exp=(
         0.4999999403953552,
@@ -229,7 +229,7 @@ F32 = Table(
     normal_map=(1.4879226684570312, 3.6109695434570312, 0.5802571177482605),
 )
 
-F64 = Table(
+F64 = CoefficientTable(
     # (exp(r) - 1 - r) / r², |r| <= ln(2)/2
     exp=(
         0.5,

@@ -93,7 +93,7 @@ def scaled_at_once(b: Builder, x: Vector, k: Vector) -> Vector:
     i16, i32 = ir.IntType(16), ir.IntType(32)
     name = "llvm.x86.avx512.mask.scalef.ps.512"
     # All lanes, in the current way of rounding.
-    options = [ir.Constant(i16, -1), ir.Constant(i32, 4)]
+    options = [ir.Literal(i16, -1), ir.Literal(i32, 4)]
     operands = [x.value, k.value, x.value, *options]
     return b.wrap(b.ir.intrinsic(name, b.float_type, operands))
 

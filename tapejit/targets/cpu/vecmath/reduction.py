@@ -20,7 +20,7 @@ import functools
 from fractions import Fraction
 
 from tapejit.targets.cpu.llvm import ir
-from tapejit.targets.cpu.llvm.ir import Function, Value
+from tapejit.targets.cpu.llvm.ir import LLVMFunction, Value
 from tapejit.targets.cpu.simd.vector import INTEGER, Builder, Format, Vector
 from tapejit.targets.cpu.vecmath.numbers import INFINITY, NAN, table_of
 from tapejit.targets.cpu.vecmath.pairs import (
@@ -114,13 +114,11 @@ def table_global(b: Builder) -> Value:
         type = ir.ArrayType(b.element, len(words))
         found = ir.GlobalVariable(b.ir.module, type, name)
         found.linkage, found.global_constant = "internal", True
-        found.initializer = ir.Constant(
-            type, [ir.Constant(b.element, w) for w in words]
-        )
+        found.initializer = ir.Literal(type, [ir.Literal(b.element, w) for w in words])
     return found
 
 
-def huge_function(b: Builder) -> Function:
+def huge_function(b: Builder) -> LLVMFunction:
     """The function of this module that reduces vectors of huge numbers."""
     name = f"reduce_huge.v{b.width}{b.format.suffix}"
     result = ir.LiteralStructType([b.int_type, b.float_type, b.float_type])
@@ -130,7 +128,7 @@ def huge_function(b: Builder) -> Function:
         found.attributes.add("noinline")
         inner = Builder(ir.IRBuilder(found.append_basic_block()), b.format, b.width)
         k, r = reduce_huge(inner, inner.wrap(found.args[0]))
-        value: Value = ir.Constant(result, ir.Undefined)
+        value: Value = ir.Literal(result, ir.Undefined)
         for i, part in enumerate((k, *r)):
             value = inner.ir.insert_value(value, part.value, i)
         inner.ir.ret(value)
@@ -183,15 +181,15 @@ def reduce_huge(b: Builder, x: Vector) -> tuple[Vector, Pair]:
 def gather_rows(b: Builder, rows: Vector) -> list[Vector]:
     """The words of each lane's row of the table, lane by lane."""
     table = table_global(b)
-    nothing: Value = ir.Constant(b.float_type, ir.Undefined)
+    nothing: Value = ir.Literal(b.float_type, ir.Undefined)
     found = [nothing] * WORDS
     index_type = ir.IntType(32)
     for lane in range(b.width):
-        place = ir.Constant(index_type, lane)
+        place = ir.Literal(index_type, lane)
         row = b.ir.extract_element(rows.value, place)
-        start = b.ir.mul(row, ir.Constant(row.type, WORDS))
+        start = b.ir.mul(row, ir.Literal(row.type, WORDS))
         for word in range(WORDS):
-            index = b.ir.add(start, ir.Constant(row.type, word))
+            index = b.ir.add(start, ir.Literal(row.type, word))
             address = b.ir.gep(table, [index], source_etype=b.element)
             value = b.ir.load(address, typ=b.element)
             found[word] = b.ir.insert_element(found[word], value, place)

@@ -1,6 +1,7 @@
 """The shape of the table of numbers that each float format has.
 
-Start reading at `Table`; what the polynomials approximate stands in `coefficients.py`.
+Start reading at `CoefficientTable`; `coefficients.py` has what the polynomials
+approximate.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 Numbers = tuple[float, ...]
 
 
-class Table(NamedTuple):
+class CoefficientTable(NamedTuple):
     """Polynomials, lowest coefficient first, and constants, largest word first."""
 
     exp: Numbers
