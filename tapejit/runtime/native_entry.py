@@ -160,11 +160,11 @@ def make_entry(spec: EntrySpec, tensor_class: type) -> Callable[..., Any] | None
     >>> from tapejit.targets.cpu.llvm import ir
     >>> from tapejit.tensor.tensor import Tensor
     >>> from tapejit.targets.cpu.machine.host import Library
-    >>> module = ir.Module("nothing")
+    >>> module = ir.LLVMModule("nothing")
     >>> signature = ir.FunctionType(ir.IntType(64), [ir.PointerType()])
-    >>> function = ir.Function(module, signature, "nothing")
+    >>> function = ir.LLVMFunction(module, signature, "nothing")
     >>> builder = ir.IRBuilder(function.append_basic_block())
-    >>> _ = builder.ret(ir.Constant(ir.IntType(64), 0))
+    >>> _ = builder.ret(ir.Literal(ir.IntType(64), 0))
     >>> code = Library(module).function("nothing", ctypes.c_int64, ctypes.c_void_p)
     >>> x = TensorType(np.dtype(np.float32), (2, 3))
     >>> address = ctypes.cast(code, ctypes.c_void_p).value

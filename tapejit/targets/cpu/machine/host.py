@@ -37,12 +37,12 @@ ALIGNMENT = 64
 class Library:
     """The machine code of one module.
 
-    >>> module = ir.Module("one")
+    >>> module = ir.LLVMModule("one")
     >>> signature = ir.FunctionType(ir.IntType(64), [])
     >>> builder = ir.IRBuilder(
-    ...     ir.Function(module, signature, "one").append_basic_block()
+    ...     ir.LLVMFunction(module, signature, "one").append_basic_block()
     ... )
-    >>> _ = builder.ret(ir.Constant(ir.IntType(64), 1))
+    >>> _ = builder.ret(ir.Literal(ir.IntType(64), 1))
     >>> Library(module).function("one", ctypes.c_int64)()
     1
     """

@@ -27,11 +27,11 @@ class Pieces:
     """The machine code of one module; `look` at it as often as there is something new.
 
     >>> from tapejit.targets.cpu.llvm import ir
-    >>> module = ir.Module("one")
+    >>> module = ir.LLVMModule("one")
     >>> signature = ir.FunctionType(ir.IntType(64), [])
-    >>> function = ir.Function(module, signature, "one")
+    >>> function = ir.LLVMFunction(module, signature, "one")
     >>> builder = ir.IRBuilder(function.append_basic_block())
-    >>> _ = builder.ret(ir.Constant(ir.IntType(64), 1))
+    >>> _ = builder.ret(ir.Literal(ir.IntType(64), 1))
     >>> Pieces().finish(module).object.functions
     ('one',)
     """

@@ -184,7 +184,8 @@ class Builder:
 
     >>> from tapejit.targets.cpu.llvm import ir
     >>> lanes = ir.VectorType(ir.DoubleType(), 4)
-    >>> function = ir.Function(ir.Module(), ir.FunctionType(lanes, [lanes]), "twice")
+    >>> kind = ir.FunctionType(lanes, [lanes])
+    >>> function = ir.LLVMFunction(ir.LLVMModule(), kind, "twice")
     >>> b = Builder(ir.IRBuilder(function.append_basic_block()), F64, 4)
     >>> x = b.wrap(function.args[0])
     >>> _ = b.ir.ret((x + x).value)
