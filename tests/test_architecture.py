@@ -278,6 +278,32 @@ def test_numpys_private_parts_are_touched_in_one_file() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+# Names
+
+
+def repeated_classes(sources: dict[str, str]) -> list[str]:
+    """Each class name that stands for two classes, with where they are."""
+    places: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for node in executed(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    return [f"{name}: {', '.join(at)}" for name, at in places.items() if len(at) > 1]
+
+
+def test_a_class_name_is_one_class() -> None:
+    """One word, one thing: a name in an error or an essay needs no module with it."""
+    texts = {x.relative_to(ROOT).as_posix(): x.read_text() for x in SOURCES}
+    offenders = repeated_classes(texts)
+    assert not offenders, "\n".join(offenders)
+
+
+def test_a_class_name_that_is_used_twice_is_found() -> None:
+    sources = {"a.py": "class Step:\n    pass", "b.py": "def f():\n  class Step: pass"}
+    assert repeated_classes(sources) == ["Step: a.py:1, b.py:2"]
+    assert not repeated_classes({"a.py": "class Step:\n    pass", "b.py": "Step = 1"})
+
+
 # Numbers
 
 
