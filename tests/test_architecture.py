@@ -7,10 +7,15 @@ line that breaks a rule and the rule itself.
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
+import io
 import json
+import keyword
+import re
 import sys
+import tokenize
 import types
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -251,6 +256,71 @@ def test_what_a_module_calls_the_start_exists() -> None:
         if not (is_defined(name, path) or (path.parent / name).is_file()):
             offenders.append(f"{path.relative_to(ROOT)}: there is no {name}")
     assert not offenders, "\n".join(offenders)
+
+
+def words_of_code(source: str) -> set[str]:
+    """The names of a source and the words in its strings, without essays."""
+    words: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        is_essay = token.type == tokenize.STRING and '"""' in token.string
+        if token.type in (tokenize.NAME, tokenize.STRING) and not is_essay:
+            words.update(re.findall(r"\w+", token.string))
+    return words
+
+
+@cache
+def words_of_package() -> frozenset[str]:
+    """What essays may name: what is in the code, or is a file of it."""
+    parts = [path.relative_to(ROOT).with_suffix("").parts for path in SOURCES]
+    files = {part for names in parts for part in names}
+    return frozenset(dir(builtins)).union(
+        keyword.kwlist, files, *(words_of_code(path.read_text()) for path in SOURCES)
+    )
+
+
+def unknown_names(source: str) -> list[str]:
+    """What essays put into backticks as a name or a file, and nothing has.
+
+    A formula (`x`) is no name, and what begins with another library's is not ours.
+    """
+    unknown = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        text = ast.get_docstring(node) or ""
+        for name in re.findall(r"`([A-Za-z_][\w./]*)`", text):
+            if "/" in name and (ROOT / name).exists():
+                continue
+            parts = [part for part in re.split(r"[./]", name) if len(part) > 1]
+            is_ours = bool(parts) and parts[0] not in OTHER_LIBRARIES
+            if is_ours and not words_of_package().issuperset({*parts} - {"py"}):
+                unknown.append(name)
+    return unknown
+
+
+OTHER_LIBRARIES = frozenset({"jax", "np", "numba", "numpy", "scipy", "tf", "torch"})
+
+
+def test_what_essays_name_exists() -> None:
+    offenders = [
+        f"{path.relative_to(ROOT)}: there is no {name}"
+        for path in SOURCES
+        for name in unknown_names(path.read_text())
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+@pytest.mark.parametrize(
+    ("essay", "unknown"),
+    [
+        ("`ir.node.Node` is in `node.py`, `x` is a formula", []),
+        ("see `tests/test_architecture.py` and `tf.math.segment_mean`", []),
+        ("`whole_flowers` says so, in `garden.py`", ["whole_flowers", "garden.py"]),
+        ("`targets/garden/node.py` has `Node.op`", ["targets/garden/node.py"]),
+    ],
+)
+def test_a_name_that_nothing_has_is_found(essay: str, unknown: list[str]) -> None:
+    assert unknown_names(f'"""{essay}."""') == unknown
 
 
 def is_defined(dotted: str, path: Path) -> bool:

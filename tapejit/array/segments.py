@@ -1,8 +1,8 @@
 """Reductions by segment: sums, means, products and extremes of elements with one id.
 
-They are TensorFlow's `segment_sum` and `unsorted_segment_sum` in one: ids come in any
-order, and `num_segments` may be left out. Then it is one more than the largest id, and
-a function that is traced becomes one for that number.
+They are `tf.math.segment_sum` and `tf.math.unsorted_segment_sum` in one: ids come in
+any order, and `num_segments` may be left out. Then it is one more than the largest id,
+and a function that is traced becomes one for that number.
 
 `dynamic_partition` puts the elements of each id into a tensor of their own, and
 `dynamic_stitch` puts them back.

@@ -6,7 +6,7 @@ inputs of the Graph, so tapes outside still see them when the Graph is run. Effe
 noted in their order and become Nodes when the trace ends.
 
 This is the trace of `vmap`: one row, whose values do not exist. That of a decorated
-function, which has state and values beside it, is in `function_trace.py`.
+function, which has state and values beside it, is in `tracing.trace`.
 
 Start reading at `trace`, then `run_graph`.
 """

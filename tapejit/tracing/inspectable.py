@@ -1,7 +1,7 @@
 """The questions that can be asked of a function: what a call runs, and how.
 
 Each takes the arguments of a call, finds what that call would run, and runs nothing of
-it (but `verify`, which compares two runs). The answers are made in `inspection`.
+it (but `verify`, which compares two runs). The answers are made in `inspect`.
 
 Start reading at `Inspected.explain`.
 """

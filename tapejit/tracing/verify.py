@@ -1,8 +1,8 @@
 """Comparing the two ways a function can run: as plain Python and as a Graph.
 
 Both runs start from the same state: what they assign is noted in a journal, compared,
-and put back. Numbers are judged by the table of `agreement.py`: results that come from
-operations which are rounded alike everywhere must have the same bits, others may
+and put back. Numbers are judged by the table of `base.tolerance`: results that come
+from operations which are rounded alike everywhere must have the same bits, others may
 differ as a composition of operations may.
 
 Start reading at `verify`.

@@ -1,6 +1,6 @@
 """Rows of NumPy's table for products and linear algebra.
 
-Each entry is what `numpy_table.Row` takes: tapejit's function or an adapter, and
+Each entry is what `table.Row` takes: tapejit's function or an adapter, and
 NumPy's parameters in its order.
 
 Start reading at `ROWS`.

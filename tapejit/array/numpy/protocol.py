@@ -9,7 +9,7 @@ are SciPy's optimizers and tensors that nobody records (see `scipy_optimize.py`)
 
 The data structures are two tables. `UFUNCS` needs no rows, since NumPy 2 and tapejit
 share the names of the array API standard. The other functions have a Row each in
-`numpy_table.py`.
+`table.py`.
 
 Start reading at `apply_function`.
 """

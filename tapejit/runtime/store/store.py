@@ -1,7 +1,7 @@
 """The disk cache: native code kept from one process to the next.
 
 A `Store` is a folder with one file per entry, named by the key (a digest of all that
-the code depends on, see `store_key`). Any number of processes use it at once, without
+the code depends on, see `key`). Any number of processes use it at once, without
 locks: a file appears whole, by renaming, and never changes but for the marks that count
 its uses; whoever finds one that is not what was stored drops it and has a miss, and
 makes the entry again.

@@ -462,7 +462,7 @@ class KernelWriter(Walk[str, Total]):
         return f"{text} if {self.condition(step.ranges)} else {fill}"
 
     def load_name(self, step: Step) -> str:
-        """A name for a loaded value: `x_ij` for x[i, j]."""
+        """A name for a loaded value: x_ij for x[i, j]."""
         letters = ""
         for x in step.index:
             if isinstance(x, Affine):

@@ -1,4 +1,4 @@
-"""Products of the rows of one tile as text, as `row_products` emits them.
+"""Matmuls inside of one tile of rows as text: what `TiledMatmul` emits for the CPU.
 
 In the text no tile begins before the end of another: the last one is shorter.
 

@@ -1,4 +1,4 @@
-"""Operations on whole arrays that are no loop nest: scans, scatters, draws.
+"""Operations on whole arrays that are no loop nest: scan, scatter, concat, draws.
 
 Each is a function of its own among the kernels: a Node in, LLVM loops over its arrays
 out. `table` names the emitter of each operation: `scan` cumulative ops, `scatter` rows

@@ -1,10 +1,13 @@
-"""Operations on whole arrays: functions of their own among the kernels.
+"""Which function emits which operation on whole arrays, with its tasks and its memory.
 
 An emitter gets an `Addressing` in an empty function, the Node, its operands as they lie
 in memory and a pointer to the result, which is stored row by row; `EMITTERS` has one
-for each operation whose record says `on_arrays`. `loops` has the loops they are
-made of; `whole_index`, `whole_matrix`, `whole_place`, `whole_rows`, `whole_scan` and
-`whole_random` are the families.
+for each operation whose record says `on_arrays`, as a test says. That of `concat` is
+`emit_concat`; it stands in the module of its family, as `tasks_of_concat` does.
+
+A record says what an operation means; the code that a target has for it is the
+target's. So the tables are here, made of the functions themselves: a name that is
+mistyped is no operation's.
 
 Start reading at `EMITTERS`.
 """

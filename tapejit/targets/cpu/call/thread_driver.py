@@ -8,23 +8,23 @@ done and no more. One caller at a time has the threads; a caller that finds them
 (by another Python thread, or by the region it runs in) does its tasks itself.
 
 There are two drivers. `thread_pool_module` is a pool of its own. Its data structure is
-one global, `POOL`, of 64-bit words on separate cache lines:
+one global, `pool`, of 64-bit words on separate cache lines:
 
-- the job: `remaining` tasks, `seats` for threads that may still join, what to call, and
-  how many tasks were taken from the `back`; the caller takes them from the `front` and
-  counts for itself. A claim is one atomic subtraction from `remaining`, and it is a
+- the job: `REMAINING` tasks, `SEATS` for threads that may still join, what to call, and
+  how many tasks were taken from the `BACK`; the caller takes them from the `FRONT` and
+  counts for itself. A claim is one atomic subtraction from `REMAINING`, and it is a
   claim if something was left. The job's other words are read after a claim only, and
   are not written before every claimed task is done: a thread that comes late finds
   nothing to claim, or a task of the next job, and both are right. So the caller waits
   for tasks, never for threads; an OpenMP region ends when every thread has come to its
   end.
-- `done`, the tasks that helpers have finished, which the caller watches.
-- `wake` and `sleepers`: helpers without work look for it for a while, then sleep in
+- `DONE`, the tasks that helpers have finished, which the caller watches.
+- `WAKE` and `SLEEPERS`: helpers without work look for it for a while, then sleep in
   the kernel (a futex). To wake one takes longer than many regions, so the caller
   begins alone and wakes sleepers when the tasks it has done let it expect that the
-  rest is worth it. What was done alone in regions just before counts too (`alone`):
-  many short regions in a row are worth as much as a long one. A helper reads `wake`
-  before it looks for the last time; a caller that wants it changes `wake` after it
+  rest is worth it. What was done alone in regions just before counts too (`ALONE`):
+  many short regions in a row are worth as much as a long one. A helper reads `WAKE`
+  before it looks for the last time; a caller that wants it changes `WAKE` after it
   has published: the helper sees the tasks, or the kernel sees the change and does
   not let it sleep.
 - the settings, which are written from outside: the number of threads, lengths of time

@@ -1,4 +1,4 @@
-"""The words of the parallel driver, by number; `driver.py` says what they are for.
+"""The words of the parallel driver, by number; `thread_driver` says what they are for.
 
 They stand apart because a process that loads the code from a file needs no code
 generator.

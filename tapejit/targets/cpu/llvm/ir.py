@@ -1,11 +1,11 @@
 """LLVM's language: modules, functions and instructions, written as text at once.
 
-The classes have the names and methods of llvmlite's `ir`, as far as they are used here.
-What differs is what an instruction leaves behind: a line of text in its `Block`, and
-the `Value` that others refer to. llvmlite keeps an object for each and prints them all
-in the end: with it, both were two fifths of what Python did in a first call.
+The methods have the names of llvmlite's `ir`, as far as they are used here. What
+differs is what an instruction leaves behind: a line of text in its `Block`, and the
+`Value` that others refer to. llvmlite keeps an object for each and prints them all in
+the end: with it, both were two fifths of what Python did in a first call.
 
-`ir_values` has the types and values.
+`values` has the types and values.
 
 Start reading at `IRBuilder`.
 """

@@ -7,7 +7,7 @@ those of `micro_kernel`, but that steps along what is summed up are nested loops
 stride each. Panels are packed if they are used often, with shuffles if features lie
 apart. What is packed, and sums between blocks, are on the thread's stack.
 
-How a convolution is cut up, `gemm_windows` says.
+How a convolution is cut up, `conv_tiling` says.
 
 Start reading at `emit_windows`, then `WindowEmitter.blocks`.
 """

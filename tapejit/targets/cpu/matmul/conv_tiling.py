@@ -22,7 +22,7 @@ of a block is one chain of fused multiply-adds that begins with 0, and blocks ar
 in their order: so the bits are the same for all tiles, processors and numbers of
 threads.
 
-The code is emitted by `gemm_windows_micro`. Start reading at `windows_of`, then
+The code is emitted by `conv_kernel`. Start reading at `windows_of`, then
 `window_tiling`.
 """
 

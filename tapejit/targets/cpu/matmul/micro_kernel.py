@@ -10,7 +10,7 @@ a module share theirs. `DotEmitter` is for few rows whose operands lie along k.
 A tile goes from registers to the result, or to a copy that `finish` gives to the
 epilogue, row by row. That way an epilogue is written once or twice, not for each vector
 of each tile, which would be most of the code and of the time to compile it. What the
-epilogue gives back is added up on the way, column by column (`gemm_sums`). Where the
+epilogue gives back is added up on the way, column by column (`tile_sums`). Where the
 copy would be felt, and the epilogue is brief, `whole` does all at once.
 
 A is read where it is if its strides allow: they are constants, so the rows of a tile

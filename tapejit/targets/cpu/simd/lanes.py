@@ -9,9 +9,9 @@ of lanes that has it; what is not there is looked up in `vecmath`, by name, for 
 The meaning is the record's `eval`, bit for bit where that is exact. Every instruction
 has a result for every operand: kernels compute lanes whose result nobody wants.
 
-The files: `lane_algebra` the interface to the records, `lane_storage` registers and
-memory, `lane_floats`, `lane_integers` and `lane_casts` the formulas, `lane_source` the
-same as Python text.
+The files: `storage` has registers and memory, `floats`, `integers` and `casts` have the
+formulas. `targets.lane_algebra` is the interface to the records, and
+`targets.python.lane_source` writes the same as Python text.
 
 Start reading at `apply`, then `FUNCTIONS`.
 """
