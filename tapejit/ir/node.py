@@ -261,6 +261,14 @@ class Derived:
         self.node = node
 
 
+def line_of(node: Node | None) -> Origin | None:
+    """The user's line that a Node was made for, if it is known."""
+    origin = None if node is None else node.origin
+    while isinstance(origin, Derived):
+        origin = origin.node.origin
+    return origin
+
+
 ORIGIN: Final[ContextVar[Origin | Derived | None]] = ContextVar("origin", default=None)
 
 

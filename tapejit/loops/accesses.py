@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from tapejit.base.errors import GraphError
-from tapejit.ir.node import Derived
+from tapejit.ir.node import line_of
 from tapejit.loops.index import Affine, Axis, Range
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound
 from tapejit.loops.schedule.schedule import Loop, is_leaf
@@ -70,9 +70,7 @@ class Fault(NamedTuple):
         kernel = f"kernel {self.kernel.number} of {name}"
         text = f"{kernel} breaks invariant {self.invariant}: {name_of(self.step)}"
         nodes = [x.node for x in (self.step, self.source) if isinstance(x, Step)]
-        origin = next((x.origin for x in nodes if x is not None), None)
-        while isinstance(origin, Derived):
-            origin = origin.node.origin
+        origin = line_of(next((x for x in nodes if x is not None), None))
         return GraphError(f"{text} {self.message}", origin=origin, help=HELP)
 
 

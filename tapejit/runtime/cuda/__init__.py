@@ -1,7 +1,7 @@
 """What runs GPU kernels: NVIDIA's driver, or a device that this CPU emulates.
 
-LLVM text of kernels comes in, launches go out. Nothing of tapejit makes such text yet:
-functions run on the CPU, and this is loaded by its tests alone.
+Graphs come in (`device_code`), launches of the kernels that `tapejit.targets.cuda`
+makes of them go out. Functions run on the CPU: this is loaded by its tests alone.
 
 - `driver` the boundary: 21 calls, behind which is one of `nvidia` (through the
   packages of `tapejit[cuda]`), `emulated` (strict, on this CPU) and `recording` (notes
@@ -11,11 +11,12 @@ functions run on the CPU, and this is loaded by its tests alone.
   tensor cores), `races` finds accesses that no barrier orders
 - `devices` those in use, each with its stream and its pool; `arrays` what lies in
   their memory
+- `device_code` the kernels of a Graph on a device, and what is done when they fail
 - `memory` a pool with a limit; `launches` the kernels of a step, as a CUDA graph
 
 What the emulated device proves: that kernels stay inside of their memory, that they
 have their barriers, and which numbers they give. What it cannot: speed, the order in
 which real memory is written, and the last bits of `mma`.
 
-Start reading at `driver.py`, then `executor.py`.
+Start reading at `driver.py`, then `device_code.py` and `executor.py`.
 """

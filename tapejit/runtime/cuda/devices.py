@@ -9,6 +9,7 @@ Start reading at `device`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import RLock
 from typing import Any, Final
 
@@ -39,6 +40,8 @@ class Device:
         self.pool = Pool(driver, number, self.stream, limit * MEGABYTE or None)
         self.lock = RLock()
         self._sent: list[Array] = []  # what may not have been read yet
+        # What is to be done when all is over: it may raise what kernels have noted.
+        self.when_over: list[Callable[[], None]] = []
 
     @property
     def name(self) -> str:
@@ -62,6 +65,8 @@ class Device:
         with self.lock:
             self.driver.synchronize(self.stream)
             self._sent.clear()
+            for look in self.when_over:
+                look()
 
     def __repr__(self) -> str:
         return f"Device({self.name!r}, {self.driver.properties(self.number).name!r})"

@@ -1,7 +1,15 @@
-"""CUDA, as far as it is there: LLVM text of kernels becomes code for a GPU.
+"""CUDA: loops become kernels of threads, and these LLVM text.
 
-`ptx` is the one file that knows a toolchain. What schedules loops for threads and emits
-their LLVM is not there yet; `tapejit.runtime.cuda` runs LLVM text that it is given.
+- `target` what passes and emitters ask: `tuning` is about speed, `numerics` fixes bits
+- `schedule` who goes through what (`distribute`), and where memory is
+- `kernel` teams, units and the function of a kernel; `simt` walks its loops,
+  `addressing` knows a thread's place and memory, `reductions` adds up over threads
+- `matmul` and `arrays` kernels of operations on whole arrays
+- `module` all of a Graph as one module, and the list of its launches; `native_ops`
+  what there are kernels for
+- `ptx` the one file that knows a toolchain
 
-Start reading at `ptx.py`.
+`tapejit.runtime.cuda` compiles and launches what is made here.
+
+Start reading at `module.py`, then `kernel.py` and `simt.py`.
 """

@@ -142,7 +142,7 @@ class Addressing:
         self.kernel = kernel
         self.layout = layout
         self.function = function
-        self.table, self.task = function.args[:2]
+        self.table, self.task = self.arguments()
         self.entry = function.append_basic_block("entry")
         self.builder: IRBuilder = ir.IRBuilder(self.entry)
         start = function.append_basic_block("start")
@@ -162,6 +162,11 @@ class Addressing:
         self.places: dict[Place, int] = {} if places is None else places
         self.pointers: dict[Place, Value] = {}
         self.preparations: list[Preparation] = []
+
+    def arguments(self) -> tuple[Value, Value]:
+        """The kernel's table, and the number of the task."""
+        table, task = self.function.args[:2]
+        return table, task
 
     @property
     def own(self) -> list[LLVMFunction]:

@@ -227,7 +227,7 @@ class Reductions:
 
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
-        made = self.accumulators[step] = accumulator_of(self.plan, step)
+        made = self.accumulators[step] = self.place_to_add(step)
         axes, dtype, width = made.axes, made.dtype, made.width
         levels = len(made.flushes)
         kind = lanes.register_type(dtype, width)
@@ -266,6 +266,10 @@ class Reductions:
 
             self.along(number(0), whole, made, clear)
         return made
+
+    def place_to_add(self, step: Step) -> Accumulator:
+        """Where a reduction adds up, without memory."""
+        return accumulator_of(self.plan, step)
 
     def along(
         self,
@@ -485,10 +489,9 @@ class Reductions:
                 for pointer in made.totals:
                     above = self.at.builder.load(pointer, typ=kind)
                     total = self.combined(made, above, total, made.width)
-                total = self.folded(made, total, self.combined)
+                total = self.whole(made, total)
             if parts is not None:
-                base = self.at.pointer_to(parts)
-                self.at.store_at(base, self.at.task, total, made.dtype)
+                self.leave_part(made, parts, self.at.task, total)
                 return
             value = self.at.converted(total, made.dtype, step.dtype)
             if self.plan.checks:
@@ -498,12 +501,18 @@ class Reductions:
                 self.steps.write(memory, value)
             return
         assert memory is not None
-        vector, before = made.vector, (self.at.vector, self.at.width)
+        before = self.at.vector, self.at.width
         self.at.vector, self.at.width = made.vector, made.full
+        self.elements(made, lambda: self.finish_element(made, memory, parts))
+        self.at.vector, self.at.width = before
+
+    def elements(self, made: Accumulator, body: Callable[[], None]) -> None:
+        """Go through the elements of an array that has added up."""
+        vector = made.vector
 
         def nest(axes: list[Axis]) -> None:
             if not axes:
-                self.finish_element(made, memory, parts)
+                body()
                 return
             axis, *rest = axes
             stride = made.full if axis is vector else 1
@@ -512,7 +521,7 @@ class Reductions:
             # again: the totals are those of then.
             skip = self.at.skips.get(axis) if axis in made.tiles else None
 
-            def body(at: Value) -> None:
+            def iteration(at: Value) -> None:
                 if stride > 1 and size % stride:
                     most = number(size - stride)
                     at = self.at.smaller(at, most)
@@ -530,11 +539,11 @@ class Reductions:
 
             low = skip if skip is not None and stride == 1 else number(0)
             high = self.at.counts.get(axis) if axis in made.tiles else None
-            self.at.for_range(low, number(size) if high is None else high, stride, body)
+            high = number(size) if high is None else high
+            self.at.for_range(low, high, stride, iteration)
             del self.at.indices[axis]
 
         nest(made.axes)
-        self.at.vector, self.at.width = before
 
     def finish_element(
         self, made: Accumulator, memory: Storage, parts: Storage | None
@@ -546,7 +555,7 @@ class Reductions:
         for pointer in made.totals:
             above = self.at.load_at(pointer, at, made.dtype, width)
             total = self.combined(made, above, total, width)
-        total = self.folded(made, total, self.combined)
+        total = self.whole(made, total)
         if parts is None:
             value = self.at.converted(total, made.dtype, made.step.dtype)
             if self.plan.checks:
@@ -557,14 +566,23 @@ class Reductions:
             self.at.offset(memory.strides),
             self.at.builder.mul(self.at.task, number(memory.size)),
         )
-        base = self.at.pointer_to(parts)
         if vector in made.axes and memory.strides.get(vector) != 1:
             stride = memory.strides[vector]
             for lane in range(width):
                 here = self.at.builder.add(place, number(lane * stride))
-                self.at.store_at(base, here, self.at.lane(total, lane), made.dtype)
+                self.leave_part(made, parts, here, self.at.lane(total, lane))
         else:
-            self.at.store_at(base, place, total, made.dtype)
+            self.leave_part(made, parts, place, total)
+
+    def leave_part(
+        self, made: Accumulator, parts: Storage, place: Value, total: Value
+    ) -> None:
+        """What a task has added up, where others leave theirs."""
+        self.at.store_at(self.at.pointer_to(parts), place, total, made.dtype)
+
+    def whole(self, made: Accumulator, total: Value) -> Value:
+        """What has added up in lanes, as one."""
+        return self.folded(made, total, self.combined)
 
     def folded(self, made: Accumulator, total: Value, combined: Combination) -> Value:
         """The lanes of a reduction along the vector axis as one, as a tree."""

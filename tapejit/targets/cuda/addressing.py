@@ -1,0 +1,294 @@
+"""Addressing on a GPU: who a thread is, and where its memory is.
+
+A kernel's parameters are pointers to what the host has: arrays, the arena, constants,
+and two words about failures. What a thread keeps for itself is local memory, what its
+team keeps is shared memory, or a part of the arena.
+
+Elements that a thread has next to each other are loaded at once where they begin at a
+multiple of their size: `aligned` says of which places that is known.
+
+Failures: the first word is the number of the first step that has failed, or -1; the
+second one that of this step. Kernels that write over inputs look at the first and leave
+everything as it was, so a step that fails changes nothing, nor do those behind it.
+
+Start reading at `SimtAddressing`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from tapejit.base.types import DType
+from tapejit.loops.index import Axis
+from tapejit.loops.kernels import Kernel, LoopPlan, RoomKey, Storage
+from tapejit.loops.steps import Buffer, Step
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import StoreInstruction, Value
+from tapejit.targets.cpu.llvm.values import Alloca
+from tapejit.targets.cpu.nest.addressing import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    Addressing,
+    Place,
+    PointerTable,
+    number,
+)
+from tapejit.targets.cpu.nest.reductions import accumulator_of
+from tapejit.targets.cpu.simd import lanes
+from tapejit.targets.cuda.kernel import ALIGNED, GPUFunction, SimtKernel
+
+REGISTER: Final = "llvm.nvvm.read.ptx.sreg."
+BLOCK_BARRIER: Final = "llvm.nvvm.barrier.cta.sync.aligned.all"
+WARP_BARRIER: Final = "llvm.nvvm.bar.warp.sync"
+
+
+class DeviceTable(PointerTable):
+    """The buffers that the host has: inputs, outputs, the arena, words, constants."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, ())
+
+    @property
+    def words(self) -> int:
+        """The buffer of the words about failures."""
+        return self.inputs + self.outputs + 1
+
+    def place_of(self, memory: Buffer | Storage, offset: int = 0) -> Place:
+        if isinstance(memory, Buffer) and memory.kind == "constant":
+            nbytes = offset * memory.dtype.itemsize
+            return Place(self.words + 1 + memory.number, nbytes)
+        return super().place_of(memory, offset)
+
+
+class SimtAddressing(Addressing):
+    """Emits for one thread: `thread` is its number in the block, `rank` in its team."""
+
+    function: GPUFunction
+    kernel: SimtKernel
+
+    def __init__(
+        self,
+        function: GPUFunction,
+        plan: LoopPlan,
+        kernel: Kernel,
+        layout: DeviceTable,
+    ) -> None:
+        assert isinstance(kernel, SimtKernel)
+        self.alone = not any(step.output in plan.updates for step in kernel.steps())
+        self.aligned = False  # whether places are multiples of the width
+        self.words = layout.words
+        super().__init__(function, plan, kernel, layout)
+        with self.at_entry():
+            self.thread = self.register("tid.x")
+            self.block = self.register("ctaid.x")
+            self.task, self.rank, self.team = self.block, self.thread, number(0)
+            if kernel.teams > 1:
+                size = number(kernel.team)
+                self.team = self.builder.udiv(self.thread, size)
+                self.rank = self.builder.urem(self.thread, size)
+                first = self.builder.mul(self.block, number(kernel.teams))
+                self.task = self.builder.add(first, self.team)
+        if not self.alone:
+            self.leave_after_failure()
+
+    def arguments(self) -> tuple[Value, Value]:
+        return ir.Literal(POINTER, None), number(0)
+
+    # Threads
+
+    def register(self, name: str) -> Value:
+        """A number of the hardware."""
+        found = self.builder.intrinsic(f"{REGISTER}{name}", I32, [])
+        return self.builder.zext(found, I64)
+
+    def barrier(self) -> None:
+        """Wait until all threads of the team are here and see what others wrote."""
+        if self.kernel.team < self.kernel.threads:
+            every = [ir.Literal(I32, -1)]
+            self.builder.intrinsic(WARP_BARRIER, ir.VoidType(), every)
+        else:
+            self.block_barrier()
+
+    def block_barrier(self) -> None:
+        """The same for all threads of the block."""
+        which = [ir.Literal(I32, 0)]
+        self.builder.intrinsic(BLOCK_BARRIER, ir.VoidType(), which)
+
+    def is_first(self) -> Value:
+        """Whether this is the first thread of its team."""
+        return self.builder.icmp_signed("==", self.rank, number(0))
+
+    def strided(
+        self, low: Value, high: Value, stride: int, body: Callable[[Value], None]
+    ) -> None:
+        """for (i = low; i < high; i += stride), perhaps not once.
+
+        With a stride of 0 there is one iteration at most.
+        """
+        b, before = self.builder, self.builder.block
+        if not stride:
+            with b.if_then(b.icmp_signed("<", low, high)):
+                body(low)
+            return
+        head, inside, after = map(b.append_basic_block, ("loop", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        at = b.phi(I64)
+        at.add_incoming(low, before)
+        b.cbranch(b.icmp_signed("<", at, high), inside, after)
+        b.position_at_end(inside)
+        body(at)
+        at.add_incoming(b.add(at, number(stride)), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+
+    # Failures
+
+    def fail(self) -> None:
+        words = self.at_place(Place(self.words))
+        second = self.builder.gep(words, [number(1)], source_etype=I64)
+        step = self.builder.load(second, align=8, typ=I64)
+        self.builder.atomic_rmw("umin", words, step, "monotonic")
+
+    def leave_after_failure(self) -> None:
+        """Do nothing if a step has failed: variables stay as they are."""
+        words = self.at_place(Place(self.words))
+        first = self.builder.load(words, align=8, typ=I64)
+        with self.builder.if_then(self.builder.icmp_signed("!=", first, number(-1))):
+            self.builder.ret_void()
+
+    # Memory
+
+    def at_place(self, place: Place) -> Value:
+        found = self.pointers.get(place)
+        if found is None:
+            # A result that may be written over an input is where that is.
+            is_alone = self.alone and place.entry != self.words
+            found = self.pointers[place] = self.function.parameter(is_alone)
+            self.places[place] = len(self.places)
+        return found
+
+    def shared_array(self, size: int, dtype: DType) -> Value:
+        """Memory of the block."""
+        element = lanes.memory_type(dtype)
+        kind = ir.ArrayType(element, size)
+        module = self.function.module
+        name = f"{self.function.name}_s{len(module.globals)}"
+        made = ir.GlobalVariable(module, kind, name)
+        made.linkage = "internal addrspace(3)"
+        made.align, made.initializer = ALIGNED, ir.Literal(kind, ir.Undefined)
+        self.shared_bytes += -(-size * dtype.itemsize // ALIGNED) * ALIGNED
+        there = f"addrspacecast (ptr addrspace(3) {made.reference} to ptr)"
+        return Value(POINTER, there)
+
+    shared_bytes = 0
+
+    def stack_memory(self, size: int, dtype: DType) -> Value:
+        made = super().stack_memory(size, dtype)
+        assert isinstance(made, Alloca)
+        made.align = ALIGNED
+        return made
+
+    def private_memory(self, key: RoomKey, size: int, dtype: DType) -> Value:
+        if key in self.private:
+            return self.private[key]
+        if key in self.kernel.rooms:
+            return self.part_of_room(key)
+        if not self.is_along(key):
+            made = self.stack_memory(size, dtype)
+        else:
+            apart = -(-size * dtype.itemsize // ALIGNED) * ALIGNED // dtype.itemsize
+            made = self.shared_array(apart * self.kernel.teams, dtype)
+            if self.kernel.teams > 1:
+                with self.at_entry():
+                    at = [self.builder.mul(self.team, number(apart))]
+                    element = lanes.memory_type(dtype)
+                    made = self.builder.gep(made, at, source_etype=element)
+        self.private[key] = made
+        return made
+
+    def part_of_room(self, key: RoomKey) -> Value:
+        found = self.private.get(key)
+        if found is None:
+            kernel, which, parts = self.kernel, self.task, self.kernel.tasks
+            with self.at_entry():
+                if not self.is_along(key):
+                    first = self.builder.mul(which, number(kernel.team))
+                    which = self.builder.add(first, self.rank)
+                    parts *= kernel.team
+                nbytes = kernel.rooms[key].size // parts // ALIGNED * ALIGNED
+                distance = self.builder.mul(which, number(nbytes))
+                room = self.room(key)
+                found = self.builder.gep(room, [distance], source_etype=I8)
+            self.private[key] = found
+        return found
+
+    def is_along(self, key: RoomKey) -> bool:
+        """Whether private memory lies along the threads of a team."""
+        if isinstance(key, Storage):
+            return self.kernel.vector in key.strides
+        assert isinstance(key, tuple)
+        return self.kernel.vector in accumulator_of(self.plan, key[0]).axes
+
+    def streams(self, memory: Storage, width: int) -> bool:
+        return False
+
+    # Loads and stores
+
+    @contextlib.contextmanager
+    def aligned_if(self, is_aligned: bool) -> Iterator[None]:
+        """What is loaded or stored inside is at multiples of the width."""
+        before, self.aligned = self.aligned, is_aligned
+        yield
+        self.aligned = before
+
+    def fits(self, strides: Mapping[Axis, int]) -> bool:
+        """Whether places with these strides are multiples of the width."""
+        others = (x for axis, x in strides.items() if axis is not self.kernel.vector)
+        return not any(x % self.width for x in others)
+
+    def alignment(self, dtype: DType, width: int) -> int:
+        """Of so many elements, in bytes."""
+        return min(ALIGNED, dtype.itemsize * (width if self.aligned else 1))
+
+    def load_at(self, pointer: Value, at: Value, dtype: DType, width: int) -> Value:
+        element = lanes.memory_type(dtype)
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        kind, align = ir.VectorType(element, width), self.alignment(dtype, width)
+        value = self.builder.load(where, align=align, typ=kind)
+        return lanes.from_memory(self.builder, value, dtype)
+
+    def store_at(
+        self, pointer: Value, at: Value, value: Value, dtype: DType
+    ) -> StoreInstruction:
+        element = lanes.memory_type(dtype)
+        where = self.builder.gep(pointer, [at], source_etype=element)
+        plain = lanes.to_memory(self.builder, value, dtype)
+        align = self.alignment(dtype, value.type.count)
+        return self.builder.store(plain, where, align=align)
+
+    def read(self, memory: Storage) -> Value:
+        with self.aligned_if(memory.lanes > 0 or self.fits(memory.strides)):
+            return super().read(memory)
+
+    def write(self, memory: Storage, value: Value) -> None:
+        with self.aligned_if(memory.lanes > 0 or self.fits(memory.strides)):
+            super().write(memory, value)
+
+    def guarded(
+        self, step: Step, pointer: Value, base: Value, width: int, holds: Value | None
+    ) -> Value:
+        if holds is None or width == 1:
+            return super().guarded(step, pointer, base, width, holds)
+        kind = ir.VectorType(I64, width)
+        steps = ir.Literal(kind, [ir.Literal(I64, lane) for lane in range(width)])
+        place = self.builder.add(self.spread(base, width), steps)
+        holds = self.widened(holds, width)
+        place = self.builder.select(holds, place, self.whole(0, width))
+        found = self.gather(pointer, place, step.dtype, width)
+        fill = lanes.constant(step.dtype, 0, width)
+        return self.builder.select(holds, found, fill)

@@ -1,0 +1,95 @@
+"""Kernels of threads: how a Nest is shared out, and the function that does it.
+
+A `team` is a warp or a block. Its threads go through the thread axis together, each
+with `width` elements next to each other. A `unit` is what a team does at once: an
+iteration of all `grid` axes, and one of the `chunks` that the thread axis is cut into.
+Teams take units in turn, so `tasks` is the number of teams.
+
+Where the thread axis is that of the outermost loop, there are no units: all threads of
+all blocks share it.
+
+Start reading at `SimtKernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tapejit.loops.index import Axis
+from tapejit.loops.kernels import Kernel
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import FunctionType, LLVMModule, Value, VoidType
+from tapejit.targets.cuda.target import CUDA
+
+ALIGNED: Final = 16  # bytes, as many as a thread loads at once
+
+
+@dataclass(frozen=True, eq=False)
+class SimtKernel(Kernel):
+    """A Nest as threads run it; `vector` is the thread axis, `tasks` counts teams."""
+
+    threads: int = 1  # of a block
+    team: int = 1  # threads that go through the thread axis together
+    grid: tuple[Axis, ...] = ()
+    chunks: int = 1
+
+    @property
+    def teams(self) -> int:
+        """How many teams a block has."""
+        return self.threads // self.team
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return max(1, self.tasks // self.teams)
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return math.prod(axis.extent for axis in self.grid) * self.chunks
+
+
+class GPUFunction(ir.LLVMFunction):
+    """A function that is launched; it gets parameters as somebody asks for them.
+
+    It says how many threads its blocks have and how many of these blocks are to be
+    resident at once, so how many registers a thread may take: assemblers differ by a
+    factor of four in what they take otherwise.
+
+    >>> kernel = GPUFunction(LLVMModule("m"), "nothing", 256)
+    >>> ir.IRBuilder(kernel.append_basic_block("entry")).ret_void()
+    >>> print(kernel.definition().splitlines()[0])
+    define ptx_kernel void @"nothing"() "nvvm.maxntid"="256" "nvvm.minctasm"="4"
+    """
+
+    __slots__ = ("given", "resident", "threads")
+
+    def __init__(
+        self, module: LLVMModule, name: str, threads: int, resident_threads: int = 0
+    ) -> None:
+        super().__init__(module, FunctionType(VoidType(), []), name)
+        self.threads = threads
+        self.resident = resident_threads or CUDA.tuning.resident_threads
+        self.given: list[Value] = []
+
+    def parameter(self, is_alone: bool = True) -> Value:
+        """A new pointer; nothing else leads to its memory if it `is_alone`."""
+        words = "ptr noalias align" if is_alone else "ptr align"
+        kind = ir.Type(f"{words} {ALIGNED}")
+        made = Value(ir.PointerType(), f"%p{len(self.given)}")
+        self.given.append(Value(kind, made.reference))
+        return made
+
+    def definition(self) -> str:
+        budget = {
+            "nvvm.maxntid": self.threads,
+            "nvvm.minctasm": max(1, self.resident // self.threads),
+        }
+        words = " ".join(f'"{key}"="{value}"' for key, value in budget.items())
+        given = ", ".join(map(str, self.given))
+        head = f"define ptx_kernel void {self.reference}({given}) {words}"
+        lines: Sequence[str] = [x for block in self.blocks for x in block.text()]
+        return "\n".join([head, "{", *lines, "}", ""])

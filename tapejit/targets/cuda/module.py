@@ -1,0 +1,162 @@
+"""A whole Graph as one LLVM module of kernels, and the list of their launches.
+
+The host has buffers (`DeviceTable`): inputs, outputs, the arena, two words about
+failures, constants. An argument of a kernel is the address of a place in one of them.
+
+Each kernel of a LoopPlan is a function, with a second one that combines parts of sums
+where teams leave some. An operation on whole arrays emits what it needs: products of
+matrices in `matmul`, others in `arrays`; both get an `Emission` and `add` their
+functions to it.
+
+Start reading at `emit_plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tapejit.base.errors import UnsupportedError
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import line_of
+from tapejit.loops.fuse.inplace import can_fail
+from tapejit.loops.kernels import LoopPlan
+from tapejit.loops.steps import Step, is_matmul
+from tapejit.targets.cpu.llvm import ir
+from tapejit.targets.cpu.llvm.ir import LLVMModule
+from tapejit.targets.cpu.nest.addressing import I64, Place, number
+from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing
+from tapejit.targets.cuda.arrays.table import EMITTERS
+from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
+from tapejit.targets.cuda.matmul import emit_matmul
+from tapejit.targets.cuda.simt import SimtEmitter
+from tapejit.targets.cuda.target import CUDA
+
+
+class KernelLaunch(NamedTuple):
+    """A kernel and its size; `places` are its arguments."""
+
+    name: str
+    blocks: int
+    threads: int
+    places: tuple[Place, ...]
+    shared_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}<<<{self.blocks}, {self.threads}>>>("
+            f"{len(self.places)} pointers, {self.shared_bytes} B shared)"
+        )
+
+
+class BuiltKernels(NamedTuple):
+    """The kernels of a Graph as LLVM text, and how to launch them."""
+
+    text: str
+    launches: tuple[KernelLaunch, ...]
+    plan: LoopPlan
+    arena_bytes: int
+    can_fail: bool  # whether a kernel may note that its step has failed
+
+
+@dataclass
+class Emission:
+    """What is emitted of a plan; `label` is the name of the kernel that is next."""
+
+    plan: LoopPlan
+    layout: DeviceTable
+    module: LLVMModule
+    label: str = ""
+    launches: list[KernelLaunch] = field(default_factory=list)
+
+    def function(self, name: str, threads: int, resident: int = 0) -> GPUFunction:
+        """A new kernel; `resident` threads are to fit a multiprocessor."""
+        return GPUFunction(self.module, name, threads, resident)
+
+    def add(self, at: SimtAddressing, blocks: int) -> None:
+        """Launch a kernel that is complete, in so many blocks."""
+        function = at.function
+        self.launches.append(
+            KernelLaunch(
+                function.name,
+                blocks,
+                function.threads,
+                tuple(at.places),
+                at.shared_bytes,
+            )
+        )
+
+
+def emit_plan(graph: Graph, plan: LoopPlan, name: str) -> BuiltKernels:
+    """The module of a plan; `name` makes its symbols unique."""
+    layout = DeviceTable(len(graph.inputs), len(graph.outputs))
+    made = Emission(plan, layout, ir.LLVMModule(name))
+    fails = plan.checks or any(map(can_fail, plan.kernels))
+    if fails:
+        made.label = f"{name}_begin"
+        emit_begin(made)
+    for kernel in plan.kernels:
+        assert isinstance(kernel, SimtKernel)
+        made.label = f"{name}_{kernel.number}"
+        if kernel.array_op is not None:
+            emit_array_op(made, kernel, kernel.array_op)
+        else:
+            emit_kernel(made, kernel)
+    text = str(made.module)
+    return BuiltKernels(text, tuple(made.launches), plan, plan.arena_size, fails)
+
+
+def emit_begin(made: Emission) -> None:
+    """Count the steps that can fail, so that the host knows which one has."""
+    function = made.function(made.label, 1)
+    words = function.parameter()
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    where = builder.gep(words, [number(1)], source_etype=I64)
+    builder.store(builder.add(builder.load(where, 8, I64), number(1)), where, 8)
+    builder.ret_void()
+    places = (Place(made.layout.words),)
+    made.launches.append(KernelLaunch(made.label, 1, 1, places, 0))
+
+
+def emit_kernel(made: Emission, kernel: SimtKernel) -> None:
+    """Loops over elements, and what combines the sums that they leave in parts."""
+    plan, layout = made.plan, made.layout
+    function = made.function(made.label, kernel.threads)
+    emitter = SimtEmitter(function, plan, kernel, layout)
+    emitter.emit()
+    made.add(emitter.at, kernel.blocks)
+    for at, step in enumerate(kernel.partials):
+        size = plan.storage[step].size
+        threads = CUDA.numerics.block_threads
+        function = made.function(f"{made.label}_c{at}", threads)
+        one = SimtKernel(
+            kernel.items,
+            kernel.number,
+            kernel.stage,
+            tasks=kernel.tasks,
+            partials=kernel.partials,
+            threads=threads,
+            team=threads,
+        )
+        emitter = SimtEmitter(function, plan, one, layout)
+        emitter.reductions.combine(step)
+        emitter.at.builder.ret_void()
+        columns = min(size, CUDA.numerics.warp_threads)
+        made.add(emitter.at, math.ceil(size / columns))
+
+
+def emit_array_op(made: Emission, kernel: SimtKernel, step: Step) -> None:
+    """An operation on whole arrays: a product of matrices, or another one."""
+    if is_matmul(step):
+        emit_matmul(made, kernel, step)
+        return
+    emit = EMITTERS.get(step.name)
+    if emit is None:
+        assert step.node is not None
+        raise UnsupportedError(
+            f"there is no kernel for {step.name} on a GPU",
+            op=step.name,
+            origin=line_of(step.node),
+        )
+    emit(made, kernel, step)

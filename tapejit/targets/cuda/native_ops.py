@@ -1,0 +1,51 @@
+"""What the CUDA target has kernels for.
+
+Start reading at `why_no_kernel`.
+"""
+
+from __future__ import annotations
+
+from tapejit.ir.graph import Graph
+from tapejit.ir.node import LITERAL, PARAM, Node, param
+from tapejit.ir.structural import require, start
+from tapejit.loops.native_ops import is_native
+from tapejit.loops.reasons import why_not_native
+from tapejit.loops.steps import ArrayOp, Step, is_matmul
+from tapejit.targets.cuda.arrays.table import EMITTERS
+from tapejit.targets.cuda.matmul import why_no_matmul
+from tapejit.targets.cuda.target import CUDA
+
+
+def why_no_kernel(node: Node) -> str | None:
+    """Half a sentence on a Node that kernels cannot compute; None of others.
+
+    >>> from tapejit import ops
+    >>> from tapejit.base.types import TensorType
+    >>> why_no_kernel(ops.exp(param("x", TensorType.parse("f32[3]"))))
+    >>> why_no_kernel(ops.exp(param("x", TensorType.parse("c64[3]"))))
+    'complex numbers'
+    """
+    if node.op in (LITERAL, PARAM, start, require):
+        return None
+    if not is_native(node, CUDA.supports):
+        return why_not_native(node)
+    if node.op.scalar is not None:
+        return None
+    inputs = [
+        x if x.op is LITERAL else param(f"x{at}", x.type)
+        for at, x in enumerate(node.inputs)
+    ]
+    copy = Node(node.op, tuple(inputs), node.attrs, node.type, node.origin)
+    given = [x for x in inputs if x.op is PARAM]
+    steps = CUDA.nests(Graph("alone", given, (copy,))).steps
+    return next(filter(None, map(why_no_array_op, steps)), None)
+
+
+def why_no_array_op(step: Step) -> str | None:
+    """The same of an operation on whole arrays, None of other Steps."""
+    if not isinstance(step.what, ArrayOp):
+        return None
+    if is_matmul(step):
+        assert step.node is not None
+        return why_no_matmul(step.node)
+    return None if step.name in EMITTERS else f"no kernel for {step.name}"

@@ -1,0 +1,155 @@
+"""Who goes through what: the thread axis of each kernel, its teams and its blocks.
+
+The thread axis is the one along which most memory lies element by element, so that
+neighbouring threads load what is side by side. All is chosen by sizes alone.
+
+Start reading at `distribute`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+from tapejit.loops.index import Axis
+from tapejit.loops.kernels import Kernel, LoopPlan
+from tapejit.loops.schedule.schedule import Loop
+from tapejit.loops.steps import Load, Step
+from tapejit.targets.cpu.schedule.vectorize import distance
+from tapejit.targets.cuda.kernel import SimtKernel
+from tapejit.targets.cuda.target import CUDA
+
+
+def distribute(plan: LoopPlan) -> LoopPlan:
+    """The threads of each kernel."""
+    return replace(plan, kernels=tuple(map(distributed, plan.kernels)))
+
+
+def distributed(given: Kernel) -> SimtKernel:
+    """A kernel with its threads; operations on whole arrays choose theirs later."""
+    kernel = SimtKernel(**{x.name: getattr(given, x.name) for x in fields(given)})
+    loop = kernel.loop
+    if loop is None:
+        return kernel
+    axis = thread_axis(loop)
+    width = width_along(loop, axis)
+    kernel = replace(kernel, vector=axis, width=width)
+    if axis is loop.axis:
+        return over_all(kernel, loop)
+    return over_rows(kernel, loop, axis)
+
+
+def thread_axis(loop: Loop) -> Axis:
+    """The axis along which neighbouring threads go."""
+    near: dict[Axis, float] = {loop.axis: 0.0}
+    for step in loop.steps():
+        size = math.prod(axis.hint for axis in step.labels | step.closed)
+        for axis in axes_side_by_side(step):
+            near[axis] = near.get(axis, 0.0) + size
+    around = loop_axes(loop)
+    found = max(
+        (x for x in near if x in around), key=lambda x: (near[x], x.hint, -x.number)
+    )
+    is_short = found.hint < CUDA.numerics.row_least_elements
+    return loop.axis if is_short else found
+
+
+def loop_axes(loop: Loop) -> set[Axis]:
+    """The axes of a loop and of those inside of it."""
+    inner = (loop_axes(x) for x in loop.body if isinstance(x, Loop))
+    return {loop.axis}.union(*inner)
+
+
+def axes_side_by_side(step: Step) -> list[Axis]:
+    """The axes along which a Step goes through memory element by element."""
+    found = []
+    for x in (step, *step.inputs):
+        if isinstance(x.what, Load):
+            found += [axis for axis in x.labels if distance(x, axis) == 1]
+    last = step.dims[-1] if step.output is not None and step.dims else None
+    return found if last is None else [*found, last.root]
+
+
+def width_along(loop: Loop, axis: Axis) -> int:
+    """How many elements a thread has at once."""
+    numbers, steps = CUDA.numerics, list(loop.steps())
+    is_light = len(steps) < numbers.heavy_steps
+    if not is_light or (axis is loop.axis and len(loop.body) < len(steps)):
+        return 1
+    item = max(step.dtype.itemsize for step in steps)
+    width = min(numbers.most_width, max(1, numbers.vector_bytes // item))
+    while axis.hint % width:
+        width //= 2
+    return width
+
+
+def power_above(n: int) -> int:
+    """The smallest power of two that is not below `n`.
+
+    >>> power_above(1), power_above(32), power_above(33)
+    (1, 32, 64)
+    """
+    return 1 << (n - 1).bit_length()
+
+
+def over_all(kernel: SimtKernel, loop: Loop) -> SimtKernel:
+    """All threads of all blocks share the outermost loop."""
+    numbers = CUDA.numerics
+    trips = math.ceil(loop.axis.hint / kernel.width)
+    is_summed = loop.axis in closed_in(loop)
+    least = numbers.summed_trips if is_summed else 1
+    trips = math.ceil(trips / least)
+    threads = min(numbers.block_threads, max(numbers.warp_threads, power_above(trips)))
+    blocks = min(numbers.most_blocks, math.ceil(trips / threads))
+    return replace(kernel, threads=threads, team=threads, tasks=blocks)
+
+
+def over_rows(kernel: SimtKernel, loop: Loop, axis: Axis) -> SimtKernel:
+    """Teams take iterations of the outer loops, their threads go along one inside."""
+    numbers, closed = CUDA.numerics, closed_in(loop)
+    warp = numbers.warp_threads
+    grid = [loop]
+    while (inner := only_loop(grid[-1])) is not None:
+        if inner.axis is axis or {inner.axis, grid[-1].axis} & closed:
+            break
+        grid.append(inner)
+    inner = only_loop(grid[-1])
+    is_map = inner is not None and inner.axis is axis
+    is_map = is_map and not closed & {axis, *(x.axis for x in grid)}
+    rows = math.prod(x.axis.hint for x in grid)
+    trips = math.ceil(axis.hint / kernel.width)
+    chunks = math.ceil(trips / warp) if is_map else 1
+    is_short = trips <= warp or (
+        trips <= warp * numbers.warp_row_trips and rows >= numbers.warp_least_rows
+    )
+    if is_map or is_short:
+        team, threads = warp, numbers.block_threads
+        threads = min(threads, warp * power_above(rows * chunks))
+    else:
+        threads = team = min(numbers.block_threads, power_above(trips))
+    teams, units = threads // team, rows * chunks
+    if loop.axis in closed:
+        units = math.ceil(units / numbers.summed_rows)
+    blocks = min(numbers.most_blocks, math.ceil(units / teams))
+    return replace(
+        kernel,
+        threads=threads,
+        team=team,
+        tasks=blocks * teams,
+        grid=tuple(x.axis for x in grid),
+        chunks=chunks,
+    )
+
+
+def only_loop(loop: Loop) -> Loop | None:
+    """The loop inside of another one, if there is nothing else in it."""
+    (first, *others) = loop.body
+    return first if isinstance(first, Loop) and not others else None
+
+
+def closed_in(loop: Loop) -> set[Axis]:
+    """The axes that something in a loop is reduced along."""
+    found: set[Axis] = set()
+    for step in loop.steps():
+        found |= step.closed
+    return found

@@ -1,0 +1,47 @@
+"""The passes that schedule loops for a GPU, in order: Nests in, a LoopPlan out.
+
+Each Nest is a kernel, and one kernel comes after the other. What a task is on a CPU is
+a team of threads here, a warp or a block.
+
+Start reading at `PASSES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tapejit.loops.kernels import LoopPlan, located
+from tapejit.loops.nests import Nests
+from tapejit.loops.pipeline import Observe, Pass, run_passes
+from tapejit.targets.cpu.schedule.allocate import (
+    leave_parts,
+    note_uses,
+    place_in_arena,
+    store_values,
+)
+from tapejit.targets.cuda.schedule.distribute import distribute
+from tapejit.targets.cuda.schedule.place_private import place_private
+
+
+def order_kernels(plan: LoopPlan) -> LoopPlan:
+    """Each kernel is a stage: they come one after the other on a stream."""
+    return replace(plan, stages=tuple((kernel,) for kernel in plan.kernels))
+
+
+PASSES: Final = (
+    Pass(located, "the next pass asks for the loops around a Step"),
+    Pass(distribute, "memory follows from who goes through what"),
+    Pass(located, "Steps are done in vectors now"),
+    Pass(note_uses, "once loops are as they will be run"),
+    Pass(store_values, "a value needs memory where a user is in another loop"),
+    Pass(leave_parts, "teams have parts of what has memory"),
+    Pass(place_private, "once it is known what a team keeps"),
+    Pass(place_in_arena, "last of memory: lifetimes are known"),
+    Pass(order_kernels, "last: kernels are as they are launched"),
+)
+
+
+def schedule_nests(nests: Nests, observe: Observe | None = None) -> LoopPlan:
+    """The kernels of some Nests; `observe` hears of each pass."""
+    return run_passes(PASSES, LoopPlan.of(nests), nests.checks, observe)
