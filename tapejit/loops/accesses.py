@@ -20,7 +20,7 @@ from tapejit.base.errors import GraphError
 from tapejit.ir.node import line_of
 from tapejit.loops.index import Affine, Axis, Range
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
     AffineIndex,
     ArrayOp,
@@ -126,7 +126,7 @@ class Accesses:
             yield from self.operands(kernel, step, path)
             return
         for x in (*step.inputs, *(x for x in step.index if isinstance(x, Step))):
-            if not is_leaf(x):
+            if not x.is_leaf:
                 yield from self.value(kernel, step, x, path)
             elif isinstance(x.what, Load):
                 yield from self.load(kernel, step, x, path)

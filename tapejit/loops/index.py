@@ -104,13 +104,13 @@ class Affine:
         factors = dict(self.terms)
         for axis, factor in other.terms:
             factors[axis] = factors.get(axis, 0) + factor
-        terms = tuple((axis, f) for axis, f in factors.items() if f)
+        terms = tuple([(axis, f) for axis, f in factors.items() if f])
         return Affine(terms, self.constant + other.constant)
 
     def __mul__(self, factor: int) -> Affine:
         if factor == 0:
             return Affine()
-        terms = tuple((axis, f * factor) for axis, f in self.terms)
+        terms = tuple([(axis, f * factor) for axis, f in self.terms])
         return Affine(terms, self.constant * factor)
 
     def __repr__(self) -> str:
@@ -126,10 +126,12 @@ class Affine:
 
     def rooted(self) -> Affine:
         """The same with axes that stand for themselves."""
-        found = Affine((), self.constant)
+        factors: dict[Axis, int] = {}
         for axis, factor in self.terms:
-            found += Affine(((axis.root, factor),))
-        return found
+            root = axis.root
+            factors[root] = factors.get(root, 0) + factor
+        terms = tuple([(axis, f) for axis, f in factors.items() if f])
+        return self if terms == self.terms else Affine(terms, self.constant)
 
     def span(self) -> tuple[int, int]:
         """The smallest and the largest value."""

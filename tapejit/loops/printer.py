@@ -30,7 +30,7 @@ from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range
 from tapejit.loops.kernels import Kernel, LoopPlan, Storage
 from tapejit.loops.nests import Nests
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
     AddAt,
     AffineIndex,
@@ -155,7 +155,7 @@ class Printer:
 
     def operand(self, step: Step) -> str:
         """A value as an operand: its number, or what it is if that is simple."""
-        return self.what(step) if is_leaf(step) else self.name(step)
+        return self.what(step) if step.is_leaf else self.name(step)
 
     def what(self, step: Step) -> str:
         """What a Step does."""

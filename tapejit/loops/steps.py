@@ -13,15 +13,15 @@ Start reading at `Step`, then `Load` and `ArrayOp`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tapejit import ops
 from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
-from tapejit.loops.index import Affine, Axis, Index, Range, Roots
+from tapejit.loops.index import Affine, Axis, Index, Range, Roots, strides_of
 
 _numbers = count()
 
@@ -236,26 +236,29 @@ Kind = (
     | Contract
     | ArrayOp
 )
-WITH_OP: Final = (Compute, Reduce, ArrayOp, PartialSum, Verify, Choose)
 
 
 class Step:
     """One thing to do in an iteration."""
 
     __slots__ = (
-        "_closed",
-        "_labels",
-        "axes",
-        "dims",
-        "dtype",
-        "inputs",
-        "node",
-        "number",
-        "output",
-        "reduced",
-        "what",
-        "whole",
+        *("axes", "dims", "dtype", "inputs", "node", "number", "output", "reduced"),
+        *("_closed", "_labels", "what", "whole"),
+        *("index", "is_flat", "is_leaf", "op", "order", "ranges", "source", "tiles"),
+        "views",
     )
+    # What it does, as far as kinds have that in common.
+    op: Op | None  # the operation that it performs or is a part of
+    source: Buffer | Step | None  # whose memory a load reads
+    index: Index  # the position that a load reads, or that is the value itself
+    ranges: tuple[Range, ...]  # the conditions of a load or of a choice
+    is_flat: bool  # whether it loads by one position that counts all elements
+    views: tuple[View, ...]  # the operands of an operation on whole arrays
+    tiles: TileRole | None  # how a matmul takes part in tiles of rows, if it does
+    order: tuple[int, ...] | None  # a matmul's axes in memory, if not its own
+    # It takes nothing but positions: it is done wherever it is needed. A load of what
+    # another Step has computed is one, too: who uses it waits for that.
+    is_leaf: bool
 
     def __init__(
         self,
@@ -268,7 +271,7 @@ class Step:
         dims: tuple[Axis | None, ...] | None = None,
         node: Node | None = None,
     ) -> None:
-        self.what = what
+        self.do(what)
         self.dtype = dtype
         self.inputs = list(inputs)
         self.axes = tuple(axes)
@@ -291,46 +294,6 @@ class Step:
         return self.what.word if op is None else op.name
 
     @property
-    def op(self) -> Op | None:
-        """The operation that it performs or is a part of."""
-        return self.what.op if isinstance(self.what, WITH_OP) else None
-
-    @property
-    def source(self) -> Buffer | Step | None:
-        """Whose memory a load reads."""
-        return self.what.source if isinstance(self.what, Load) else None
-
-    @property
-    def index(self) -> Index:
-        """The position that a load reads, or that is the value itself."""
-        return self.what.index if isinstance(self.what, (Load, IndexValue)) else ()
-
-    @property
-    def ranges(self) -> tuple[Range, ...]:
-        """The conditions of a load or of a choice."""
-        return self.what.ranges if isinstance(self.what, (Load, Choose)) else ()
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether it loads by one position that counts all elements."""
-        return isinstance(self.what, Load) and self.what.flat
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The operands of an operation on whole arrays."""
-        return self.what.views if isinstance(self.what, ArrayOp) else ()
-
-    @property
-    def tiles(self) -> TileRole | None:
-        """How a matmul takes part in tiles of rows, if it does."""
-        return self.what.tiles if isinstance(self.what, ArrayOp) else None
-
-    @property
-    def order(self) -> tuple[int, ...] | None:
-        """The order of a matmul's axes in memory, if it is not their own."""
-        return self.what.order if isinstance(self.what, ArrayOp) else None
-
-    @property
     def labels(self) -> frozenset[Axis]:
         """The axes of the value, as they are after unification."""
         self._labels = found = Roots.of(self.axes, self._labels)
@@ -350,20 +313,32 @@ class Step:
             return ops.sum
         return op
 
+    def do(self, what: Kind) -> None:
+        """Decide what it does."""
+        self.what = what
+        self.op = getattr(what, "op", None)
+        self.source = self.tiles = self.order = None
+        self.index, self.views, self.is_flat = (), (), False
+        self.ranges = getattr(what, "ranges", ())
+        self.is_leaf = isinstance(what, (Number, IndexValue))
+        if isinstance(what, (Load, IndexValue)):
+            self.index = what.index
+        if isinstance(what, Load):
+            self.source, self.is_flat = what.source, what.flat
+            self.is_leaf = all(isinstance(x, Affine) for x in what.index)
+        elif isinstance(what, ArrayOp):
+            self.views, self.tiles, self.order = what.views, what.tiles, what.order
+
     def change(self, **fields: Any) -> None:
         """Decide something else about what it does."""
-        self.what = replace(self.what, **fields)
+        self.do(replace(self.what, **fields))
 
-    def needed(self) -> Iterator[Step]:
+    def needed(self) -> list[Step]:
         """The Steps that come before it."""
-        yield from self.inputs
-        what = self.what
-        if isinstance(what, Load):
-            if isinstance(what.source, Step):
-                yield what.source
-            for position in what.index:
-                if isinstance(position, Step):
-                    yield position
+        if not isinstance(self.what, Load):
+            return self.inputs
+        found = [*self.inputs, self.source, *self.index]
+        return [x for x in found if isinstance(x, Step)]
 
     def copy(self, inputs: Sequence[Step]) -> Step:
         """The same Step over again, with other inputs."""
@@ -376,6 +351,17 @@ class Step:
             dims=self.dims,
             node=self.node,
         )
+
+
+def element_of(load: Load, source: Buffer) -> Affine | None:
+    """The element that is loaded, of all in a row; None if only the code finds out."""
+    strides = (1,) if load.flat else strides_of(source.shape)
+    total = Affine()
+    for position, stride in zip(load.index, strides, strict=True):
+        if not isinstance(position, Affine):
+            return None
+        total += position * stride
+    return total
 
 
 def is_matmul(step: object) -> bool:

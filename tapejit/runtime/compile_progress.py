@@ -28,22 +28,24 @@ _current: CompileProgress | None = None  # who compiles holds a lock: there is o
 
 
 class CompileProgress:
-    """What is compiled, since when, and what was shown of it last."""
+    """What is compiled, since when, and whether that was shown."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.started = time.perf_counter()
-        self.shown_at = 0.0
+        self.looked_at = 0.0
+        self.has_shown = False
         self.part = ""  # of a Graph that is compiled in parts: ", part 2 of 3"
 
     def step(self, what: str, number: int, count: int) -> None:
         """So much is done: kernel 3 of 10."""
         now = time.perf_counter()
-        if now - self.started < PATIENCE or now - self.shown_at < INTERVAL:
+        if now - self.started < PATIENCE or now - self.looked_at < INTERVAL:
             return
+        self.looked_at = now
         if not is_terminal():
             return
-        self.shown_at = now
+        self.has_shown = True
         text = f"tapejit: compiling {self.name}{self.part}, {what} {number} of {count}"
         width = shutil.get_terminal_size().columns
         write(f"\r\x1b[K{text[: width - 1]}")
@@ -54,7 +56,7 @@ class CompileProgress:
         if seconds < PATIENCE:
             return
         text = f"tapejit: compiled {self.name} in {seconds:.1f} s\n"
-        start = "\r\x1b[K" if self.shown_at else ""
+        start = "\r\x1b[K" if self.has_shown else ""
         write(start + (text if is_complete else ""))
 
 

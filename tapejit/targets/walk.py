@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from tapejit.base.types import DType
 from tapejit.loops.index import Affine, Axis, Range
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, bound
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
     AddAt,
     AffineIndex,
@@ -55,7 +55,7 @@ class Steps(ABC, Generic[Value]):
         """A value that was computed before, or that of a leaf."""
         found = self.known(step)
         if found is None:
-            found = self.step(step) if is_leaf(step) else self.stored(step)
+            found = self.step(step) if step.is_leaf else self.stored(step)
             self.values[step] = found
         return found
 
@@ -246,4 +246,4 @@ def has_array_op(loop: Loop) -> bool:
 def leaves_of(item: Step | Loop) -> list[Step]:
     """The leaves that an item needs, the first ones first."""
     inside = item.steps() if isinstance(item, Loop) else (item,)
-    return [x for step in inside for x in step.needed() if is_leaf(x)]
+    return [x for step in inside for x in step.needed() if x.is_leaf]

@@ -147,6 +147,8 @@ def test_the_key_reads_every_field() -> None:
     assert set(Step.__slots__) == {
         *("axes", "dims", "dtype", "inputs", "node", "number", "output", "reduced"),
         *("what", "whole"),  # all fields of a kind are read
+        *("index", "is_flat", "is_leaf", "op", "order", "ranges", "source", "tiles"),
+        "views",  # they follow from the kind
         *("_closed", "_labels"),  # they follow from the axes
     }
     assert set(Storage.__slots__) == {
@@ -160,6 +162,7 @@ def test_the_key_reads_every_field() -> None:
     }
     assert {field.name for field in fields(Loop)} == {
         *("axis", "body", "tile", "lanes", "copies"),
+        "inside",  # it follows from the body
     }
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from tapejit.loops.fuse.fuse_sums import EpilogueSums, SumCut, is_sum, load_of, sum_cut
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.schedule.schedule import Loop, is_leaf, only, steps_in
+from tapejit.loops.schedule.schedule import Loop, only, steps_in
 from tapejit.loops.steps import (
     ArrayOp,
     Choose,
@@ -44,7 +44,7 @@ class EpilogueFusion:
                 self.place_of[step] = at
                 for x in step.needed():
                     self.users.setdefault(x, []).append(step)
-                    if is_leaf(x) and isinstance(x.source, Step):
+                    if x.is_leaf and isinstance(x.source, Step):
                         self.users.setdefault(x.source, []).append(step)
 
     def fuse(self, product: Step) -> None:
@@ -61,7 +61,7 @@ class EpilogueFusion:
         if nest is None or early or has_product(nest):
             return
         load = next(
-            (x for x in first.inputs if is_leaf(x) and x.source is product), None
+            (x for x in first.inputs if x.is_leaf and x.source is product), None
         )
         axes = None if load is None else plain_axes(product, load)
         if load is None or axes is None:
@@ -86,7 +86,7 @@ class EpilogueFusion:
         possible: dict[Step, bool] = {}  # whether it depends on the product
 
         def is_ready(x: Step) -> bool:
-            if is_leaf(x):
+            if x.is_leaf:
                 is_other = x.source is product and x is not load
                 return x.source not in inside and not is_other
             return x in possible or x not in inside

@@ -122,7 +122,7 @@ class EpilogueSums:
         assert step.op is not None
         what = PartialSum(step.op, **cut)
         if not rest:
-            step.what = what
+            step.do(what)
             step.reduced = (reduced,)
             return step
         made = Step(

@@ -23,7 +23,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeGuard, TypeVar
 
-from tapejit.loops.index import Affine, Axis, strides_of
+from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.nests import Nest, Nests, Updates
 from tapejit.loops.schedule.schedule import sources_of
 from tapejit.loops.steps import (
@@ -33,6 +33,7 @@ from tapejit.loops.steps import (
     Load,
     Step,
     Verify,
+    element_of,
     is_matmul,
 )
 
@@ -233,12 +234,7 @@ def strides_in(load: Step) -> dict[Axis, int] | None:
     """Where a load reads its array, by axis; None if that is not all there is to it."""
     if load.ranges or load.is_flat:
         return None
-    total = Affine()
-    assert isinstance(load.source, Buffer)
-    strides = strides_of(load.source.shape)
-    for position, stride in zip(load.index, strides, strict=True):
-        if not isinstance(position, Affine):
-            return None
-        total += position * stride
-    total = total.rooted()
-    return None if total.constant else dict(total.terms)
+    assert isinstance(load.what, Load)
+    assert isinstance(load.what.source, Buffer)
+    place = element_of(load.what, load.what.source)
+    return None if place is None or place.constant else dict(place.rooted().terms)

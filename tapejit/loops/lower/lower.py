@@ -141,7 +141,8 @@ class Lowering(ValueAtIndex):
         if isinstance(what, Compute) and len(values) == len(step.inputs):
             with np.errstate(all="ignore"):
                 value = node.op.eval(*values, **node.attrs)
-            step.what, step.inputs = Number(value), []
+            step.do(Number(value))
+            step.inputs = []
         return step
 
     def selection(self, node: Node) -> Step:
@@ -282,7 +283,8 @@ class Lowering(ValueAtIndex):
         step.reduced = tuple(axis for axis in step.reduced if axis not in equal)
         if not step.reduced:  # 0 + x: the sum of -0 is 0
             zero = Step(Number(x.dtype.type(0)), x.dtype)
-            step.what, step.inputs = Compute(OPS["add"]), [x, zero]
+            step.do(Compute(OPS["add"]))
+            step.inputs = [x, zero]
         number = Step(Number(x.dtype.type(count)), x.dtype)
         times = Step(
             Compute(OPS["mul"]),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple
 
 from tapejit.ir.node import CHEAP, COSTLY
@@ -58,13 +58,15 @@ class Loop:
     tile: int = 0
     lanes: tuple[Axis, int] | None = None
     copies: int = 1
+    inside: tuple[Step, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "body", tuple(self.body))
+        object.__setattr__(self, "inside", tuple(steps_in(self.body)))
 
     def steps(self) -> Iterator[Step]:
         """Every Step inside."""
-        return steps_in(self.body)
+        return iter(self.inside)
 
 
 def cost(step: Step) -> float:
@@ -79,16 +81,6 @@ def cost(step: Step) -> float:
 def is_long(step: Step) -> bool:
     """Whether a Step computes a formula of many instructions."""
     return cost(step) >= COSTLY
-
-
-def is_leaf(step: Step) -> bool:
-    """Whether a Step takes nothing but positions: it is done wherever it is needed.
-
-    A load of what another Step has computed is one, too: who uses it waits for that.
-    """
-    if isinstance(step.what, Load):
-        return all(isinstance(x, Affine) for x in step.index)
-    return isinstance(step.what, (Number, IndexValue))
 
 
 def reads_its_own(load: Step, axes: Iterable[Axis]) -> bool:
@@ -108,7 +100,7 @@ def reads_its_own(load: Step, axes: Iterable[Axis]) -> bool:
 def sources_of(step: Step) -> Iterator[Step]:
     """The Steps whose values a Step takes, itself or through loads."""
     for x in step.needed():
-        if not is_leaf(x):
+        if not x.is_leaf:
             yield x
         elif isinstance(x.source, Step):
             yield x.source
@@ -120,7 +112,7 @@ Waits = Iterable[tuple[Step, frozenset[Axis]]]
 def waits(step: Step) -> Waits:
     """What has to come before a Step, and the axes whose loops have to be over then."""
     for x in step.needed():
-        if not is_leaf(x):
+        if not x.is_leaf:
             yield x, across(x, step)
         elif isinstance(x.source, Step):
             yield x.source, across(x.source, x)
@@ -128,8 +120,8 @@ def waits(step: Step) -> Waits:
 
 def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
     """The tree of loops for these Steps; leaves are not in it."""
-    inner = [step for step in steps if not is_leaf(step)]
-    tree = Scheduler().arrange(inner, frozenset(), {})
+    inner = [step for step in steps if not step.is_leaf]
+    tree = Scheduler(inner).arrange(inner, frozenset(), {})
     used: set[Step] = set()
     for step in reversed(list(steps_in(tree))):
         if is_end(step) or step in used:
@@ -147,7 +139,7 @@ def steps_in(items: Sequence[Step | Loop]) -> Iterator[Step]:
     """Every Step of a tree, in the order of the first iteration."""
     for item in items:
         if isinstance(item, Loop):
-            yield from steps_in(item.body)
+            yield from item.inside
         else:
             yield item
 
@@ -167,6 +159,8 @@ def only(items: Sequence[Step | Loop], used: set[Step]) -> list[Step | Loop]:
         if not isinstance(item, Loop):
             if item in used:
                 kept.append(item)
+        elif used.issuperset(item.inside):
+            kept.append(item)
         elif body := only(item.body, used):
             kept.append(Loop(item.axis, body, tile=item.tile, lanes=item.lanes))
     return kept
@@ -242,34 +236,22 @@ class Passes(NamedTuple):
 class Scheduler:
     """Arranges Steps; a value that is cheap to compute again is copied where needed.
 
-    A Step is met in every level of the tree, so what does not change is kept.
+    A Step is met in every level of the tree, so what is asked of it there is noted:
+    the `axes` that it runs over, what it waits for (`before`), what it adds to a Share.
     """
 
-    def __init__(self) -> None:
-        self._axes: dict[Step, frozenset[Axis]] = {}
-        self._waits: dict[Step, Waits] = {}
-        self._facts: dict[Step, Facts] = {}
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.axes: dict[Step, frozenset[Axis]] = {}
+        self.before: dict[Step, Waits] = {}
+        self.facts: dict[Step, Facts] = {}
+        for step in steps:
+            self.note(step)
 
-    def axes(self, step: Step) -> frozenset[Axis]:
-        """The axes that a Step runs over."""
-        found = self._axes.get(step)
-        if found is None:
-            found = self._axes[step] = step.labels | step.closed
-        return found
-
-    def before(self, step: Step) -> Waits:
-        """What a Step waits for, until it is given other inputs."""
-        found = self._waits.get(step)
-        if found is None:
-            found = self._waits[step] = list(waits(step))
-        return found
-
-    def facts(self, step: Step) -> Facts:
-        """What a Step adds to a Share, until it is given other inputs."""
-        found = self._facts.get(step)
-        if found is None:
-            found = self._facts[step] = Facts.of(step)
-        return found
+    def note(self, step: Step) -> None:
+        """A Step is new, or has other inputs."""
+        self.axes[step] = step.labels | step.closed
+        self.before[step] = list(waits(step))
+        self.facts[step] = Facts.of(step)
 
     def arrange(
         self, steps: list[Step], bound: frozenset[Axis], known: Mapping[Axis, Passes]
@@ -278,13 +260,14 @@ class Scheduler:
 
         These Steps are some of those of which the Passes are `known`.
         """
-        open_axes = {step: self.axes(step) - bound for step in steps}
+        open_axes = {step: self.axes[step] for step in steps}
+        if bound:
+            open_axes = {step: axes - bound for step, axes in open_axes.items()}
         if not any(open_axes.values()):
             return list(steps)
-        before = {step: self.before(step) for step in steps}
         known = dict(known)
-        axis, levels = self.choose_axis(steps, open_axes, before, bool(bound), known)
-        put_off(steps, levels, before, bound)
+        axis, levels = self.choose_axis(steps, open_axes, bool(bound), known)
+        put_off(steps, levels, self.before, bound)
         steps, levels = self.recomputed(steps, levels, axis, bound, known)
         passes: list[list[Step]] = [[] for _ in range(max(levels.values()) + 1)]
         for step in steps:
@@ -301,7 +284,6 @@ class Scheduler:
         self,
         steps: Sequence[Step],
         open_axes: dict[Step, frozenset[Axis]],
-        before: dict[Step, Waits],
         is_inside: bool,
         known: dict[Axis, Passes],
     ) -> tuple[Axis, dict[Step, int]]:
@@ -329,7 +311,7 @@ class Scheduler:
             """Over memory, beyond the first."""
             found = known.get(axis)
             if found is None or found.steps != share.steps[axis]:
-                levels[axis] = phases(steps, open_axes, before, axis)
+                levels[axis] = phases(steps, open_axes, self.before, axis)
                 found = known[axis] = Passes.of(levels[axis], share.steps[axis])
             return found.among(open_axes)
 
@@ -345,7 +327,7 @@ class Scheduler:
             candidates = [min(candidates, key=rank)]
         (found,) = candidates
         if found not in levels:
-            levels[found] = phases(steps, open_axes, before, found)
+            levels[found] = phases(steps, open_axes, self.before, found)
         return found, levels[found]
 
     def share(
@@ -353,17 +335,19 @@ class Scheduler:
     ) -> Share:
         """What is done along each axis."""
         found = Share({}, {}, {}, {}, {}, {})
-        _, _, arrays, near, number, places = found
+        _, _, arrays, near, _, places = found
         sizes: dict[frozenset[Axis], int] = {}
         totals: dict[frozenset[Axis], float] = {}
+        counts: dict[frozenset[Axis], int] = {}
         for step in steps:
-            facts, axes = self.facts(step), open_axes[step]
+            facts, axes = self.facts[step], open_axes[step]
             size = sizes.get(axes)
             if size is None:
                 size = sizes[axes] = math.prod(axis.hint for axis in axes)
-                totals[axes] = 0.0
+                totals[axes], counts[axes] = 0.0, 0
             here = facts.cost * size
             totals[axes] += here
+            counts[axes] += 1
             for axis in facts.along:
                 if axis in axes:
                     near[axis] = near.get(axis, 0.0) + size
@@ -372,10 +356,9 @@ class Scheduler:
             if step.reduced and not step.labels.isdisjoint(axes):
                 for axis in axes & step.closed:
                     arrays[axis] = arrays.get(axis, 0.0) + here
-            for axis in axes:
-                number[axis] = number.get(axis, 0) + 1
         for axes, total in totals.items():
             for axis in axes:
+                found.steps[axis] = found.steps.get(axis, 0) + counts[axes]
                 found.work[axis] = found.work.get(axis, 0.0) + total
                 for other in axes:
                     both = found.both.get((axis, other), 0.0)
@@ -411,7 +394,7 @@ class Scheduler:
         def price(step: Step, level: int, budget: float) -> float:
             """What it costs to have an earlier value here without memory."""
             if levels.get(step, -1) in (-1, level) or levels[step] % 2 == 0:
-                return CHEAP if is_leaf(step) else 0.0
+                return CHEAP if step.is_leaf else 0.0
             if not isinstance(step.what, RECOMPUTED):
                 return math.inf
             total = cost(step)
@@ -439,6 +422,7 @@ class Scheduler:
                     label.root.steps.add(found.number)
                     known.pop(label.root, None)
                 levels[found] = level
+                self.note(found)
                 order.append(found)
             return found
 
@@ -453,8 +437,7 @@ class Scheduler:
                     continue
                 if price(x, level, limit(x)) <= limit(x):
                     step.inputs[at] = copied(x, level)
-                    self._waits.pop(step, None)
-                    self._facts.pop(step, None)
+                    self.note(step)
             order.append(step)
         return order, levels
 
@@ -470,19 +453,19 @@ def phases(
     is_behind = False  # a Step that runs over the axis
     for step in steps:
         inside = axis in open_axes[step]
+        is_behind = is_behind or inside
         level = 1 if inside else 0
         for x, apart in before[step] if is_behind else ():
             last = levels.get(x)
-            if last is None:
+            if not last:  # it is not in these Steps, or behind nothing
                 continue
-            if not inside:
-                level = max(level, last + last % 2)
-            elif last % 2 == 0:
-                level = max(level, last + 1)
-            else:
-                level = max(level, last + (2 if axis in apart else 0))
+            if last % 2 != inside:
+                last += 1
+            elif inside and axis in apart:
+                last += 2
+            if last > level:
+                level = last
         levels[step] = level
-        is_behind = is_behind or inside
     return levels
 
 
@@ -505,7 +488,7 @@ def put_off(
         if is_between and not step.labels <= bound:
             total = cost(step)
             for x in step.inputs:
-                if not is_leaf(x):
+                if not x.is_leaf:
                     total += work.get(x, math.inf)
             work[step] = total
     most = numerics.LOOPS.recomputed_instructions
@@ -515,7 +498,8 @@ def put_off(
         if later > level and later % 2 == 0 and work.get(step, math.inf) <= most:
             levels[step] = level = later
         for x, _ in before[step]:
-            first[x] = min(level, first.get(x, level))
+            if first.get(x, level) >= level:
+                first[x] = level
 
 
 def last_axis(step: Step) -> Axis | None:

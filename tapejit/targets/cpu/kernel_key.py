@@ -6,6 +6,8 @@ memory. Where memory is, is no part of that, and objects are known by the order 
 they are met. So kernels of a LoopPlan that have the same key have the same LLVM text:
 one function, with a table of pointers for each kernel. `relative_places` says what a
 table points to in terms that hold for all of them, `places_of` what that is for one.
+A step of an unrolled loop that reads its own rows of an argument is such a kernel, too:
+its table points to these (`first_elements`).
 
 A value that cannot be described (a function, say) makes a Kernel the only one of its
 kind, with the key None.
@@ -15,9 +17,11 @@ Start reading at `key_of`.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,19 +29,29 @@ import numpy as np
 from tapejit.base.types import TensorType
 from tapejit.ir.node import Node, Op
 from tapejit.loops.index import Affine, Axis
-from tapejit.loops.kernels import Kernel, LoopPlan, Storage
-from tapejit.loops.schedule.schedule import Loop, is_leaf
-from tapejit.loops.steps import ArrayOp, Buffer, Step
-from tapejit.targets.cpu.nest.addressing import Place, PointerTable
+from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage
+from tapejit.loops.schedule.schedule import Loop
+from tapejit.loops.steps import ArrayOp, Buffer, Load, Step, element_of
+from tapejit.targets.cpu.nest.addressing import (
+    Place,
+    PointerTable,
+    first_elements,
+    strays,
+)
 
-Memory = Buffer | Storage
+
+class MemoryPlace(NamedTuple):
+    """Where a kernel finds the memory of a value, and how many bytes that has."""
+
+    start: Place
+    nbytes: int
 
 
 class KernelKey(NamedTuple):
     """What equal kernels have in common, and the memory of this one, in its order."""
 
     structure: tuple[Any, ...]
-    memories: list[Memory]
+    memories: list[MemoryPlace]
 
 
 def key_of(plan: LoopPlan, kernel: Kernel, layout: PointerTable) -> KernelKey | None:
@@ -64,10 +78,11 @@ class Description:
     def __init__(self, plan: LoopPlan, kernel: Kernel, layout: PointerTable) -> None:
         self.plan, self.kernel, self.layout = plan, kernel, layout
         self.found: list[Any] = []
-        self.memories: list[Memory] = []
+        self.memories: list[MemoryPlace] = []
         self._inside = set(kernel.steps())
         self._numbers: dict[Any, int] = {}
         self._places: dict[Place, int] = {}  # memory that is the same for two
+        self._first = first_elements(kernel)
 
     def describe(self) -> None:
         """All of it."""
@@ -85,8 +100,9 @@ class Description:
         for step in kernel.steps():
             self.nest(plan.paths[step])
             self.nest(plan.homes[step])
-            self.add(plan.lanes[step])
-            self.found.append(step.output in plan.updates)
+            axis, width = plan.lanes[step]
+            self.axes((axis,))
+            self.found += (width, step.output in plan.updates)
         for notes in (kernel.partials, kernel.choices, kernel.rooms):
             self.mapping(notes)
 
@@ -103,9 +119,9 @@ class Description:
             self.found += (value.dtype, value.tobytes())
         elif isinstance(value, np.dtype):
             self.found.append(value)
-        elif is_dataclass(kind):
-            for x in fields(kind):
-                self.add(getattr(value, x.name))
+        elif (names := field_names(kind)) is not None:
+            for name in names:
+                self.add(getattr(value, name))
         else:
             raise Unknown
 
@@ -166,11 +182,12 @@ class Description:
             self.found += (loop.tile, loop.copies)
             self.add(loop.lanes)
 
-    def nest(self, loops: Iterable[Loop]) -> None:
+    def nest(self, loops: LoopNest) -> None:
         """Loops around a Step; the tree need not have all of them any more."""
-        for loop in loops:
-            self.head(loop)
-        self.found.append("nest")
+        if self.is_new(loops):
+            for loop in loops:
+                self.head(loop)
+            self.found.append("nest")
 
     def step(self, step: Step) -> None:
         if not self.is_new(step):
@@ -182,16 +199,29 @@ class Description:
         self.axes(step.dims or ())
         self.add(memory)
         is_read = memory is not None and not memory.lanes
-        if is_read and step not in self._inside and not is_leaf(step):
+        if is_read and step not in self._inside and not step.is_leaf:
             return  # another kernel has made it, however that may be
         self.found.append(step.dims is None)
-        self.add(step.what)
+        if isinstance(step.what, Load) and step.what.source in self._first:
+            self.element(step.what, step.what.source)
+        else:
+            self.add(step.what)
         self.sequence(step.inputs)
         self.add(step.output)
         if isinstance(step.what, ArrayOp):
             self.add(step.node)
         else:
             self.found.append(step.node is None)
+
+    def element(self, load: Load, source: Buffer) -> None:
+        """An element of an argument: how far it is from the first one that is read."""
+        first, place = self._first[source], element_of(load, source)
+        assert place is not None
+        place += -first
+        self.buffer(source, first)
+        self.affine(place)
+        self.found.append(strays(place, math.prod(source.shape) - first, source.dtype))
+        self.sequence(load.ranges)
 
     def node(self, node: Node) -> None:
         """An operation on whole arrays: itself, and the types of its operands."""
@@ -213,20 +243,27 @@ class Description:
             self.found.append(memory.offset)
         if memory.kernel is None:
             self.add(memory.buffer)
-            self.place(memory)
+            self.place(self.layout.place_of(memory), memory.nbytes)
         else:
             self.found.append("private")
 
-    def buffer(self, buffer: Buffer) -> None:
+    def buffer(self, buffer: Buffer, first: int = 0) -> None:
         if self.is_new(buffer):
             self.found += (buffer.kind, buffer.dtype, buffer.shape)
-            self.place(buffer)
+            size = math.prod(buffer.shape) - first
+            start = self.layout.place_of(buffer, first)
+            self.place(start, size * buffer.dtype.itemsize)
 
-    def place(self, memory: Memory) -> None:
+    def place(self, start: Place, nbytes: int) -> None:
         """Which memory is the same is told, but not where it is."""
-        self.memories.append(memory)
-        place = self.layout.place_of(memory)
-        self.found.append(self._places.setdefault(place, len(self._places)))
+        self.memories.append(MemoryPlace(start, nbytes))
+        self.found.append(self._places.setdefault(start, len(self._places)))
+
+
+@cache
+def field_names(kind: type[Any]) -> tuple[str, ...] | None:
+    """Those of a dataclass, None of another class."""
+    return tuple(x.name for x in fields(kind)) if is_dataclass(kind) else None
 
 
 WRITERS: dict[type, Callable[[Description, Any], None]] = {
@@ -262,13 +299,10 @@ class RelativePlace(NamedTuple):
 
 
 def relative_places(
-    places: Iterable[Place],
-    memories: Sequence[Memory],
-    layout: PointerTable,
+    places: Iterable[Place], memories: Sequence[MemoryPlace], layout: PointerTable
 ) -> list[RelativePlace] | None:
     """What a table of a kernel points to; None if that is not known of one of them."""
-    starts = [layout.place_of(memory) for memory in memories]
-    sizes = [nbytes_of(memory) for memory in memories]
+    starts = [memory.start for memory in memories]
     exact = {start: at for at, start in reversed([*enumerate(starts)])}
     fixed = (Place(layout.arena), Place(layout.imports))
     found: list[RelativePlace] = []
@@ -277,9 +311,9 @@ def relative_places(
         if at is None and place.entry >= 0 and place not in fixed:
             inside = [
                 at
-                for at, start in enumerate(starts)
+                for at, (start, nbytes) in enumerate(memories)
                 if start.entry == place.entry
-                and start.offset <= place.offset < start.offset + sizes[at]
+                and start.offset <= place.offset < start.offset + nbytes
             ]
             if len({starts[x] for x in inside}) != 1:
                 return None
@@ -291,23 +325,14 @@ def relative_places(
     return found
 
 
-def nbytes_of(memory: Memory) -> int:
-    """How much memory there is."""
-    if isinstance(memory, Storage):
-        return memory.nbytes
-    return int(np.prod(memory.shape, dtype=int)) * memory.dtype.itemsize
-
-
 def places_of(
-    relative: Iterable[RelativePlace],
-    memories: Sequence[Memory],
-    layout: PointerTable,
+    relative: Iterable[RelativePlace], memories: Sequence[MemoryPlace]
 ) -> tuple[Place, ...]:
     """The same for another kernel, with its memories."""
     found = []
     for x in relative:
         if x.memory is not None:
-            start = layout.place_of(memories[x.memory])
+            start = memories[x.memory].start
             found.append(Place(start.entry, start.offset + x.offset))
         else:
             found.append(x.same)

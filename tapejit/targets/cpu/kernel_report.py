@@ -23,7 +23,7 @@ from tapejit.ir.node import Node
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import Kernel, LoopPlan
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
     AddAt,
     ArrayOp,
@@ -220,7 +220,7 @@ def traffic(plan: LoopPlan, kernel: Kernel) -> tuple[int, int]:
         read[memory] += count
 
     own = set(kernel.steps())
-    leaves = {x for step in own for x in step.needed() if is_leaf(x)}
+    leaves = {x for step in own for x in step.needed() if x.is_leaf}
     for step in own:
         memory = plan.storage.get(step)
         if memory is not None and memory.kernel is None:

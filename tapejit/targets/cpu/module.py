@@ -32,7 +32,7 @@ from tapejit.targets.cpu.call.signal_poll import (
     TAKEN,
 )
 from tapejit.targets.cpu.kernel_key import (
-    Memory,
+    MemoryPlace,
     RelativePlace,
     key_of,
     places_of,
@@ -210,13 +210,11 @@ class Pattern(NamedTuple):
     emitted: Emitted
     places: list[list[RelativePlace]]
 
-    def of(
-        self, kernel: Kernel, layout: PointerTable, memories: Sequence[Memory]
-    ) -> Emitted:
+    def of(self, kernel: Kernel, memories: Sequence[MemoryPlace]) -> Emitted:
         """The same functions for an equal kernel, with tables of its own."""
         parts = iter(
             [
-                KernelFunction(part.function, places_of(places, memories, layout))
+                KernelFunction(part.function, places_of(places, memories))
                 for part, places in zip(self.emitted.parts(), self.places, strict=True)
             ]
         )
@@ -225,7 +223,7 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(
-    emitted: Emitted, layout: PointerTable, memories: Sequence[Memory]
+    emitted: Emitted, layout: PointerTable, memories: Sequence[MemoryPlace]
 ) -> Pattern | None:
     """What kernels that are equal to one just emitted have in common with it."""
     places = []
@@ -249,7 +247,7 @@ class KernelFunctions:
         self.by_key: dict[tuple[Value, ...], Pattern] = {}
         self.by_text: dict[str, LLVMFunction] = {}
         self.texts: dict[str, str] = {}  # of functions, by name
-        self.all: list[KernelFunction] = []
+        self.by_calls: dict[tuple[str | int, ...], LLVMFunction] = {}
 
     def emitted(
         self, plan: LoopPlan, kernel: Kernel, layout: PointerTable, label: str
@@ -261,10 +259,7 @@ class KernelFunctions:
             return self.new(plan, kernel, layout, label)
         known = self.by_key.get(key.structure)
         if known is not None:
-            made = known.of(kernel, layout, key.memories)
-            for part in made.parts():
-                self.keep(part)
-            return made
+            return known.of(kernel, key.memories)
         made = self.new(plan, kernel, layout, label)
         pattern = pattern_of(made, layout, key.memories)
         if pattern is not None:
@@ -289,7 +284,7 @@ class KernelFunctions:
                 emit_combination(module, plan, kernel, layout, f"{label}_combine")
             )
         before = [
-            (self.keep(KernelFunction(x.function, x.places)), x.tasks)
+            (KernelFunction(x.function, x.places), x.tasks)
             for x in emitted.preparations
         ]
         return Emitted(kernel, before, part, combination)
@@ -310,7 +305,7 @@ class KernelFunctions:
         else:
             for name in texts:
                 del self.module.globals[name]
-        return self.keep(KernelFunction(known, tuple(emitted.places)))
+        return KernelFunction(known, tuple(emitted.places))
 
     def calls(
         self, stage: Sequence[Emitted], name: str
@@ -331,25 +326,30 @@ class KernelFunctions:
         """Calls that may be made in any order: all their tasks as one function's."""
         if len(calls) < 2 or all(tasks == 1 for _, tasks in calls):
             return calls
+        key = tuple(x for part, tasks in calls for x in (part.function.name, tasks))
+        function = self.by_calls.get(key)
+        if function is None:
+            function = self.by_calls[key] = self.one_of(calls, name)
+        places = tuple(place for part, _ in calls for place in part.places)
+        return [(KernelFunction(function, places), sum(tasks for _, tasks in calls))]
+
+    def one_of(
+        self, calls: list[tuple[KernelFunction, int]], name: str
+    ) -> LLVMFunction:
+        """A function whose tasks are those of all these calls."""
         function = new_function(self.module, name)
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         table, task = function.args
-        places: list[Place] = []
+        before = 0
         for part, tasks in calls:
-            start = builder.gep(table, [number(len(places))], source_etype=POINTER)
+            start = builder.gep(table, [number(before)], source_etype=POINTER)
             with builder.if_then(builder.icmp_signed("<", task, number(tasks))):
                 builder.call(part.function, [start, task])
                 builder.ret_void()
             task = builder.sub(task, number(tasks))
-            places += part.places
+            before += len(part.places)
         builder.unreachable()
-        whole = self.keep(KernelFunction(function, tuple(places)))
-        return [(whole, sum(tasks for _, tasks in calls))]
-
-    def keep(self, part: KernelFunction) -> KernelFunction:
-        """Remember what is called."""
-        self.all.append(part)
-        return part
+        return function
 
 
 class LocalTable:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from tapejit.base.types import DType
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import LoopNest, LoopPlan, Storage
-from tapejit.loops.schedule.schedule import Loop, is_leaf, reads_its_own
+from tapejit.loops.schedule.schedule import Loop, reads_its_own
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import number
@@ -184,7 +184,7 @@ def exchanged(plan: LoopPlan, kernel: SimtKernel) -> frozenset[Step]:
     inside, found = set(steps), set[Step]()
     for user in steps:
         for x in user.needed():
-            source = x.source if is_leaf(x) or isinstance(x.what, Load) else x
+            source = x.source if x.is_leaf or isinstance(x.what, Load) else x
             if not isinstance(source, Step) or source not in inside:
                 continue
             memory = plan.storage.get(source)

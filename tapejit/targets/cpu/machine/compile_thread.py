@@ -79,7 +79,8 @@ def submit(text: str) -> Job:
     job = Job(text)
     if _helper is not None and has_help():
         _helper.waiting.put(job)
-        time.sleep(CPU.tuning.helper_start_seconds)
+        if not _helper.is_busy:
+            time.sleep(CPU.tuning.helper_start_seconds)
     return job
 
 
@@ -89,6 +90,7 @@ class Helper:
     def __init__(self) -> None:
         self.cpu = config.cpu  # an override of it is not known in other threads
         self.waiting: SimpleQueue[Job | None] = SimpleQueue()
+        self.is_busy = False
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -110,7 +112,9 @@ class Helper:
             return
         machine_here(self.cpu)
         while (job := self.waiting.get()) is not None:
+            self.is_busy = True
             job.do()
+            self.is_busy = False
 
     def end(self) -> None:
         """Wait for the thread; jobs that it has not begun are left to others."""

@@ -62,8 +62,11 @@ class ConvolutionChoice(Choice):
         return sum(tiling.tasks * windows.groups for windows, tiling in self.phases)
 
 
+Known = dict[tuple[Gemm, Edges], MatmulChoice]  # layers have the same matmuls
+
+
 def matmul_choice(
-    kernel: Kernel, product: Step, checks: bool
+    kernel: Kernel, product: Step, checks: bool, known: Known
 ) -> MatmulChoice | ConvolutionChoice:
     """The tiling of a matmul that is a kernel, with an epilogue or without."""
     if product.op is not ops.matmul:
@@ -75,12 +78,15 @@ def matmul_choice(
             for windows in windows_of(product)
         ]
         return ConvolutionChoice(tuple(pairs))
-    edges = edges_of(kernel, checks)
-    plain = MatmulChoice(tiling_of(gemm_of(product), host_registers(), edges))
-    made = MatmulChoice(prepared(plain.tiling))
+    gemm, edges = gemm_of(product), edges_of(kernel, checks)
+    made = known.get((gemm, edges))
+    if made is None:
+        tiling = tiling_of(gemm, host_registers(), edges)
+        made = known[gemm, edges] = MatmulChoice(prepared(tiling))
     base, _, _ = product.views[made.which]
-    is_constant = isinstance(base, Buffer) and base.kind == "constant"
-    return plain if is_constant else made
+    if made.tiling.is_ready and isinstance(base, Buffer) and base.kind == "constant":
+        return MatmulChoice(tiling_of(gemm, host_registers(), edges))
+    return made
 
 
 def prepared(made: Tiling) -> Tiling:

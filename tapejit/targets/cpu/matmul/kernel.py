@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan, accumulator
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import PartialSum, Step, partial_of
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import IRBuilder, LLVMFunction, LLVMModule, Value
@@ -215,7 +215,7 @@ class Epilogue(StepValues):
         self.go_to(spot)
         for step in of.nest.steps():
             for x in step.inputs:
-                if is_leaf(x) and x.source is product:
+                if x.is_leaf and x.source is product:
                     self.values[x] = value
             if isinstance(step.what, PartialSum):
                 continue

@@ -56,6 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from math import gcd, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -107,6 +108,12 @@ def host_registers() -> Registers:
         return {"-v4": Registers(64, 32), "-v3": Registers(32, 16)}.get(
             level, Registers(16, 16)
         )
+    return registers_here()
+
+
+@cache
+def registers_here() -> Registers:
+    """Those of this processor."""
     features = binding.get_host_cpu_features()
     if features.get("avx512f") and features.get("avx512vl"):
         return Registers(64, 32)
@@ -511,6 +518,7 @@ def tiling_of(
     return in_tasks(made, is_part)
 
 
+@lru_cache(1024)
 def tile_of(
     m: int, vectors: int, k: int, registers: Registers, group: int = 1
 ) -> tuple[int, int]:

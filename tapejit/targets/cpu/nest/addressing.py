@@ -11,6 +11,7 @@ Start reading at `Addressing`.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import TASK_MEMORY, Kernel, LoopPlan, RoomKey, Storage
-from tapejit.loops.steps import Buffer, Step
+from tapejit.loops.steps import Buffer, Load, Step, element_of
 from tapejit.targets.cpu.call.signal_poll import POLL_TYPE, TAKEN
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import (
@@ -91,6 +92,43 @@ class Place(NamedTuple):
     offset: int = 0
 
 
+def first_elements(kernel: Kernel) -> dict[Buffer, int]:
+    """The first element that a kernel reads of each argument, as its loops begin.
+
+    Arguments of which it loads elements from outside, from where the code finds out, or
+    that it has as operands of a whole are left out: of these, the first is number 0.
+    """
+    found: dict[Buffer, int] = {}
+    others: set[object] = set()
+    if kernel.array_op is not None:
+        return {}
+    for step in kernel.steps():
+        others.update(view.base for view in step.views)
+        for x in (step, *step.needed()):
+            if not isinstance(x.what, Load):
+                continue
+            source = x.what.source
+            if not isinstance(source, Buffer) or source.kind != "input":
+                continue
+            sizes = (math.prod(source.shape),) if x.what.flat else source.shape
+            place = element_of(x.what, source)
+            if place is None or not all(
+                0 <= position.constant < size
+                for position, size in zip(x.what.index, sizes, strict=True)
+            ):
+                others.add(source)
+            else:
+                first = min(place.constant, found.get(source, place.constant))
+                found[source] = first
+    return {source: first for source, first in found.items() if source not in others}
+
+
+def strays(place: Affine, size: int, dtype: DType) -> bool:
+    """Whether a place gets far outside of an array of so many elements."""
+    low, high = place.span()
+    return max(-low, high - size) * dtype.itemsize > CPU.tuning.masked_stray_bytes
+
+
 class Preparation(NamedTuple):
     """A function to be called before a kernel, with its table, once for each task."""
 
@@ -160,6 +198,7 @@ class Addressing:
         self.has_streamed = False  # whether some stores go past the caches
         # Entries of the kernel's own table; its functions have the same one.
         self.places: dict[Place, int] = {} if places is None else places
+        self.first = first_elements(kernel)
         self.pointers: dict[Place, Value] = {}
         self.preparations: list[Preparation] = []
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, grain_of
-from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
+from tapejit.loops.schedule.schedule import Loop, cost, is_long
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import LLVMFunction, LLVMModule, Value
@@ -124,7 +124,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         storage, steps = self.plan.storage, list(item.steps())
         inside = set(steps)
         inputs = {x: None for step in steps for x in step.inputs if x not in inside}
-        stored = [x for x in inputs if not is_leaf(x) and x in storage]
+        stored = [x for x in inputs if not x.is_leaf and x in storage]
         return found + [x for x in stored if storage[x].strides.keys() <= around]
 
     def loop(self, loop: Loop, path: LoopNest) -> None:

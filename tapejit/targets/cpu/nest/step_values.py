@@ -23,6 +23,7 @@ from tapejit.loops.steps import (
     Compute,
     Load,
     Step,
+    element_of,
 )
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Value
@@ -33,6 +34,7 @@ from tapejit.targets.cpu.nest.addressing import (
     lane_numbers,
     number,
     steps,
+    strays,
 )
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.simd import lanes
@@ -193,29 +195,26 @@ class StepValues(Steps[Value]):
         source = what.source
         positions: list[tuple[Step | Affine, int]] = []
         if isinstance(source, Buffer):
-            strides = (1,) if what.flat else strides_of(source.shape)
-            positions = list(zip(what.index, strides, strict=True))
-            pointer, times = self.at.buffer(source), 1
-        else:
-            memory = self.plan.storage[source]
-            pointer, times = self.at.pointer_to(memory), 1
-            if what.flat:
-                positions = [(what.index[0], 1)]
+            size, first = math.prod(source.shape), self.at.first.get(source, 0)
+            pointer = self.at.at_place(self.at.layout.place_of(source, first))
+            place = element_of(what, source)
+            if place is not None:
+                positions = [(place + -first, 1)]
             else:
-                assert source.dims is not None
-                for dim, position in zip(source.dims, what.index, strict=True):
-                    if dim is not None and dim.root in memory.strides:
-                        positions.append((position, memory.strides[dim.root]))
-            times = max(memory.lanes, 1)
-            size = memory.size
-            return self.load_from(step, pointer, positions, times, memory, size)
-        size = math.prod(source.shape)
-        return self.load_from(step, pointer, positions, times, None, size)
-
-    def strays(self, place: Affine, size: int, itemsize: int) -> bool:
-        """Whether a place gets far outside of an array of so many elements."""
-        low, high = place.span()
-        return max(-low, high - size) * itemsize > CPU.tuning.masked_stray_bytes
+                strides = (1,) if what.flat else strides_of(source.shape)
+                positions = list(zip(what.index, strides, strict=True))
+            return self.load_from(step, pointer, positions, 1, None, size - first)
+        memory = self.plan.storage[source]
+        pointer, size = self.at.pointer_to(memory), memory.size
+        if what.flat:
+            positions = [(what.index[0], 1)]
+        else:
+            assert source.dims is not None
+            for dim, position in zip(source.dims, what.index, strict=True):
+                if dim is not None and dim.root in memory.strides:
+                    positions.append((position, memory.strides[dim.root]))
+        times = max(memory.lanes, 1)
+        return self.load_from(step, pointer, positions, times, memory, size)
 
     def load_from(
         self,
@@ -255,7 +254,7 @@ class StepValues(Steps[Value]):
             for x in moving:
                 base = self.at.builder.add(base, self.at.lane_number(x, 0))
             base = self.at.builder.mul(base, number(times)) if times > 1 else base
-            if holds is not None and self.strays(total, size, step.dtype.itemsize):
+            if holds is not None and strays(total, size, step.dtype):
                 base = self.at.brought_near(base, holds)
             if is_row and step in self.read_before:
                 self.fetch_next(step, pointer, base, total)

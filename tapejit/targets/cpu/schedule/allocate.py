@@ -37,7 +37,7 @@ from tapejit.loops.kernels import (
     inner_axes,
     ordered,
 )
-from tapejit.loops.schedule.schedule import is_leaf, loops_in, sources_of, steps_in
+from tapejit.loops.schedule.schedule import loops_in, sources_of, steps_in
 from tapejit.loops.steps import ArrayOp, Step, is_matmul
 from tapejit.targets.cpu.machine.processor import cores
 from tapejit.targets.cpu.matmul.choices import MatmulChoice
@@ -56,7 +56,7 @@ def note_uses(plan: LoopPlan) -> LoopPlan:
     uses: dict[Step, list[tuple[Step, bool]]] = {}
     for step in plan.paths:
         for x in step.needed():
-            source = x.source if is_leaf(x) else None
+            source = x.source if x.is_leaf else None
             used = source if isinstance(source, Step) else x
             is_loaded = used is source or step.source is x
             uses.setdefault(used, []).append((step, is_loaded))

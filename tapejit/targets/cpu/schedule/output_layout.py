@@ -21,7 +21,6 @@ from tapejit.loops.index import strides_of
 from tapejit.loops.lower.value_at_index import is_view, moved_view
 from tapejit.loops.schedule.schedule import (
     Loop,
-    is_leaf,
     loops_in,
     only,
     sources_of,
@@ -105,7 +104,7 @@ def copied_product(copy: Step) -> Step | None:
     (load,) = copy.inputs
     product = load.source
     if (
-        not is_leaf(load)
+        not load.is_leaf
         or not isinstance(product, Step)
         or not is_tiled_matmul(product)
     ):

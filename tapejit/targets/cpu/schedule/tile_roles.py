@@ -17,7 +17,7 @@ from tapejit import ops
 from tapejit.loops.fuse.fuse_epilogue import plain_axes
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.nests import Item
-from tapejit.loops.schedule.schedule import Loop, is_leaf, reads_its_own
+from tapejit.loops.schedule.schedule import Loop, reads_its_own
 from tapejit.loops.steps import ArrayOp, Reduce, Step, is_matmul, tiles_of
 
 BLOCK_WORDS: Final = 4  # that a cipher gives at once
@@ -117,7 +117,7 @@ def read_by_rows(
 def leaves_in(nest: Loop) -> Iterator[Step]:
     """The leaves that the Steps of a nest need."""
     for step in nest.steps():
-        yield from (x for x in step.needed() if is_leaf(x))
+        yield from (x for x in step.needed() if x.is_leaf)
 
 
 def chain_of(nest: Loop) -> list[Axis]:
@@ -132,7 +132,7 @@ def chain_of(nest: Loop) -> list[Axis]:
 def is_sum_of(step: Step, inside: set[Step], axes: tuple[Axis, ...]) -> bool:
     """Whether this is a sum, or the like, along the rows of one of these Steps."""
     is_row = isinstance(step.what, Reduce) and step.labels == frozenset(axes)
-    return is_row and all(is_leaf(x) and x.source in inside for x in step.inputs)
+    return is_row and all(x.is_leaf and x.source in inside for x in step.inputs)
 
 
 def is_of_tile(step: Step) -> bool:

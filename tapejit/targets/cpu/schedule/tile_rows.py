@@ -28,7 +28,7 @@ from itertools import compress
 
 from tapejit.loops.index import Axis
 from tapejit.loops.nests import Item
-from tapejit.loops.schedule.schedule import Loop, is_leaf, only, sources_of, steps_in
+from tapejit.loops.schedule.schedule import Loop, only, sources_of, steps_in
 from tapejit.loops.steps import Step, TileRole, view_others
 from tapejit.targets.cpu.schedule.tile_columns import even_part, tile_columns
 from tapejit.targets.cpu.schedule.tile_roles import (
@@ -333,7 +333,8 @@ class Arranger:
             what, inputs = product.what, product.inputs
             copies.redirect(product)
             if not self.take(product, group, made):
-                product.what, product.inputs = what, inputs
+                product.do(what)
+                product.inputs = inputs
         # What only such a product would have needed is not.
         used = {x for step in group.steps() for x in sources_of(step)}
         while unused := made - used:
@@ -445,7 +446,7 @@ class Copies:
         found = self.steps.get(step)
         if found is not None:
             return found
-        is_between = is_leaf(step) and step.source in self.wanted
+        is_between = step.is_leaf and step.source in self.wanted
         if step not in self.wanted and not is_between:
             return step
         made = step.copy([self.step(x) for x in step.inputs])

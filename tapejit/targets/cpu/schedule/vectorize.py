@@ -24,7 +24,7 @@ from tapejit.loops.kernels import (
     inner_axes,
     located,
 )
-from tapejit.loops.schedule.schedule import Loop, cost, is_leaf, is_long
+from tapejit.loops.schedule.schedule import Loop, cost, is_long
 from tapejit.loops.steps import (
     AffineIndex,
     ArrayOp,
@@ -88,7 +88,7 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
             rows.update(tiles_of(step).axes)
     axes = {axis: None for axis in axes if axis not in rows}
     inputs = {x: None for step in steps for x in step.inputs}
-    leaves = [x for x in inputs if is_leaf(x)]
+    leaves = [x for x in inputs if x.is_leaf]
     # What other kernels have left in memory, and what this one leaves there.
     number = kernel.number
     left = [x for x in inputs if x in shared and plan.kernel_of[x] != number]
@@ -309,7 +309,7 @@ def keep_apart(loop: Loop) -> Loop:
     """
     steps = list(loop.steps())
     made_here = set(steps)
-    leaves = {x: None for step in steps for x in step.inputs if is_leaf(x)}
+    leaves = {x: None for step in steps for x in step.inputs if x.is_leaf}
     body = list(loop.body)
     for leaf in leaves:
         is_far = isinstance(leaf.what, Load) and distance(leaf, loop.axis) not in (0, 1)
