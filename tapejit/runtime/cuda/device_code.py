@@ -15,9 +15,9 @@ Start reading at `DeviceCode.run`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from threading import RLock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -37,6 +37,9 @@ from tapejit.runtime.cuda.arrays import DeviceArray, empty, upload
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.driver import DeviceError
 from tapejit.runtime.cuda.launches import InBuffer, Launch, LaunchList
+
+if TYPE_CHECKING:  # who only has arrays on a device needs no compiler
+    from tapejit.targets.cuda.module import KernelLaunch
 
 WORD_BYTES: Final = 16  # two words
 MOST_UNSEEN: Final = 64  # steps that may have failed, with the values that they took
@@ -69,7 +72,7 @@ class DeviceCode:
         driver = device.driver
         code = driver.compile(self.built.text, device.number)
         launches = [
-            Launch(x.name, x.blocks, x.threads, tuple(InBuffer(*at) for at in x.places))
+            Launch(x.name, x.blocks, x.threads, tuple(arguments_of(x)))
             for x in self.built.launches
         ]
         module = driver.load(code, device.number)
@@ -141,6 +144,12 @@ class DeviceCode:
         ]
 
 
+def arguments_of(launch: KernelLaunch) -> Iterator[InBuffer | np.generic]:
+    """The arguments of a kernel: places in buffers, then numbers."""
+    yield from (InBuffer(*at) for at in launch.places)
+    yield from map(np.int64, launch.numbers)
+
+
 class DeviceState:
     """What the codes of a device have in common: the arena, and words about failures.
 
@@ -187,7 +196,9 @@ class DeviceState:
             error.origin = error.origin if node is None else line_of(node)
             raise
         raise DeviceError(
-            f"a kernel of {code.given.name} found a failure that NumPy does not find"
+            f"a kernel of {code.given.name} found a failure that NumPy does not find",
+            help="a GPU leaves small matrices that are singular, or nearly, to LAPACK: "
+            "do it on the CPU",
         )
 
 

@@ -17,7 +17,8 @@ Start reading at `SimtAddressing`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tapejit.base.types import DType
@@ -40,10 +41,15 @@ from tapejit.targets.cpu.nest.addressing import (
 from tapejit.targets.cpu.nest.reductions import accumulator_of
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cuda.kernel import ALIGNED, GPUFunction, SimtKernel
+from tapejit.targets.cuda.target import CUDA
 
+SHUFFLE: Final = "llvm.nvvm.shfl.sync.bfly.i32"
 REGISTER: Final = "llvm.nvvm.read.ptx.sreg."
 BLOCK_BARRIER: Final = "llvm.nvvm.barrier.cta.sync.aligned.all"
 WARP_BARRIER: Final = "llvm.nvvm.bar.warp.sync"
+
+
+Test = Callable[[Value], Value]
 
 
 class DeviceTable(PointerTable):
@@ -80,6 +86,8 @@ class SimtAddressing(Addressing):
         assert isinstance(kernel, SimtKernel)
         self.alone = not any(step.output in plan.updates for step in kernel.steps())
         self.aligned = False  # whether places are multiples of the width
+        self.shares_places = True  # until the threads have shared some
+        self.blocks = kernel.blocks
         self.words = layout.words
         super().__init__(function, plan, kernel, layout)
         with self.at_entry():
@@ -145,6 +153,110 @@ class SimtAddressing(Addressing):
         at.add_incoming(b.add(at, number(stride)), b.block)
         b.branch(head)
         b.position_at_end(after)
+
+    # Shares of whole arrays
+
+    def share(self, count: int, body: Callable[[Value], None]) -> None:
+        """Have all threads of all blocks share so many things: `body(number)`."""
+        threads = self.function.threads
+        self.shares_places = False
+        self.blocks = min(CUDA.numerics.most_blocks, math.ceil(count / threads))
+        first = self.builder.mul(self.block, number(threads))
+        first = self.builder.add(first, self.thread)
+        everyone = self.blocks * threads
+        stride = 0 if count <= everyone else everyone
+        self.strided(first, number(count), stride, body)
+        self.shares_places = True
+
+    def each_place(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        body: Callable[[list[Value]], None],
+        start: list[Value],
+    ) -> None:
+        if not self.shares_places:
+            super().each_place(sizes, strides, body, start)
+            return
+
+        def single(index: Value) -> None:
+            along = self.unravelled(index, sizes)
+            body(
+                [self.at_position(*x, along) for x in zip(start, strides, strict=True)]
+            )
+
+        self.share(math.prod(sizes), single)
+
+    def at_position(
+        self, place: Value, strides: Sequence[int], along: Sequence[Value]
+    ) -> Value:
+        """A place, so many strides further along each axis."""
+        for index, stride in zip(along, strides, strict=True):
+            place = self.moved(place, index, stride)
+        return place
+
+    def unravelled(self, index: Value, sizes: Sequence[int]) -> list[Value]:
+        """The position along each axis of an element, counted row by row."""
+        found = []
+        for size in reversed(sizes[1:]):
+            index, rest = self.divided(index, size, math.prod(sizes))
+            found.append(rest)
+        return [index, *reversed(found)] if sizes else []
+
+    def divided(self, index: Value, size: int, count: int) -> tuple[Value, Value]:
+        """Quotient and remainder of an index that is below `count`.
+
+        A division of 64 bits by a constant takes three times as many instructions.
+        """
+        b = self.builder
+        if count > 1 << 32:
+            return b.udiv(index, number(size)), b.urem(index, number(size))
+        short, by = b.trunc(index, I32), ir.Literal(I32, size)
+        return b.zext(b.udiv(short, by), I64), b.zext(b.urem(short, by), I64)
+
+    def repeat_while(
+        self, kind: ir.Type, start: Value, goes_on: Test, body: Callable[[Value], Value]
+    ) -> None:
+        """for (x = start; goes_on(x); x = body(x)), perhaps not once."""
+        b, before = self.builder, self.builder.block
+        head, inside, after = map(b.append_basic_block, ("loop", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        at = b.phi(kind)
+        at.add_incoming(start, before)
+        b.cbranch(goes_on(at), inside, after)
+        b.position_at_end(inside)
+        following = body(at)
+        at.add_incoming(following, b.block)
+        b.branch(head)
+        b.position_at_end(after)
+
+    def from_lane(self, value: Value, distance: int, dtype: DType) -> Value:
+        """The value of the lane whose number differs in one bit, 32 bits at a time."""
+        b = self.builder
+
+        def one(word: Value) -> Value:
+            numbers = [ir.Literal(I32, x) for x in (-1, distance, 31)]
+            every, far, clamp = numbers
+            return b.intrinsic(SHUFFLE, I32, [every, word, far, clamp])
+
+        kind = lanes.register_type(dtype, 1).element
+        plain = b.extract_element(value, ir.Literal(I32, 0))
+        if dtype.kind == "b":
+            found = b.trunc(one(b.zext(plain, I32)), kind)
+        elif dtype.itemsize == 8:
+            pair = ir.VectorType(I32, 2)
+            halves = b.bitcast(plain, pair)
+            got: Value = ir.Literal(pair, ir.Undefined)
+            for at in (ir.Literal(I32, 0), ir.Literal(I32, 1)):
+                word = one(b.extract_element(halves, at))
+                got = b.insert_element(got, word, at)
+            found = b.bitcast(got, kind)
+        elif dtype.kind in "iu":
+            found = b.trunc(one(b.zext(plain, I32)), kind)
+        else:
+            found = b.bitcast(one(b.bitcast(plain, I32)), kind)
+        return self.spread(found, 1)
 
     # Failures
 

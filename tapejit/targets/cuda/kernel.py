@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tapejit.loops.index import Axis
@@ -27,6 +27,15 @@ from tapejit.targets.cuda.target import CUDA
 ALIGNED: Final = 16  # bytes, as many as a thread loads at once
 
 
+def power_above(n: int) -> int:
+    """The smallest power of two that is not below `n`.
+
+    >>> power_above(1), power_above(32), power_above(33)
+    (1, 32, 64)
+    """
+    return 1 << (n - 1).bit_length()
+
+
 @dataclass(frozen=True, eq=False)
 class SimtKernel(Kernel):
     """A Nest as threads run it; `vector` is the thread axis, `tasks` counts teams."""
@@ -35,6 +44,12 @@ class SimtKernel(Kernel):
     team: int = 1  # threads that go through the thread axis together
     grid: tuple[Axis, ...] = ()
     chunks: int = 1
+
+    def with_threads(self, threads: int, blocks: int, team: int = 0) -> SimtKernel:
+        """The same with other threads; a team is a block if nothing else is said."""
+        team = team or threads
+        tasks = blocks * threads // team
+        return replace(self, threads=threads, team=team, tasks=tasks)
 
     @property
     def teams(self) -> int:
@@ -65,7 +80,7 @@ class GPUFunction(ir.LLVMFunction):
     define ptx_kernel void @"nothing"() "nvvm.maxntid"="256" "nvvm.minctasm"="4"
     """
 
-    __slots__ = ("given", "resident", "threads")
+    __slots__ = ("given", "numbers", "resident", "threads")
 
     def __init__(
         self, module: LLVMModule, name: str, threads: int, resident_threads: int = 0
@@ -74,6 +89,7 @@ class GPUFunction(ir.LLVMFunction):
         self.threads = threads
         self.resident = resident_threads or CUDA.tuning.resident_threads
         self.given: list[Value] = []
+        self.numbers: list[Value] = []
 
     def parameter(self, is_alone: bool = True) -> Value:
         """A new pointer; nothing else leads to its memory if it `is_alone`."""
@@ -83,13 +99,19 @@ class GPUFunction(ir.LLVMFunction):
         self.given.append(Value(kind, made.reference))
         return made
 
+    def number(self) -> Value:
+        """A new number of 64 bits; numbers come after all pointers."""
+        made = Value(ir.IntType(64), f"%n{len(self.numbers)}")
+        self.numbers.append(made)
+        return made
+
     def definition(self) -> str:
         budget = {
             "nvvm.maxntid": self.threads,
             "nvvm.minctasm": max(1, self.resident // self.threads),
         }
         words = " ".join(f'"{key}"="{value}"' for key, value in budget.items())
-        given = ", ".join(map(str, self.given))
+        given = ", ".join(map(str, [*self.given, *self.numbers]))
         head = f"define ptx_kernel void {self.reference}({given}) {words}"
         lines: Sequence[str] = [x for block in self.blocks for x in block.text()]
         return "\n".join([head, "{", *lines, "}", ""])

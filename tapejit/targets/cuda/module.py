@@ -21,13 +21,13 @@ from tapejit.base.errors import UnsupportedError
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import line_of
 from tapejit.loops.fuse.inplace import can_fail
-from tapejit.loops.kernels import LoopPlan
+from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.steps import Step, is_matmul
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import LLVMModule
 from tapejit.targets.cpu.nest.addressing import I64, Place, number
 from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing
-from tapejit.targets.cuda.arrays.table import EMITTERS
+from tapejit.targets.cuda.arrays.table import EMITTERS, NOTING
 from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
 from tapejit.targets.cuda.matmul import emit_matmul
 from tapejit.targets.cuda.simt import SimtEmitter
@@ -35,13 +35,14 @@ from tapejit.targets.cuda.target import CUDA
 
 
 class KernelLaunch(NamedTuple):
-    """A kernel and its size; `places` are its arguments."""
+    """A kernel and its size; `places` are its arguments, and `numbers` behind them."""
 
     name: str
     blocks: int
     threads: int
     places: tuple[Place, ...]
     shared_bytes: int
+    numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -74,8 +75,10 @@ class Emission:
         """A new kernel; `resident` threads are to fit a multiprocessor."""
         return GPUFunction(self.module, name, threads, resident)
 
-    def add(self, at: SimtAddressing, blocks: int) -> None:
-        """Launch a kernel that is complete, in so many blocks."""
+    def add(
+        self, at: SimtAddressing, blocks: int, numbers: tuple[int, ...] = ()
+    ) -> None:
+        """Launch a kernel that is complete, in so many blocks, with these numbers."""
         function = at.function
         self.launches.append(
             KernelLaunch(
@@ -84,6 +87,7 @@ class Emission:
                 function.threads,
                 tuple(at.places),
                 at.shared_bytes,
+                numbers,
             )
         )
 
@@ -92,7 +96,7 @@ def emit_plan(graph: Graph, plan: LoopPlan, name: str) -> BuiltKernels:
     """The module of a plan; `name` makes its symbols unique."""
     layout = DeviceTable(len(graph.inputs), len(graph.outputs))
     made = Emission(plan, layout, ir.LLVMModule(name))
-    fails = plan.checks or any(map(can_fail, plan.kernels))
+    fails = plan.checks or any(map(may_note_failure, plan.kernels))
     if fails:
         made.label = f"{name}_begin"
         emit_begin(made)
@@ -105,6 +109,14 @@ def emit_plan(graph: Graph, plan: LoopPlan, name: str) -> BuiltKernels:
             emit_kernel(made, kernel)
     text = str(made.module)
     return BuiltKernels(text, tuple(made.launches), plan, plan.arena_size, fails)
+
+
+def may_note_failure(kernel: Kernel) -> bool:
+    """Whether values may make a kernel note that its step has failed."""
+    step = kernel.array_op
+    if step is None or is_matmul(step):
+        return can_fail(kernel)
+    return step.name in NOTING
 
 
 def emit_begin(made: Emission) -> None:

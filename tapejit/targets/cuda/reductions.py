@@ -14,15 +14,14 @@ Start reading at `BlockReductions.over_team`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tapejit.base.types import DType
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Storage
 from tapejit.loops.steps import Step
-from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Value
-from tapejit.targets.cpu.nest.addressing import I32, number
+from tapejit.targets.cpu.nest.addressing import number
 from tapejit.targets.cpu.nest.reductions import Accumulator, Reductions
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cuda.addressing import SimtAddressing
@@ -30,8 +29,6 @@ from tapejit.targets.cuda.target import CUDA
 
 if TYPE_CHECKING:
     from tapejit.targets.cuda.simt import SimtEmitter
-
-SHUFFLE: Final = "llvm.nvvm.shfl.sync.bfly.i32"
 
 
 class BlockReductions(Reductions):
@@ -113,7 +110,7 @@ class BlockReductions(Reductions):
         at, warp = self.at, CUDA.numerics.warp_threads
         distance = warp // 2
         while distance:
-            other = self.from_lane(total, distance, made.dtype)
+            other = at.from_lane(total, distance, made.dtype)
             total = self.combined(made, total, other, 1)
             distance //= 2
         warps = at.kernel.team // warp
@@ -135,33 +132,6 @@ class BlockReductions(Reductions):
             part = at.load_at(words, number(which), made.dtype, 1)
             total = self.combined(made, total, part, 1)
         return total
-
-    def from_lane(self, value: Value, distance: int, dtype: DType) -> Value:
-        """The value of the lane whose number differs in one bit, 32 bits at a time."""
-        b = self.at.builder
-
-        def one(word: Value) -> Value:
-            numbers = [ir.Literal(I32, x) for x in (-1, distance, 31)]
-            every, far, clamp = numbers
-            return b.intrinsic(SHUFFLE, I32, [every, word, far, clamp])
-
-        kind = lanes.register_type(dtype, 1).element
-        plain = b.extract_element(value, ir.Literal(I32, 0))
-        if dtype.kind == "b":
-            found = b.trunc(one(b.zext(plain, I32)), kind)
-        elif dtype.itemsize == 8:
-            pair = ir.VectorType(I32, 2)
-            halves = b.bitcast(plain, pair)
-            got: Value = ir.Literal(pair, ir.Undefined)
-            for at in (ir.Literal(I32, 0), ir.Literal(I32, 1)):
-                word = one(b.extract_element(halves, at))
-                got = b.insert_element(got, word, at)
-            found = b.bitcast(got, kind)
-        elif dtype.kind in "iu":
-            found = b.trunc(one(b.zext(plain, I32)), kind)
-        else:
-            found = b.bitcast(one(b.bitcast(plain, I32)), kind)
-        return self.at.spread(found, 1)
 
     # Blocks
 

@@ -25,3 +25,10 @@ class CUDATuning:
     # More of a thread's own memory is in the arena: a GPU reserves local memory for
     # all threads that it could run.
     local_most_bytes: int = 1 << 10
+
+    # Whole arrays
+
+    # A team searches so many elements of a long line for the first extremum.
+    search_part_elements: int = 4096
+    # A block sorts so many keys in shared memory: 16 kB.
+    sorted_run_keys: int = 2048

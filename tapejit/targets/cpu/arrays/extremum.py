@@ -14,8 +14,8 @@ from tapejit.ir.node import OPS, Node
 from tapejit.loops.index import strides_of
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
-    by_vectors,
     each,
+    each_part,
     merged,
     moved,
     read,
@@ -81,15 +81,12 @@ class Extremum:
             each(at, sizes, strides, single)
             return
 
-        def row(places: list[Value]) -> None:
-            def part(index: Value, width: int) -> None:
-                place, to = (at.builder.add(p, index) for p in places)
-                _, found = self.chain(x, place, 1, stride, length, width)
-                write(at, result, to, 1, self.whole(found))
+        def part(places: list[Value], width: int) -> None:
+            place, to = places
+            _, found = self.chain(x, place, 1, stride, length, width)
+            write(at, result, to, 1, self.whole(found))
 
-            by_vectors(at, sizes[-1], CPU.tuning.search_lanes, part)
-
-        each(at, sizes[:-1], [own[:-1] for own in strides], row)
+        each_part(at, sizes, strides, CPU.tuning.search_lanes, part)
 
     def whole(self, index: Value) -> Value:
         return self.at.converted(index, self.index, INT64)

@@ -111,10 +111,7 @@ def strides_of_operands(step: Step) -> list[tuple[int, ...]]:
 
 def moved(at: Addressing, place: Value, index: Value, stride: int) -> Value:
     """A place, `index` strides further."""
-    if stride == 0:
-        return place
-    step = index if stride == 1 else at.builder.mul(index, number(stride))
-    return at.builder.add(place, step)
+    return at.moved(place, index, stride)
 
 
 def each(
@@ -126,31 +123,40 @@ def each(
 ) -> None:
     """Loops over all positions; the body gets the place of each in every array."""
     start = [number(0)] * len(strides) if places is None else list(places)
-    _nest(at, sizes, strides, body, start, at.kernel.work)
+    at.each_place(sizes, strides, body, start)
 
 
-def _nest(
+def each_part(
     at: Addressing,
     sizes: Sizes,
     strides: Sequence[Strides],
-    body: Callable[[list[Value]], None],
-    start: list[Value],
-    work: float,
+    width: int,
+    body: Callable[[list[Value], int], None],
+    places: Sequence[Value] | None = None,
+    repeats: bool = False,
 ) -> None:
-    """The loops of `each`; `work` is that of all of them together."""
+    """The same in vectors along the last axis: `body(places, lanes)`.
+
+    If it `repeats`, it has one body only, and visits some elements again.
+    """
     if not sizes:
-        body(start)
+        sizes, strides = [1], [[1] for _ in strides]
+    last = [own[-1] for own in strides]
+    if at.shares_places:
+        each(at, sizes, strides, lambda here: body(here, 1), places)
         return
 
-    def inside(index: Value) -> None:
-        here = [
-            moved(at, place, index, own[0])
-            for place, own in zip(start, strides, strict=True)
-        ]
-        _nest(at, sizes[1:], [own[1:] for own in strides], body, here, share)
+    def row(starts: list[Value]) -> None:
+        def part(index: Value, lanes: int) -> None:
+            here = [
+                moved(at, place, index, stride)
+                for place, stride in zip(starts, last, strict=True)
+            ]
+            body(here, lanes)
 
-    share = work / sizes[0]
-    at.long_range(number(0), number(sizes[0]), 1, inside, share, sizes[0])
+        (by_repeated_vectors if repeats else by_vectors)(at, sizes[-1], width, part)
+
+    each(at, sizes[:-1], [own[:-1] for own in strides], row, places)
 
 
 def by_vectors(
@@ -237,26 +243,17 @@ def emit_map(
     """out[...] = function(operands[...]), lane by lane, for arrays of one shape."""
     every = (*operands, out)
     sizes, strides = merged(shape, *[x.strides for x in every])
-    if not sizes:
-        sizes, strides = [1], [[1] for _ in every]
     width = widest(*[x.dtype for x in every])
-    last = [own[-1] for own in strides]
+    last = [own[-1] for own in strides] if sizes else [1] * len(every)
 
-    def row(places: list[Value]) -> None:
-        def part(index: Value, width: int) -> None:
-            here = [
-                moved(at, place, index, stride)
-                for place, stride in zip(places, last, strict=True)
-            ]
-            values = [
-                read(at, x, place, stride, width)
-                for x, place, stride in zip(operands, here, last, strict=False)
-            ]
-            write(at, out, here[-1], last[-1], function(values, width))
+    def part(here: list[Value], width: int) -> None:
+        values = [
+            read(at, x, place, stride, width)
+            for x, place, stride in zip(operands, here, last, strict=False)
+        ]
+        write(at, out, here[-1], last[-1], function(values, width))
 
-        by_repeated_vectors(at, sizes[-1], width, part)
-
-    each(at, sizes[:-1], [own[:-1] for own in strides], row)
+    each_part(at, sizes, strides, width, part, repeats=True)
 
 
 def emit_copy(at: Addressing, shape: Sizes, x: ArrayOperand, out: ArrayOperand) -> None:

@@ -27,14 +27,12 @@ from tapejit.loops.steps import Step
 from tapejit.ops.placing import met, ranges_of
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
-    by_vectors,
     combined,
-    each,
+    each_part,
     emit_copy,
     emit_fill,
     emit_map,
     merged,
-    moved,
     part_of,
     read,
     strides_of_operands,
@@ -298,21 +296,13 @@ def emit_part(
 ) -> None:
     """An update at a place."""
     sizes, strides = merged(shape, x.strides, out.strides)
-    if not sizes:
-        sizes, strides = [1], [[1], [1]]
-    from_stride, to_stride = (own[-1] for own in strides)
+    from_stride, to_stride = (own[-1] for own in strides) if sizes else (1, 1)
     width = widest(out.dtype) if to_stride == 1 else 1
 
-    def row(places: list[Value]) -> None:
-        source, target = places
+    def some(places: list[Value], width: int) -> None:
+        here, there = places
+        value = read(at, x, here, from_stride, width)
+        before = partial(read, at, out, there, to_stride, width)
+        write(at, out, there, to_stride, written(at, value, before, out.dtype))
 
-        def some(index: Value, width: int) -> None:
-            here = moved(at, source, index, from_stride)
-            there = moved(at, target, index, to_stride)
-            value = read(at, x, here, from_stride, width)
-            before = partial(read, at, out, there, to_stride, width)
-            write(at, out, there, to_stride, written(at, value, before, out.dtype))
-
-        by_vectors(at, sizes[-1], width, some)
-
-    each(at, sizes[:-1], [own[:-1] for own in strides], row, [number(0), start])
+    each_part(at, sizes, strides, width, some, [number(0), start])

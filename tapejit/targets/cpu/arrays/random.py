@@ -90,6 +90,18 @@ def ciphered(builder: IRBuilder, keys: Sequence[Words], counter: Words) -> Words
     return tuple(builder.and_(x, low) for x in (x0, x1, x2, x3))
 
 
+def words_of_blocks(
+    builder: IRBuilder, keys: Sequence[Words], start: Words, index: Value
+) -> Words:
+    """The words of blocks so far behind a counter, which is two words of 64 bits."""
+    low, high = start
+    lower = builder.add(low, index)
+    carry = builder.zext(builder.icmp_unsigned("<", lower, low), lower.type)
+    upper = builder.add(high, carry)
+    counter = (*halves(builder, lower), *halves(builder, upper))
+    return ciphered(builder, keys, counter)
+
+
 def halves(builder: IRBuilder, word: Value) -> tuple[Value, Value]:
     """The low and the high 32 bits."""
     width = word.type.count
@@ -180,11 +192,8 @@ def emit_draw(
         """All words of neighbouring blocks, in order, two in each lane."""
         b = at.builder
         first = first if before is None else b.add(before, first)
-        lower = b.add(low, b.add(at.spread(first, width), steps(width)))
-        carry = b.zext(b.icmp_unsigned("<", lower, low), lower.type)
-        upper = b.add(high, carry)
-        counter = (*halves(b, lower), *halves(b, upper))
-        x0, x1, x2, x3 = ciphered(b, keys, counter)
+        numbers = b.add(at.spread(first, width), steps(width))
+        x0, x1, x2, x3 = words_of_blocks(b, keys, (low, high), numbers)
         pairs = [x for lane in range(width) for x in (lane, width + lane)]
         order = ir.Literal(ir.VectorType(I32, 2 * width), pairs)
         return b.shuffle_vector(joined(b, x0, x1), joined(b, x2, x3), order)

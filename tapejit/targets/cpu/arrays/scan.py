@@ -11,7 +11,7 @@ the start of the axis.
 Lanes are neighbours along another axis if those lie side by side in the result, or if
 there is so much to compute that it does not matter how they lie.
 
-Start reading at `emit_cumulative_sum`, then `Scan`.
+Start reading at `Recurrence`, then `Scan`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,9 @@ from tapejit.loops.kernels import accumulator
 from tapejit.ops.scan import BLOCK, SHORT
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
-    by_vectors,
     combined,
     each,
+    each_part,
     function_of,
     merged,
     moved,
@@ -53,59 +53,116 @@ Element = tuple[
 Values = Sequence[Value]
 
 
+class Recurrence(NamedTuple):
+    """What a scan does with elements.
+
+    wide         what it is computed in
+    short        the longest axis that is scanned without blocks
+    element      factor and term of the operands' values
+    has_factors  whether there are factors
+    start        of a scan whose `element` and `finish` share memory for one more value:
+                 what that starts as
+    finish       what becomes of a total, if it is not the result
+    is_costly    whether it is more than reading and writing elements one by one
+    """
+
+    wide: DType
+    short: float
+    element: Callable[[Addressing, Values, Value], Element]
+    has_factors: bool = True
+    start: float | None = None
+    finish: Callable[[Addressing, Value, Value], Value] | None = None
+    is_costly: bool = False
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the elements before count in another way as well."""
+        return self.start is not None
+
+    def depth(self, length: int) -> int:
+        """How many levels there are above the elements of an axis."""
+        found = 0
+        while length > self.short:
+            length = -(-length // BLOCK)
+            found += 1
+        return found
+
+
+def running_sums(dtype: DType) -> Recurrence:
+    """Sums have no factors."""
+    wide = accumulator(dtype)
+    short = math.inf if wide.kind in "biu" else SHORT
+    return Recurrence(wide, short, lambda at, values, _: (None, values[0]), False)
+
+
+def running_products(dtype: DType) -> Recurrence:
+    """One factor after another."""
+    wide = accumulator(dtype)
+    return Recurrence(wide, math.inf, lambda at, values, _: (values[0], None))
+
+
+def linear(dtype: DType) -> Recurrence:
+    """y[i] = a[i] * y[i - 1] + b[i]."""
+    wide = accumulator(dtype)
+    return Recurrence(wide, BLOCK, lambda at, values, _: (values[0], values[1]))
+
+
+def running_exponentials(dtype: DType) -> Recurrence:
+    """Sums of exponentials relative to the largest element so far, in double."""
+    return Recurrence(
+        F64,
+        BLOCK,
+        relative_exponential,
+        start=-math.inf,
+        finish=logarithm,
+        is_costly=True,
+    )
+
+
+def relative_exponential(at: Addressing, values: Values, state: Value) -> Element:
+    """The sum is scaled down to a new largest; infinities are not subtracted."""
+    builder = at.builder
+    (x,) = values
+    width = x.type.count
+    before = builder.load(state, typ=x.type)
+    largest = combined(at, "maximum", before, x, F64)
+    builder.store(largest, state)
+    is_same = builder.fcmp_ordered("==", before, largest)
+    fallen = builder.fsub(before, largest)
+    fallen = builder.select(is_same, lanes.constant(F64, 0.0, width), fallen)
+    scale = function_of(at, "exp", fallen, F64)
+    shifted = builder.fsub(x, finite_or_zero(at, largest))
+    return scale, function_of(at, "exp", shifted, F64)
+
+
+def logarithm(at: Addressing, total: Value, state: Value) -> Value:
+    """Of a sum that is relative to the largest element."""
+    shift = finite_or_zero(at, at.builder.load(state, typ=total.type))
+    return at.builder.fadd(function_of(at, "log", total, F64), shift)
+
+
 def emit_cumulative_sum(
     at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
-    """Running sums."""
-    wide = accumulator(node.dtype)
-    short = math.inf if wide.kind in "biu" else SHORT
-    scan = Scan(at, node, operands, out, wide, short, has_factors=False)
-    scan.emit(lambda values, state: (None, values[0]))
+    Scan(at, node, operands, out, running_sums(node.dtype)).emit()
 
 
 def emit_cumulative_prod(
     at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
-    """Running products, one factor after another."""
-    scan = Scan(at, node, operands, out, accumulator(node.dtype), math.inf)
-    scan.emit(lambda values, state: (values[0], None))
+    Scan(at, node, operands, out, running_products(node.dtype)).emit()
 
 
 def emit_linear_recurrence(
     at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
-    """y[i] = a[i] * y[i - 1] + b[i]."""
-    scan = Scan(at, node, operands, out, accumulator(node.dtype), BLOCK)
-    scan.emit(lambda values, state: (values[0], values[1]))
+    Scan(at, node, operands, out, linear(node.dtype)).emit()
 
 
 def emit_logcumsumexp(
     at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
 ) -> None:
-    """Running sums of exponentials relative to the largest so far, in double."""
-    scan = Scan(at, node, operands, out, F64, BLOCK)
-    scan.is_costly = True
-
-    def element(values: Values, state: Value) -> Element:
-        """The sum is scaled down to a new largest; infinities are not subtracted."""
-        builder = at.builder
-        (x,) = values
-        width = x.type.count
-        before = builder.load(state, typ=x.type)
-        largest = combined(at, "maximum", before, x, F64)
-        builder.store(largest, state)
-        is_same = builder.fcmp_ordered("==", before, largest)
-        fallen = builder.fsub(before, largest)
-        fallen = builder.select(is_same, lanes.constant(F64, 0.0, width), fallen)
-        scale = function_of(at, "exp", fallen, F64)
-        shifted = builder.fsub(x, finite_or_zero(at, largest))
-        return scale, function_of(at, "exp", shifted, F64)
-
-    def finish(total: Value, state: Value) -> Value:
-        shift = finite_or_zero(at, at.builder.load(state, typ=total.type))
-        return at.builder.fadd(function_of(at, "log", total, F64), shift)
-
-    scan.emit(element, finish, start=-math.inf)
+    Scan(at, node, operands, out, running_exponentials(node.dtype)).emit()
 
 
 def finite_or_zero(at: Addressing, x: Value) -> Value:
@@ -126,10 +183,7 @@ class Level:
 
 
 class Scan:
-    """Emits a scan along the axis of a Node.
-
-    `short` is the longest axis that is scanned without blocks.
-    """
+    """Emits a scan along the axis of a Node."""
 
     def __init__(
         self,
@@ -137,76 +191,45 @@ class Scan:
         node: Node,
         operands: Sequence[ArrayOperand],
         out: Value,
-        wide: DType,
-        short: float,
-        has_factors: bool = True,
+        recurrence: Recurrence,
     ) -> None:
-        self.at = at
-        self.has_factors = has_factors
-        self.is_costly = False  # more than reading and writing elements one by one
-        self.operands = operands
-        self.wide = wide
+        self.at, self.operands, self.recurrence = at, operands, recurrence
+        self.wide = recurrence.wide
         self.shape = [int(size) for size in node.shape]
         self.result = ArrayOperand(out, node.dtype, strides_of(self.shape))
         self.axis = node.attrs["axis"]
         self.length = self.shape[self.axis]
-        self.depth = 0  # of levels above the elements
-        count = self.length
-        while count > short:
-            count = -(-count // BLOCK)
-            self.depth += 1
+        self.depth = recurrence.depth(self.length)
+        self.every = (*operands, self.result)
+        self.along = [x.strides[self.axis] for x in self.every]
+        self.apart = [1] * len(self.every)
 
-    def emit(
-        self,
-        element: Callable[[Values, Value], Element],
-        finish: Callable[[Value, Value], Value] | None = None,
-        start: float | None = None,
-    ) -> None:
-        """The loops over all other axes.
-
-        `element` makes factor and term of the operands' values; with a `start` it and
-        `finish` share memory for one more value, which starts as that.
-        """
+    def emit(self) -> None:
+        """The loops over all other axes."""
         at, axis = self.at, self.axis
-        self.element, self.finish = element, finish
-        self.every = (*self.operands, self.result)
-        self.along = [x.strides[axis] for x in self.every]
         rest = [*self.shape[:axis], *self.shape[axis + 1 :]]
         sizes, strides = merged(
             rest, *[[*x.strides[:axis], *x.strides[axis + 1 :]] for x in self.every]
         )
-        if not sizes or (strides[-1][-1] != 1 and not self.is_costly):
-            self.apart = [1] * len(self.every)
-            each(at, sizes, strides, lambda places: self.line(places, 1, start))
+        if not sizes or (strides[-1][-1] != 1 and not self.recurrence.is_costly):
+            each(at, sizes, strides, lambda places: self.line(places, 1))
             return
         self.apart = [own[-1] for own in strides]
-        width = widest(self.wide)
+        each_part(at, sizes, strides, widest(self.wide), self.line)
 
-        def row(places: list[Value]) -> None:
-            def part(index: Value, lanes: int) -> None:
-                here = [
-                    moved(at, place, index, stride)
-                    for place, stride in zip(places, self.apart, strict=True)
-                ]
-                self.line(here, lanes, start)
-
-            by_vectors(at, sizes[-1], width, part)
-
-        each(at, sizes[:-1], [own[:-1] for own in strides], row)
-
-    def line(self, places: list[Value], width: int, start: float | None) -> None:
+    def line(self, places: list[Value], width: int) -> None:
         """Scan one line of vectors."""
         at = self.at
-        self.places, self.width = places, width
-        self.kind = lanes.register_type(self.wide, width)
+        self.begin(places, width)
         self.levels = [
             Level(self.memory(), self.memory(), self.memory())
             for _ in range(self.depth + 1)
         ]
         self.state: Any = None
-        if start is not None:
+        if self.recurrence.start is not None:
             self.state = self.memory()
-            at.builder.store(lanes.constant(self.wide, start, width), self.state)
+            start = lanes.constant(self.wide, self.recurrence.start, width)
+            at.builder.store(start, self.state)
         if not self.depth:
             self.block(number(0), self.length)
             return
@@ -215,13 +238,19 @@ class Scan:
         def whole_block(index: Value) -> None:
             self.block(index, BLOCK)
             base = self.levels[0]
-            factor = self.value(base.factor) if self.has_factors else None
+            has_factors = self.recurrence.has_factors
+            factor = self.value(base.factor) if has_factors else None
             self.move_up(1, index, factor, self.value(base.partial))
 
         work = BLOCK * self.width * CPU.tuning.array_element_instructions
         at.long_range(number(0), number(count), 1, whole_block, work, count)
         if left:
             self.block(number(count), left)
+
+    def begin(self, places: list[Value], width: int) -> None:
+        """Be at the first elements of so many lines."""
+        self.places, self.width = places, width
+        self.kind = lanes.register_type(self.wide, width)
 
     def memory(self) -> Value:
         """Room for one value."""
@@ -240,31 +269,42 @@ class Scan:
         is_first = at.builder.icmp_signed("==", index, number(0))
 
         def go_on(offset: Value, begins: bool) -> None:
-            position = at.builder.add(first, offset)
-            here = [
-                moved(at, place, position, stride)
-                for place, stride in zip(self.places, self.along, strict=True)
-            ]
-            values = [
-                at.converted(read(at, x, place, stride, self.width), x.dtype, self.wide)
-                for x, place, stride in zip(
-                    self.operands, here, self.apart, strict=False
-                )
-            ]
-            factor, term = self.element(values, self.state)
+            here = self.places_at(at.builder.add(first, offset))
+            factor, term = self.element(here)
             partial = self.extended(base.partial, factor, term, begins)
             if self.depth:
                 product = self.multiplied(base.factor, factor, begins)
                 total = self.continued(partial, product, self.levels[1].total)
                 partial = at.builder.select(is_first, partial, total)
-            if self.finish is not None:
-                partial = self.finish(partial, self.state)
-            value = at.converted(partial, self.wide, self.result.dtype)
-            write(at, self.result, here[-1], self.apart[-1], value)
+            self.give(here, partial)
 
         go_on(number(0), begins=True)
         if length > 1:
             at.for_range(number(1), number(length), 1, lambda i: go_on(i, begins=False))
+
+    def places_at(self, position: Value) -> list[Value]:
+        """Where the elements at a position of the axis are."""
+        return [
+            moved(self.at, place, position, stride)
+            for place, stride in zip(self.places, self.along, strict=True)
+        ]
+
+    def element(self, here: Sequence[Value]) -> Element:
+        """Factor and term there."""
+        at = self.at
+        values = [
+            at.converted(read(at, x, place, stride, self.width), x.dtype, self.wide)
+            for x, place, stride in zip(self.operands, here, self.apart, strict=False)
+        ]
+        return self.recurrence.element(at, values, self.state)
+
+    def give(self, here: Sequence[Value], total: Value) -> None:
+        """A total as an element of the result."""
+        at, finish = self.at, self.recurrence.finish
+        if finish is not None:
+            total = finish(at, total, self.state)
+        value = at.converted(total, self.wide, self.result.dtype)
+        write(at, self.result, here[-1], self.apart[-1], value)
 
     def extended(self, memory: Value, factor: Any, term: Any, begins: bool) -> Value:
         """The next value of a chain, kept in its memory."""

@@ -41,6 +41,7 @@ from tapejit.targets.cpu.arrays.loops import (
     by_vectors,
     combined,
     each,
+    each_part,
     emit_copy,
     emit_fill,
     merged,
@@ -560,24 +561,16 @@ def add_row(
     """Add what belongs to one position, along the axes that are not indexed."""
     into = [table.strides[axis] for axis in others]
     sizes, strides = merged(shape, updates.strides[rank:], into)
-    if not sizes:
-        sizes, strides = [1], [[1], [1]]
-    from_stride, to_stride = (own[-1] for own in strides)
+    from_stride, to_stride = (own[-1] for own in strides) if sizes else (1, 1)
     width = widest(table.dtype) if to_stride == 1 else 1
 
-    def inner(places: list[Value]) -> None:
-        source, target = places
+    def part(places: list[Value], lanes: int) -> None:
+        here, there = places
+        added = at.converted(
+            read(at, updates, here, from_stride, lanes), updates.dtype, table.dtype
+        )
+        before = read(at, table, there, to_stride, lanes)
+        total = combined(at, "add", before, added, table.dtype)
+        write(at, table, there, to_stride, total)
 
-        def part(index: Value, lanes: int) -> None:
-            here = moved(at, source, index, from_stride)
-            there = moved(at, target, index, to_stride)
-            added = at.converted(
-                read(at, updates, here, from_stride, lanes), updates.dtype, table.dtype
-            )
-            before = read(at, table, there, to_stride, lanes)
-            total = combined(at, "add", before, added, table.dtype)
-            write(at, table, there, to_stride, total)
-
-        by_vectors(at, sizes[-1], width, part)
-
-    each(at, sizes[:-1], [own[:-1] for own in strides], inner, [place, position])
+    each_part(at, sizes, strides, width, part, [place, position])

@@ -21,8 +21,7 @@ from tapejit.ops import small_matrices
 from tapejit.ops.small_matrices import Rows
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
-    by_vectors,
-    each,
+    each_part,
     function_of,
     merged,
     moved,
@@ -181,30 +180,23 @@ def emit_stack(
     matrices = [x.shape[-2:] for x in node.inputs]
     last = [own[-1] for own in apart]
 
-    def row(places: list[Value]) -> None:
-        def part(index: Value, width: int) -> None:
-            here = [
-                moved(at, place, index, stride)
-                for place, stride in zip(places, last, strict=True)
-            ]
-            numbers = Vectors(at, node.dtype, width)
-            given = [
-                elements(at, x, place, stride, size, width)
-                for x, place, stride, size in zip(
-                    operands, here, last, matrices, strict=False
-                )
-            ]
-            found, is_good = compute(numbers, given)
-            at.fail_unless(is_good)
-            for i, values in enumerate(found):
-                for j, value in enumerate(values):
-                    place = moved(at, here[-1], number(i), result.strides[-2])
-                    place = moved(at, place, number(j), result.strides[-1])
-                    write(at, result, place, last[-1], value.value)
+    def part(here: list[Value], width: int) -> None:
+        numbers = Vectors(at, node.dtype, width)
+        given = [
+            elements(at, x, place, stride, size, width)
+            for x, place, stride, size in zip(
+                operands, here, last, matrices, strict=False
+            )
+        ]
+        found, is_good = compute(numbers, given)
+        at.fail_unless(is_good)
+        for i, values in enumerate(found):
+            for j, value in enumerate(values):
+                place = moved(at, here[-1], number(i), result.strides[-2])
+                place = moved(at, place, number(j), result.strides[-1])
+                write(at, result, place, last[-1], value.value)
 
-        by_vectors(at, sizes[-1], widest(node.dtype), part)
-
-    each(at, sizes[:-1], [own[:-1] for own in apart], row)
+    each_part(at, sizes, apart, widest(node.dtype), part)
 
 
 def stack_strides(x: ArrayOperand, sizes: Sequence[Any], rank: int) -> list[int]:

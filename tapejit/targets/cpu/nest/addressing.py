@@ -255,6 +255,50 @@ class Addressing:
 
         self.for_range(low, high, strip, part)
 
+    # Whether threads share the places that a function goes through.
+    shares_places: bool = False
+
+    def each_place(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        body: Callable[[list[Value]], None],
+        start: list[Value],
+    ) -> None:
+        """Loops over all positions; `body` gets the place of each in every array."""
+        self.each_inside(sizes, strides, body, start, self.kernel.work)
+
+    def each_inside(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        body: Callable[[list[Value]], None],
+        start: list[Value],
+        work: float,
+    ) -> None:
+        """These loops; `work` is that of all of them together."""
+        if not sizes:
+            body(start)
+            return
+
+        def inside(index: Value) -> None:
+            here = [
+                self.moved(place, index, own[0])
+                for place, own in zip(start, strides, strict=True)
+            ]
+            rest = [own[1:] for own in strides]
+            self.each_inside(sizes[1:], rest, body, here, share)
+
+        share = work / sizes[0]
+        self.long_range(number(0), number(sizes[0]), 1, inside, share, sizes[0])
+
+    def moved(self, place: Value, index: Value, stride: int) -> Value:
+        """A place, `index` strides further."""
+        if stride == 0:
+            return place
+        step = index if stride == 1 else self.builder.mul(index, number(stride))
+        return self.builder.add(place, step)
+
     def poll(self) -> None:
         """Leave the kernel if a signal asks for it."""
         address = self.builder.load(self.imports(), typ=I64)

@@ -1,4 +1,9 @@
-"""Operations on whole arrays as kernels of their own.
+"""Operations on whole arrays as kernels: scatter, scan, argmax, draws, concat.
 
-Start reading at `table.py`.
+`table` names the emitter of each operation: `scatter` rows added to a table, `scan`
+cumulative ops, `extremum` argmax and argmin, `random` Philox draws, `placement` parts
+put into an array. `kernels` has what all of them begin with, and has threads share the
+places of the CPU target's loops: what one thread does is its code, and its bits.
+
+Start reading at `table.py`, then `scatter.py`.
 """

@@ -16,7 +16,7 @@ from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.schedule.vectorize import distance
-from tapejit.targets.cuda.kernel import SimtKernel
+from tapejit.targets.cuda.kernel import SimtKernel, power_above
 from tapejit.targets.cuda.target import CUDA
 
 
@@ -81,15 +81,6 @@ def width_along(loop: Loop, axis: Axis) -> int:
     while axis.hint % width:
         width //= 2
     return width
-
-
-def power_above(n: int) -> int:
-    """The smallest power of two that is not below `n`.
-
-    >>> power_above(1), power_above(32), power_above(33)
-    (1, 32, 64)
-    """
-    return 1 << (n - 1).bit_length()
 
 
 def over_all(kernel: SimtKernel, loop: Loop) -> SimtKernel:
