@@ -48,7 +48,7 @@ def emit_argmin(made: Emission, kernel: SimtKernel, step: Step) -> None:
     emit_search(made, kernel, step, "less")
 
 
-class Lines(NamedTuple):
+class SearchedLines(NamedTuple):
     """What is searched: how many lines, how long, and in how many parts each."""
 
     number: int
@@ -56,7 +56,7 @@ class Lines(NamedTuple):
     parts: int  # 0: a thread has a line, or more than one
 
     @classmethod
-    def of(cls, step: Step) -> Lines:
+    def of(cls, step: Step) -> SearchedLines:
         """Of a search."""
         node, numbers = node_of(step), CUDA.numerics
         axis = node.attrs["axis"]
@@ -71,7 +71,7 @@ class Lines(NamedTuple):
 
 def rooms(step: Step) -> dict[str, int]:
     """The extremum of each part of a line."""
-    lines = Lines.of(step)
+    lines = SearchedLines.of(step)
     if lines.parts <= 1:
         return {}
     size, dtype = lines.number * lines.parts, node_of(step).inputs[0].dtype
@@ -79,7 +79,7 @@ def rooms(step: Step) -> dict[str, int]:
 
 
 def emit_search(made: Emission, kernel: SimtKernel, step: Step, order: str) -> None:
-    lines = Lines.of(step)
+    lines = SearchedLines.of(step)
     if not lines.parts:
         emit_shared(made, kernel, step)
         return
@@ -101,7 +101,7 @@ class TeamSearch:
         kernel: SimtKernel,
         step: Step,
         order: str,
-        lines: Lines,
+        lines: SearchedLines,
     ) -> None:
         self.made, self.kernel, self.step = made, kernel, step
         self.order, self.lines = order, lines
