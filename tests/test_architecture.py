@@ -398,6 +398,7 @@ FIXED_NUMBERS: dict[str, str] = {
     "targets/cpu/schedule/allocate.py:MOST_PARTS": "bits of a word",
     "targets/cpu/schedule/tile_roles.py:BLOCK_WORDS": "of the cipher",
     "targets/cpu/schedule/tile_roles.py:WORD": "of the cipher",
+    "targets/cuda/arrays/scatter.py:NO_ROW": "the largest number of 64 bits",
     "targets/cuda/kernel.py:ALIGNED": "of arrays, and of what a thread loads at once",
 }
 

@@ -32,3 +32,5 @@ class CUDATuning:
     search_part_elements: int = 4096
     # A block sorts so many keys in shared memory: 16 kB.
     sorted_run_keys: int = 2048
+    # A kernel looks at so many arrays that are joined, or parts that are added.
+    placed_parts: int = 32

@@ -40,11 +40,11 @@ from tapejit.targets.cuda.arrays.kernels import (
     shape_of,
 )
 from tapejit.targets.cuda.kernel import SimtKernel
+from tapejit.targets.cuda.target import CUDA
 
 if TYPE_CHECKING:
     from tapejit.targets.cuda.module import Emission
 
-GROUP: Final = 32  # parts that a kernel looks at
 TRUE: Final[Value] = ir.Literal(ir.IntType(1), 1)
 
 Box = list[range]
@@ -70,8 +70,9 @@ def emit_concat(made: Emission, kernel: SimtKernel, step: Step) -> None:
     parts = parts_to_join(node, strides_of_operands(step))
     shape, parts = joined(shape_of(node), parts)
     placing_kernel = PlacingKernel(made, kernel, step, shape, is_moved=True)
-    for first in range(0, len(parts), GROUP):
-        group = parts[first : first + GROUP]
+    at_once = CUDA.tuning.placed_parts
+    for first in range(0, len(parts), at_once):
+        group = parts[first : first + at_once]
 
         def body(
             own: PlacingKernel,
@@ -99,8 +100,9 @@ def emit_place_add(made: Emission, kernel: SimtKernel, step: Step) -> None:
     start = Placement(0, strides[0], shape, whole(shape))
     shape, parts = joined(shape, [start, *parts_to_add(node, strides)])
     placing_kernel = PlacingKernel(made, kernel, step, shape, is_moved=False)
-    for first in range(0, len(parts), GROUP):
-        group, before = parts[first : first + GROUP], parts[:first]
+    at_once = CUDA.tuning.placed_parts
+    for first in range(0, len(parts), at_once):
+        group, before = parts[first : first + at_once], parts[:first]
         common = met([part.ranges for part in before]) if before else ()
         is_boxed = bool(before) and not (is_float(step.dtype) and all(common))
 
