@@ -27,7 +27,7 @@ from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import LLVMModule
 from tapejit.targets.cpu.nest.addressing import I64, Place, number
 from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing
-from tapejit.targets.cuda.arrays.table import EMITTERS, NOTING
+from tapejit.targets.cuda.arrays import table
 from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
 from tapejit.targets.cuda.matmul import emit_matmul
 from tapejit.targets.cuda.simt import SimtEmitter
@@ -116,7 +116,7 @@ def may_note_failure(kernel: Kernel) -> bool:
     step = kernel.array_op
     if step is None or is_matmul(step):
         return can_fail(kernel)
-    return step.name in NOTING
+    return table.may_note_failure(step)
 
 
 def emit_begin(made: Emission) -> None:
@@ -163,7 +163,7 @@ def emit_array_op(made: Emission, kernel: SimtKernel, step: Step) -> None:
     if is_matmul(step):
         emit_matmul(made, kernel, step)
         return
-    emit = EMITTERS.get(step.name)
+    emit = table.EMITTERS.get(step.name)
     if emit is None:
         assert step.node is not None
         raise UnsupportedError(

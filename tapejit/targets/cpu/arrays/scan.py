@@ -88,26 +88,26 @@ class Recurrence(NamedTuple):
         return found
 
 
-def running_sums(dtype: DType) -> Recurrence:
+def of_cumulative_sum(dtype: DType) -> Recurrence:
     """Sums have no factors."""
     wide = accumulator(dtype)
     short = math.inf if wide.kind in "biu" else SHORT
     return Recurrence(wide, short, lambda at, values, _: (None, values[0]), False)
 
 
-def running_products(dtype: DType) -> Recurrence:
+def of_cumulative_prod(dtype: DType) -> Recurrence:
     """One factor after another."""
     wide = accumulator(dtype)
     return Recurrence(wide, math.inf, lambda at, values, _: (values[0], None))
 
 
-def linear(dtype: DType) -> Recurrence:
+def of_linear_recurrence(dtype: DType) -> Recurrence:
     """y[i] = a[i] * y[i - 1] + b[i]."""
     wide = accumulator(dtype)
     return Recurrence(wide, BLOCK, lambda at, values, _: (values[0], values[1]))
 
 
-def running_exponentials(dtype: DType) -> Recurrence:
+def of_logcumsumexp(dtype: DType) -> Recurrence:
     """Sums of exponentials relative to the largest element so far, in double."""
     return Recurrence(
         F64,
@@ -141,36 +141,32 @@ def logarithm(at: Addressing, total: Value, state: Value) -> Value:
     return at.builder.fadd(function_of(at, "log", total, F64), shift)
 
 
-def emit_cumulative_sum(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
-) -> None:
-    Scan(at, node, operands, out, running_sums(node.dtype)).emit()
-
-
-def emit_cumulative_prod(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
-) -> None:
-    Scan(at, node, operands, out, running_products(node.dtype)).emit()
-
-
-def emit_linear_recurrence(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
-) -> None:
-    Scan(at, node, operands, out, linear(node.dtype)).emit()
-
-
-def emit_logcumsumexp(
-    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
-) -> None:
-    Scan(at, node, operands, out, running_exponentials(node.dtype)).emit()
-
-
 def finite_or_zero(at: Addressing, x: Value) -> Value:
     """A double, or 0 in place of NaN and of infinities."""
     zero = lanes.constant(F64, 0.0, x.type.count)
     difference = at.builder.fsub(x, x)
     is_finite = at.builder.fcmp_ordered("==", difference, zero)
     return at.builder.select(is_finite, x, zero)
+
+
+# By the names of operations.
+RECURRENCES: Final[dict[str, Callable[[DType], Recurrence]]] = {
+    made.__name__.removeprefix("of_"): made
+    for made in (
+        of_cumulative_prod,
+        of_cumulative_sum,
+        of_linear_recurrence,
+        of_logcumsumexp,
+    )
+}
+
+
+def emit_scan(
+    at: Addressing, node: Node, operands: Sequence[ArrayOperand], out: Value
+) -> None:
+    """Any of the scans."""
+    recurrence = RECURRENCES[node.op.name](node.dtype)
+    Scan(at, node, operands, out, recurrence).emit()
 
 
 @dataclass

@@ -51,10 +51,6 @@ EMITTERS: Final[dict[str, Emitter]] = {
         random.emit_random_bits,
         random.emit_random_fold_in,
         random.emit_random_split,
-        scan.emit_cumulative_prod,
-        scan.emit_cumulative_sum,
-        scan.emit_linear_recurrence,
-        scan.emit_logcumsumexp,
         scatter.emit_gather_add,
         scatter.emit_subtract_rows,
         small_matrices.emit_cholesky,
@@ -64,6 +60,7 @@ EMITTERS: Final[dict[str, Emitter]] = {
         small_matrices.emit_solve_triangular,
     )
 }
+EMITTERS.update(dict.fromkeys(scan.RECURRENCES, scan.emit_scan))
 EMITTERS["keyed_bits"] = random.emit_random_bits  # a key is a state, too
 
 # Of those that have some: how many tasks share the work, and the bytes of rooms in the

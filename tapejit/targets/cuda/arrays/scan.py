@@ -19,9 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tapejit.base.types import DType
 from tapejit.loops.steps import Step
 from tapejit.ops.scan import BLOCK, SHORT
 from tapejit.targets.cpu.arrays import scan
@@ -45,17 +44,12 @@ if TYPE_CHECKING:
     from tapejit.targets.cuda.module import Emission
 
 
-def running_sums(dtype: DType) -> Recurrence:
-    """Of integers also in blocks: they are exact in any order."""
-    return scan.running_sums(dtype)._replace(short=SHORT)
-
-
-RECURRENCES: Final[dict[str, Callable[[DType], Recurrence]]] = {
-    "cumulative_prod": scan.running_products,
-    "cumulative_sum": running_sums,
-    "linear_recurrence": scan.linear,
-    "logcumsumexp": scan.running_exponentials,
-}
+def recurrence_of(step: Step) -> Recurrence:
+    """What is scanned; sums of integers also in blocks: they are exact in any order."""
+    node = node_of(step)
+    found = scan.RECURRENCES[node.op.name](node.dtype)
+    is_any_order = not found.has_factors and found.wide.kind in "biu"
+    return found._replace(short=SHORT) if is_any_order else found
 
 
 class Levels:
@@ -66,7 +60,7 @@ class Levels:
 
     def __init__(self, step: Step) -> None:
         node, numbers = node_of(step), CUDA.numerics
-        self.recurrence = RECURRENCES[node.op.name](node.dtype)
+        self.recurrence = recurrence_of(step)
         shape, axis = shape_of(node), node.attrs["axis"]
         self.rest = [*shape[:axis], *shape[axis + 1 :]]
         self.lines, self.axis = math.prod(self.rest), axis

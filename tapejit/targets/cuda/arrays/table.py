@@ -1,8 +1,8 @@
 """Which operations on whole arrays have kernels, by the names of their records.
 
 An emitter gets the `Emission`, the kernel and its Step, makes as many functions as it
-needs and adds their launches. `ROOMS` says what memory of the arena an operation wants
-for itself, in bytes: `kernel.rooms` then has it, by the same names.
+needs and adds their launches. `rooms_of` says what memory of the arena an operation
+wants for itself, in bytes: `kernel.rooms` then has it, by the same names.
 
 Start reading at `EMITTERS`.
 """
@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tapejit.loops.steps import Step
+from tapejit.ops.small_matrices import is_small_matrix
+from tapejit.targets.cpu.arrays import table as cpu
+from tapejit.targets.cpu.arrays.scan import RECURRENCES
 from tapejit.targets.cuda.arrays import extremum, placement, random, scan, scatter
 from tapejit.targets.cuda.arrays.kernels import emit_shared
 
@@ -22,40 +25,44 @@ if TYPE_CHECKING:
 
 Emitter = Callable[["Emission", "SimtKernel", Step], None]
 
+# By the names of operations, as on a CPU: what is not said here has one pass.
 EMITTERS: Final[dict[str, Emitter]] = {
-    "argmax": extremum.emit_argmax,
-    "argmin": extremum.emit_argmin,
-    "bits_to_normal": emit_shared,
-    "cholesky": emit_shared,
-    "cofactor": emit_shared,
-    "concat": placement.emit_concat,
-    "cumulative_prod": scan.emit_scan,
-    "cumulative_sum": scan.emit_scan,
-    "det": emit_shared,
-    "gather_add": scatter.emit_gather_add,
-    "keyed_bits": random.emit_random_bits,
-    "linear_recurrence": scan.emit_scan,
-    "logcumsumexp": scan.emit_scan,
-    "place": placement.emit_place,
-    "place_add": placement.emit_place_add,
-    "random_advance": emit_shared,
-    "random_bits": random.emit_random_bits,
-    "random_fold_in": emit_shared,
-    "random_split": emit_shared,
-    "solve": emit_shared,
-    "solve_triangular": emit_shared,
-    "subtract_rows": scatter.emit_subtract_rows,
+    **dict.fromkeys(cpu.EMITTERS, emit_shared),
+    **dict.fromkeys(RECURRENCES, scan.emit_scan),
+    **{
+        emit.__name__.removeprefix("emit_"): emit
+        for emit in (
+            extremum.emit_argmax,
+            extremum.emit_argmin,
+            placement.emit_concat,
+            placement.emit_place,
+            placement.emit_place_add,
+            random.emit_random_bits,
+            scatter.emit_gather_add,
+            scatter.emit_subtract_rows,
+        )
+    },
 }
-ROOMS: Final[dict[str, Callable[[Step], Mapping[str, int]]]] = {
-    "argmax": extremum.rooms,
-    "argmin": extremum.rooms,
-    "cumulative_sum": scan.rooms,
-    "gather_add": scatter.rooms,
-    "linear_recurrence": scan.rooms,
-    "logcumsumexp": scan.rooms,
-    "subtract_rows": scatter.rooms,
+EMITTERS["keyed_bits"] = random.emit_random_bits  # a key is a state, too
+
+# By emitter, for those that want some.
+ROOMS: Final[dict[Emitter, Callable[[Step], Mapping[str, int]]]] = {
+    extremum.emit_argmax: extremum.rooms,
+    extremum.emit_argmin: extremum.rooms,
+    scan.emit_scan: scan.rooms,
+    scatter.emit_gather_add: scatter.rooms,
+    scatter.emit_subtract_rows: scatter.rooms,
 }
-# Those whose kernels may note a failure: a number or a matrix is not as it must be.
-NOTING: Final = frozenset(
-    {"cholesky", "cofactor", "det", "random_fold_in", "solve", "solve_triangular"}
-)
+
+
+def rooms_of(step: Step) -> Mapping[str, int]:
+    """The rooms of an operation, in bytes, by what they are for."""
+    rooms = ROOMS.get(EMITTERS[step.name])
+    return {} if rooms is None else rooms(step)
+
+
+def may_note_failure(step: Step) -> bool:
+    """Whether a number or a matrix may be such that the step has failed."""
+    op = step.op
+    assert op is not None
+    return op.on_arrays is is_small_matrix or op.name == "random_fold_in"

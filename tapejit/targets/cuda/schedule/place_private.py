@@ -16,7 +16,7 @@ from tapejit.loops.kernels import Kernel, LoopPlan, RoomKey, Storage
 from tapejit.loops.steps import Step, is_matmul
 from tapejit.targets.cpu.nest.reductions import accumulator_of
 from tapejit.targets.cpu.schedule.allocate import room_of
-from tapejit.targets.cuda.arrays.table import ROOMS
+from tapejit.targets.cuda.arrays.table import rooms_of
 from tapejit.targets.cuda.kernel import ALIGNED, SimtKernel
 from tapejit.targets.cuda.matmul import matmul_rooms
 from tapejit.targets.cuda.target import CUDA
@@ -56,8 +56,7 @@ def array_rooms(step: Step) -> Mapping[str, int]:
     """The rooms of an operation on whole arrays, in bytes, by what they are for."""
     if is_matmul(step):
         return matmul_rooms(step)
-    rooms = ROOMS.get(step.name)
-    return {} if rooms is None else rooms(step)
+    return rooms_of(step)
 
 
 def private_arrays(
