@@ -16,12 +16,11 @@ Start reading at `Config`.
 from __future__ import annotations
 
 import contextvars
-import dataclasses
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -173,14 +172,45 @@ ON_CHANGE: list[Callable[[], None]] = []
 NUMERICS: list[bool] = []
 
 
+class Setting:
+    """One of the fields of `Config`, which it enters into `SETTINGS`."""
+
+    def __init__(self, default: Any, env: str, values: _Choice, meaning: str) -> None:
+        self.default, self.env = default, env
+        self.values, self.meaning = values, meaning
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        SETTINGS[name] = self
+
+
+SETTINGS: Final[dict[str, Setting]] = {}
+
+
 def _setting(default: Any, env: str, values: _Choice, meaning: str) -> Any:
-    metadata = {"env": env, "values": values, "meaning": meaning}
-    return dataclasses.field(default=default, metadata=metadata)
+    return Setting(default, env, values, meaning)  # of any type, for type checkers
+
+
+def _check_names(changes: Iterable[str]) -> None:
+    for name in changes:
+        if name not in SETTINGS:
+            raise ConfigError(f"tapejit has no setting {name!r}; {_known(name)}")
+
+
+def _known(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, SETTINGS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}the settings are {_listed(SETTINGS)}"
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(repr(value) for value in values)
 
 
 @public("tapejit")
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
+class Config:  # written out: a dataclass takes 2 ms longer to import
     """All settings at one moment: immutable, comparable, hashable, always valid.
 
     >>> Config(default_float="float64")  # doctest: +ELLIPSIS
@@ -306,15 +336,50 @@ class Config:
         256, "TAPEJIT_CACHE_SIZE", _Amount(1), "megabytes of native code to keep"
     )
 
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
+    def __init__(self, **values: Any) -> None:
+        _check_names(values)
+        for name, setting in SETTINGS.items():
             try:
-                value = field.metadata["values"].check(getattr(self, field.name))
+                value = setting.values.check(values.get(name, setting.default))
             except ConfigError as error:
-                raise ConfigError(f"{field.name}={error}") from None
-            object.__setattr__(self, field.name, value)
+                raise ConfigError(f"{name}={error}") from None
+            self.__dict__[name] = value
         if self.check_numerics and not NUMERICS:
             NUMERICS.append(True)
+
+    def replaced(self, **changes: Any) -> Config:
+        """The same with other values of some settings.
+
+        >>> Config(check=True).replaced(eager=True) == Config(check=True, eager=True)
+        True
+        """
+        return Config(**{**vars(self), **changes})
+
+    def texts(self) -> dict[str, str]:
+        """What each setting is, and what it is by default if that is something else.
+
+        >>> Config(debug=2).texts()["debug"]
+        '2 (default 0)'
+        """
+        found = {}
+        for name, value in vars(self).items():
+            default = SETTINGS[name].default
+            found[name] = f"{value!r}" + f" (default {default!r})" * (value != default)
+        return found
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Config does not change: use replaced({name}=...)")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Config):
+            return NotImplemented
+        return vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={x!r}' for name, x in vars(self).items())})"
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Config:
@@ -324,14 +389,16 @@ class Config:
         True
         """
         found = {}
-        for field in dataclasses.fields(cls):
-            env = field.metadata["env"]
-            if not environ.get(env):
+        for name, setting in SETTINGS.items():
+            text = environ.get(setting.env)
+            if not text:
                 continue
             try:
-                found[field.name] = field.metadata["values"].parse(environ[env])
+                found[name] = setting.values.parse(text)
             except ConfigError as error:
-                raise ConfigError(f"environment variable {env}={error}") from None
+                raise ConfigError(
+                    f"environment variable {setting.env}={error}"
+                ) from None
         return cls(**found)
 
     @classmethod
@@ -345,11 +412,10 @@ class Config:
         """
         rows = ["| setting | environment variable | default | allowed | meaning |"]
         rows.append("|---|---|---|---|---|")
-        for field in dataclasses.fields(cls):
-            values, meaning = field.metadata["values"], field.metadata["meaning"]
+        for name, x in SETTINGS.items():
             rows.append(
-                f"| `{field.name}` | `{field.metadata['env']}` "
-                f"| `{field.default!r}` | {values.describe()} | {meaning} |"
+                f"| `{name}` | `{x.env}` "
+                f"| `{x.default!r}` | {x.values.describe()} | {x.meaning} |"
             )
         return "\n".join(rows)
 
@@ -364,7 +430,7 @@ class _Override(NamedTuple):
 
 def _make_override(changes: Mapping[str, Any]) -> _Override:
     base = _process
-    return _Override(changes, base, dataclasses.replace(base, **changes))
+    return _Override(changes, base, base.replaced(**changes))
 
 
 # State of the module and not of `Settings`: an attribute of an object whose class has
@@ -425,7 +491,7 @@ class Settings(_Readable):
         global _process
         _check_names(changes)
         with _process_lock:  # two updates at once must both count
-            _process = dataclasses.replace(_process, **changes)
+            _process = _process.replaced(**changes)
         _tell_change()
 
     def override(self, **changes: Any) -> AbstractContextManager[Config]:
@@ -446,7 +512,7 @@ class Settings(_Readable):
         raise AttributeError(f"tapejit has no setting {name!r}; {_known(name)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        if name not in _names():
+        if name not in SETTINGS:
             raise AttributeError(f"tapejit has no setting {name!r}; {_known(name)}")
         raise AttributeError(
             f"settings are not assigned: write config.update({name}={value!r}) for the "
@@ -454,13 +520,8 @@ class Settings(_Readable):
         )
 
     def __repr__(self) -> str:
-        current = self.current()
-        texts = []
-        for field in dataclasses.fields(Config):
-            value = getattr(current, field.name)
-            differs = f" (default {field.default!r})" if value != field.default else ""
-            texts.append(f"{field.name}={value!r}{differs}")
-        return f"<tapejit config: {', '.join(texts)}>"
+        texts = self.current().texts().items()
+        return f"<tapejit config: {', '.join(map('='.join, texts))}>"
 
 
 @contextmanager
@@ -483,28 +544,6 @@ def _tell_change() -> None:
         react()
 
 
-def _names() -> list[str]:
-    return [field.name for field in dataclasses.fields(Config)]
-
-
-def _check_names(changes: Iterable[str]) -> None:
-    for name in changes:
-        if name not in _names():
-            raise ConfigError(f"tapejit has no setting {name!r}; {_known(name)}")
-
-
-def _known(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, _names(), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}the settings are {_listed(_names())}"
-
-
-def _listed(values: Iterable[object]) -> str:
-    return ", ".join(repr(value) for value in values)
-
-
 def _reader(name: str, meaning: str) -> property:
     def read(self: Settings) -> Any:
         # What `current` does; calling it would double the cost inside an override.
@@ -521,5 +560,5 @@ def _reader(name: str, meaning: str) -> property:
 config = Settings()
 
 # A property per setting: __getattr__ is asked only after everything else has failed.
-for _field in dataclasses.fields(Config):
-    setattr(Settings, _field.name, _reader(_field.name, _field.metadata["meaning"]))
+for _name, _entry in SETTINGS.items():
+    setattr(Settings, _name, _reader(_name, _entry.meaning))

@@ -20,7 +20,6 @@ Start reading at `Structure`, then `find_kind`, then the kind you care for.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import NoneType
@@ -276,7 +275,9 @@ class _DataclassKind(ContainerKind):
     """
 
     def __init__(self, cls: Any) -> None:
-        self.names = tuple(field.name for field in dataclasses.fields(cls))
+        from dataclasses import fields
+
+        self.names = tuple(field.name for field in fields(cls))
 
     def take(self, x: Any) -> tuple[Sequence[Any], Any, Any]:
         names = self.names
@@ -402,7 +403,7 @@ def find_kind(cls: type) -> ContainerKind | None:
         return _SEQUENCE
     if issubclass(cls, dict):
         return MAPPING
-    if dataclasses.is_dataclass(cls):  # before Mapping: its fields say how to rebuild
+    if hasattr(cls, "__dataclass_fields__"):  # before Mapping: fields rebuild it
         return _DataclassKind(cls)
     if issubclass(cls, Mapping):
         return MAPPING

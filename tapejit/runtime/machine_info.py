@@ -9,7 +9,6 @@ Start reading at `gather`.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import platform
@@ -180,13 +179,7 @@ def settings() -> Facts:
     ...     settings()["debug"]
     '2 (default 0)'
     """
-    now = config.current()
-    found = {}
-    for field in dataclasses.fields(now):
-        value = getattr(now, field.name)
-        changed = "" if value == field.default else f" (default {field.default!r})"
-        found[field.name] = f"{value!r}{changed}"
-    return found
+    return dict(config.current().texts())
 
 
 def _module(name: str) -> Any:

@@ -19,7 +19,6 @@ Start reading at `cache_key`.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import importlib.machinery
@@ -99,12 +98,8 @@ def settings_that_matter() -> dict[str, Any]:
     >>> "default_float" in settings_that_matter(), "debug" in settings_that_matter()
     (True, False)
     """
-    now = config.current()
-    return {
-        field.name: getattr(now, field.name)
-        for field in dataclasses.fields(now)
-        if field.name not in HARMLESS
-    }
+    now = vars(config.current()).items()
+    return {name: value for name, value in now if name not in HARMLESS}
 
 
 @functools.cache
