@@ -374,11 +374,7 @@ def _start_eval() -> None:
 
 
 start = record(
-    "start",
-    type_rule=_start_type,
-    eval=_start_eval,
-    differentiable=False,
-    exact=True,
+    "start", type_rule=_start_type, eval=_start_eval, differentiable=False, exact=True
 )
 
 

@@ -37,9 +37,7 @@ class Split:
 
 
 def split(
-    graph: Graph,
-    is_native: Callable[[Node], bool],
-    make_op: Callable[[Graph, int], Op],
+    graph: Graph, is_native: Callable[[Node], bool], make_op: Callable[[Graph, int], Op]
 ) -> Split:
     """The Graph with segments; `make_op` makes the operation that runs one."""
     native = {node for node in graph.nodes if is_native(node)}

@@ -136,10 +136,7 @@ floor_divide = elementwise(
 remainder = elementwise(
     "remainder",
     eval=np.remainder,
-    deriv=(
-        lambda t, x, y, out: t,
-        lambda t, x, y, out: -t * floor_divide(x, y),
-    ),
+    deriv=(lambda t, x, y, out: t, lambda t, x, y, out: -t * floor_divide(x, y)),
     scalar=lambda m, x, y: m.remainder(x, y),
     kinds=REAL,
     exact=True,

@@ -124,11 +124,7 @@ def lu_eval(a: Any) -> tuple[Any, Any]:
 
 
 lu = record(
-    "lu",
-    type_rule=lu_type,
-    eval=lu_eval,
-    batch=batch_stack("lu"),
-    differentiable=False,
+    "lu", type_rule=lu_type, eval=lu_eval, batch=batch_stack("lu"), differentiable=False
 )
 
 

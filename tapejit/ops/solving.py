@@ -205,13 +205,7 @@ def solve_triangular_vjp(
 
 
 def solve_triangular_jvp(
-    tangents: Tangents,
-    out: Node,
-    a: Node,
-    b: Node,
-    *,
-    lower: bool,
-    unit_diagonal: bool,
+    tangents: Tangents, out: Node, a: Node, b: Node, *, lower: bool, unit_diagonal: bool
 ) -> Node:
     ta, tb = tangents
     moved = tb
@@ -463,9 +457,5 @@ def expm_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Node:
 
 
 expm: Op = iteration(
-    "expm",
-    type_rule=square,
-    compute=exponential,
-    vjp=expm_vjp,
-    jvp=expm_jvp,
+    "expm", type_rule=square, compute=exponential, vjp=expm_vjp, jvp=expm_jvp
 )

@@ -416,15 +416,9 @@ bessel_i: Op = with_attributes(
 # Logarithms of odds, entropies
 
 logit = special(
-    "logit",
-    lambda m, x: m.logit(x),
-    (lambda t, x, out: t / (x * (1 - x)),),
+    "logit", lambda m, x: m.logit(x), (lambda t, x, out: t / (x * (1 - x)),)
 )
-entr = special(
-    "entr",
-    lambda m, x: m.entr(x),
-    (lambda t, x, out: -t * (log(x) + 1),),
-)
+entr = special("entr", lambda m, x: m.entr(x), (lambda t, x, out: -t * (log(x) + 1),))
 
 
 def ratio(x: Node, y: Node) -> Node:
@@ -452,7 +446,5 @@ kl_div = elementwise(
     kinds=("float",),
 )
 xlog1py = special(
-    "xlog1py",
-    lambda m, x, y: m.xlog1py(x, y),
-    times_log_derivs(-1.0, log1p, 1.0),
+    "xlog1py", lambda m, x, y: m.xlog1py(x, y), times_log_derivs(-1.0, log1p, 1.0)
 )

@@ -185,12 +185,12 @@ class CustomGradient:
             length = f" of {len(returned)}" if isinstance(returned, tuple) else ""
             raise ArgumentTypeError(
                 f"{self._name} has a custom gradient and returns (result, grad_fn), "
-                f"got a {kind}{length}",
+                f"got a {kind}{length}"
             )
         if not callable(returned[1]):
             raise ArgumentTypeError(
                 f"{self._name} has a custom gradient and returns (result, grad_fn), "
-                f"but its grad_fn is a {type(returned[1]).__name__}",
+                f"but its grad_fn is a {type(returned[1]).__name__}"
             )
         return returned
 
@@ -310,7 +310,7 @@ class UserRule(PythonRule):
                 raise ArgumentTypeError(
                     f"the grad_fn of {self.name} gets variables, so it returns "
                     "(gradients of arguments, gradients of variables), got "
-                    f"{type(pair).__name__}",
+                    f"{type(pair).__name__}"
                 )
             found = self._of_arguments(pair[0]) + self._of_variables(pair[1])
         checked: Gradients = []
@@ -337,7 +337,7 @@ class UserRule(PythonRule):
             names = ", ".join(repr(variable.name) for variable in self.variables)
             raise ArgumentError(
                 f"the grad_fn of {self.name} returned {len(gradients)} gradients for "
-                f"{len(self.variables)} variables ({names})",
+                f"{len(self.variables)} variables ({names})"
             )
         return gradients
 
@@ -354,7 +354,7 @@ class UserRule(PythonRule):
         if gradient.shape != kind.shape:
             raise ShapeError(
                 f"the grad_fn of {self.name} returned a gradient of shape "
-                f"{gradient.shape} for {what} of shape {kind.shape}",
+                f"{gradient.shape} for {what} of shape {kind.shape}"
             )
         if gradient.dtype != kind.dtype:
             raise DTypeError(

@@ -322,10 +322,7 @@ def _unit_rows(
 
 
 def _joined(
-    plan: RowsPlan,
-    pieces: Sequence[Sequence[Tensor]],
-    at: int,
-    prefix: tuple[int, ...],
+    plan: RowsPlan, pieces: Sequence[Sequence[Tensor]], at: int, prefix: tuple[int, ...]
 ) -> Tensor:
     """Stack the chunks, drop the padding of the last one, restore the axes."""
     out = plan.graph.outputs[at].shape[1:]

@@ -445,13 +445,4 @@ def _place_rows(x: Tensor, has_rows: bool, axis: Any, size: int) -> Tensor:
     return permute_dims(x, order)
 
 
-__all__ = [
-    "grad",
-    "hessian",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
+__all__ = ["grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"]

@@ -283,12 +283,7 @@ def exponential(
 
 
 def gamma(
-    alpha: Any,
-    shape: Any = (),
-    scale: Any = 1,
-    dtype: Any = None,
-    *,
-    key: Any = None,
+    alpha: Any, shape: Any = (), scale: Any = 1, dtype: Any = None, *, key: Any = None
 ) -> Tensor:
     """Numbers of a gamma distribution: of density z^(alpha-1) e^-z / Γ(alpha), scaled.
 
@@ -325,12 +320,7 @@ def beta(
 
 @shape_first
 def laplace(
-    shape: Any = (),
-    loc: Any = 0,
-    scale: Any = 1,
-    dtype: Any = None,
-    *,
-    key: Any = None,
+    shape: Any = (), loc: Any = 0, scale: Any = 1, dtype: Any = None, *, key: Any = None
 ) -> Tensor:
     """Numbers of a Laplace distribution: density exp(-|x - loc| / scale) / (2 scale).
 
@@ -346,12 +336,7 @@ def laplace(
 
 @shape_first
 def gumbel(
-    shape: Any = (),
-    loc: Any = 0,
-    scale: Any = 1,
-    dtype: Any = None,
-    *,
-    key: Any = None,
+    shape: Any = (), loc: Any = 0, scale: Any = 1, dtype: Any = None, *, key: Any = None
 ) -> Tensor:
     """Numbers of a Gumbel distribution: P(x < t) = exp(-exp(-(t - loc) / scale)).
 
@@ -385,12 +370,7 @@ def poisson(
 
 
 def categorical(
-    logits: Any,
-    shape: Any = (),
-    axis: int = -1,
-    dtype: Any = None,
-    *,
-    key: Any = None,
+    logits: Any, shape: Any = (), axis: int = -1, dtype: Any = None, *, key: Any = None
 ) -> Tensor:
     """Positions along an axis of `logits`, with probabilities `softmax(logits)`.
 

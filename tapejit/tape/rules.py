@@ -64,10 +64,7 @@ class PythonRule(Callback):
     line: Origin | None = None
 
     def __init__(
-        self,
-        name: str,
-        arguments: Sequence[TensorType],
-        results: Sequence[TensorType],
+        self, name: str, arguments: Sequence[TensorType], results: Sequence[TensorType]
     ) -> None:
         self.name = name
         self.arguments = tuple(arguments)

@@ -564,9 +564,7 @@ def _renew_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_await_calls,
-        after_in_parent=_allow_updates,
-        after_in_child=_renew_locks,
+        before=_await_calls, after_in_parent=_allow_updates, after_in_child=_renew_locks
     )
 
 _tracked_warned = False

@@ -173,10 +173,7 @@ def _without_calls(order: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
 
 
 def _inline(
-    node: Node,
-    now: dict[Node, Node],
-    made: list[Node],
-    results: dict[Node, list[Node]],
+    node: Node, now: dict[Node, Node], made: list[Node], results: dict[Node, list[Node]]
 ) -> None:
     """Add a Node to `made`, or the Nodes of the Graph it calls."""
     inputs = tuple(now.get(x, x) for x in node.inputs)

@@ -78,14 +78,7 @@ R = TypeVar("R")
 
 # Methods of a Function that are for the rest of tapejit, not for its user.
 _INTERNAL = frozenset(
-    [
-        "body",
-        "note_trace",
-        "run_eagerly",
-        "run_inside",
-        "trace_entry",
-        "traced",
-    ]
+    ["body", "note_trace", "run_eagerly", "run_inside", "trace_entry", "traced"]
 )
 
 

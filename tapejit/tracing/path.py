@@ -561,9 +561,7 @@ class TracedPath:
             ]
             joint = vjp_graph(self.graph, wrt=wrt)
             forward, _ = partition(
-                joint,
-                inputs=len(self.graph.inputs),
-                outputs=len(self.graph.outputs),
+                joint, inputs=len(self.graph.inputs), outputs=len(self.graph.outputs)
             )
             assigned = assigns_tracked(self._taken, wrt)
             report.report_forward(forward, len(self.graph.outputs))

@@ -20,13 +20,7 @@ import dis
 import gc
 import sys
 from collections.abc import Iterable
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType
 

@@ -79,15 +79,7 @@ class Call:
     unknown  the leaves that stand for arguments of any value: nothing is called
     """
 
-    __slots__ = (
-        "arrays",
-        "foreign",
-        "key",
-        "leaves",
-        "structure",
-        "takes",
-        "unknown",
-    )
+    __slots__ = ("arrays", "foreign", "key", "leaves", "structure", "takes", "unknown")
 
     def __init__(self) -> None:
         self.leaves: Sequence[Any] = ()
@@ -390,15 +382,7 @@ class FastKey:
     is_flat  whether each argument is a leaf
     """
 
-    __slots__ = (
-        "_parts",
-        "is_flat",
-        "key",
-        "leaves",
-        "names",
-        "places",
-        "taken",
-    )
+    __slots__ = ("_parts", "is_flat", "key", "leaves", "names", "places", "taken")
 
     def __init__(self, default_float: str) -> None:
         self.key: tuple[Any, ...] = ()

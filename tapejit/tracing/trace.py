@@ -47,14 +47,7 @@ from tapejit.ir.node import (
     origin_of,
     param,
 )
-from tapejit.ir.structural import (
-    first_token,
-    guard,
-    read,
-    require,
-    reread,
-    results,
-)
+from tapejit.ir.structural import first_token, guard, read, require, reread, results
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, described_node, leaked
 from tapejit.tensor.symbolic_size import SizeFacts
@@ -541,9 +534,7 @@ def _run_body(
 
 
 def run_traced(
-    trace: FunctionTrace,
-    arguments: Sequence[TracedTensor],
-    body: Callable[[], Any],
+    trace: FunctionTrace, arguments: Sequence[TracedTensor], body: Callable[[], Any]
 ) -> Traced:
     """Run `body` in a trace and gather its Graph."""
     try:

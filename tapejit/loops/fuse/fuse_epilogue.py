@@ -17,15 +17,7 @@ from typing import Final
 from tapejit.loops.fuse.fuse_sums import EpilogueSums, SumCut, is_sum, load_of, sum_cut
 from tapejit.loops.index import Affine, Axis
 from tapejit.loops.schedule.schedule import Loop, only, steps_in
-from tapejit.loops.steps import (
-    ArrayOp,
-    Choose,
-    Compute,
-    Convert,
-    Copy,
-    Step,
-    is_matmul,
-)
+from tapejit.loops.steps import ArrayOp, Choose, Compute, Convert, Copy, Step, is_matmul
 
 ELEMENTWISE: Final = (Compute, Convert, Copy, Choose)
 

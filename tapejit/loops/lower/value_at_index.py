@@ -379,11 +379,7 @@ class ValueAtIndex:
         axes = dict.fromkeys(axis for v in inputs for axis in v.labels)
         return self.append(
             Step(
-                Compute(x.op, x.attrs),
-                x.dtype,
-                inputs=inputs,
-                axes=tuple(axes),
-                node=x,
+                Compute(x.op, x.attrs), x.dtype, inputs=inputs, axes=tuple(axes), node=x
             )
         )
 

@@ -271,11 +271,7 @@ def emit_fill(at: Addressing, size: int, out: ArrayOperand, value: float) -> Non
     """One number in all elements, which lie side by side."""
     flat = out._replace(strides=(1,))
     emit_map(
-        at,
-        (size,),
-        [],
-        flat,
-        lambda _, width: lanes.constant(out.dtype, value, width),
+        at, (size,), [], flat, lambda _, width: lanes.constant(out.dtype, value, width)
     )
 
 

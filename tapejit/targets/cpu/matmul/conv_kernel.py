@@ -19,23 +19,10 @@ from math import prod
 
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import LLVMFunction, LLVMModule, Type, Value
-from tapejit.targets.cpu.matmul.conv_tiling import (
-    RowAxis,
-    Term,
-    Windows,
-    blocks_of,
-)
+from tapejit.targets.cpu.matmul.conv_tiling import RowAxis, Term, Windows, blocks_of
 from tapejit.targets.cpu.matmul.emitter import I64, POINTER, VOID, Site, number
-from tapejit.targets.cpu.matmul.micro_kernel import (
-    RegisterTile,
-    TileEmitter,
-)
-from tapejit.targets.cpu.matmul.tiling import (
-    Hooks,
-    Span,
-    Spot,
-    Tiling,
-)
+from tapejit.targets.cpu.matmul.micro_kernel import RegisterTile, TileEmitter
+from tapejit.targets.cpu.matmul.tiling import Hooks, Span, Spot, Tiling
 
 
 def emit_windows(
@@ -102,12 +89,7 @@ class WindowEmitter(TileEmitter):
         function.linkage = "internal"
         site = Site(function, tiling, self.hooks)
         a, right, c = self.hooks.operands(site)
-        cuts = (
-            windows.groups,
-            tiling.groups,
-            tiling.column_blocks,
-            tiling.row_blocks,
-        )
+        cuts = (windows.groups, tiling.groups, tiling.column_blocks, tiling.row_blocks)
         group, stack, column, row = site.indices(site.task, cuts)
         site.pointers = {
             name: site.at(site.at(pointer, start), site.times(group, step))

@@ -20,18 +20,10 @@ from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import PartialSum, Step, partial_of
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import IRBuilder, LLVMFunction, LLVMModule, Value
-from tapejit.targets.cpu.matmul.choices import (
-    ConvolutionChoice,
-    MatmulChoice,
-    edges_of,
-)
+from tapejit.targets.cpu.matmul.choices import ConvolutionChoice, MatmulChoice, edges_of
 from tapejit.targets.cpu.matmul.emitter import Site
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
-from tapejit.targets.cpu.matmul.tiling import (
-    Hooks,
-    Spot,
-    Sums,
-)
+from tapejit.targets.cpu.matmul.tiling import Hooks, Spot, Sums
 from tapejit.targets.cpu.nest.addressing import (
     Addressing,
     Place,

@@ -23,13 +23,7 @@ from tapejit.targets.cpu.matmul.emitter import Reader, Site
 from tapejit.targets.cpu.matmul.micro_kernel import emit, emit_panels
 from tapejit.targets.cpu.matmul.tiled_tiling import Operand, TileCut, TiledChoice
 from tapejit.targets.cpu.matmul.tiling import Hooks, Spot
-from tapejit.targets.cpu.nest.addressing import (
-    I8,
-    I64,
-    POINTER,
-    Preparation,
-    number,
-)
+from tapejit.targets.cpu.nest.addressing import I8, I64, POINTER, Preparation, number
 from tapejit.targets.cpu.simd import lanes
 
 if TYPE_CHECKING:

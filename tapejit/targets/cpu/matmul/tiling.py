@@ -458,10 +458,7 @@ class Tiling:
 
 
 def tiling_of(
-    gemm: Gemm,
-    registers: Registers,
-    edges: Edges = PLAIN,
-    is_part: bool = False,
+    gemm: Gemm, registers: Registers, edges: Edges = PLAIN, is_part: bool = False
 ) -> Tiling:
     """The tiling of a product, by rules alone.
 
@@ -649,8 +646,5 @@ def in_tasks(made: Tiling, is_part: bool) -> Tiling:
             break
     groups = min(gemm.matrices, -(-wanted // (row_blocks * column_blocks)))
     return replace(
-        made,
-        row_blocks=row_blocks,
-        column_blocks=column_blocks,
-        groups=max(1, groups),
+        made, row_blocks=row_blocks, column_blocks=column_blocks, groups=max(1, groups)
     )

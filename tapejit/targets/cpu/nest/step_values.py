@@ -18,13 +18,7 @@ from tapejit.ir.node import OPS
 from tapejit.loops.index import Affine, Range, strides_of
 from tapejit.loops.kernels import Storage, accumulator
 from tapejit.loops.schedule.schedule import is_long
-from tapejit.loops.steps import (
-    Buffer,
-    Compute,
-    Load,
-    Step,
-    element_of,
-)
+from tapejit.loops.steps import Buffer, Compute, Load, Step, element_of
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import (

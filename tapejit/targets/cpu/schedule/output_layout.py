@@ -19,13 +19,7 @@ from tapejit.ir.node import Node
 from tapejit.loops.fuse.fuse_epilogue import plain_axes
 from tapejit.loops.index import strides_of
 from tapejit.loops.lower.value_at_index import is_view, moved_view
-from tapejit.loops.schedule.schedule import (
-    Loop,
-    loops_in,
-    only,
-    sources_of,
-    steps_in,
-)
+from tapejit.loops.schedule.schedule import Loop, loops_in, only, sources_of, steps_in
 from tapejit.loops.steps import ArrayOp, Copy, Load, Step, View, view_others
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.target import CPU

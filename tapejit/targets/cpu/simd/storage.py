@@ -43,10 +43,7 @@ __all__ = [
 
 # Of the 16-bit formats: exponent of the smallest normal number, bits of precision,
 # largest finite number.
-SMALL = {
-    "float16": (-14, 11, 65504.0),
-    "bfloat16": (-126, 8, (2 - 2.0**-7) * 2.0**127),
-}
+SMALL = {"float16": (-14, 11, 65504.0), "bfloat16": (-126, 8, (2 - 2.0**-7) * 2.0**127)}
 SIGN, INFINITY = 0x8000, 0x7C00  # of a float16
 HALF_SCALE = 112
 
