@@ -87,13 +87,15 @@ class Op:
                     operand that takes no derivative
     vjp             `(g, out, *inputs, **attrs) -> (cotangent | None | ZERO, ...)`
     jvp             `(tangents, out, *inputs, **attrs) -> tangent`; tangents may be
-                    None where an input has none
+                    None where an input has none. By default, with a vjp, that of what
+                    is linear in its first operand, if it says so
     batch           `(size, inputs, batched, **attrs) -> Node` with the batch axis in
                     front; `batched[i]` says whether `inputs[i]` has one
     scalar          lane expression `(m, *lanes, **attrs) -> lane` for code generation
     differentiable  False: integer or structural result, never a path
     holomorphic     False: the rules deal with complex operands themselves
-    conj_linear     the rule commutes with conj (movement, sums): no conj is inserted
+    conj_linear     the rule commutes with conj (sums, and what moves): no conj is
+                    inserted
     is_effect       the last input and the (last) result are tokens of the effects
     can_fail        its evaluation may raise, depending on values: it is never pruned
     draws           a random draw: batched even when no input is, so rows differ
@@ -102,7 +104,8 @@ class Op:
 
     moves           computes nothing: where its elements are from
     exact           has the same bits wherever it runs; "real": of real numbers
-    cost            about how many instructions an element takes
+    cost            about how many instructions an element takes; one for an alias
+                    or a view, many if nothing is said
     reduces         combines the elements along `axes`, and how
     terms           of a product `(node) -> int`: how many terms an element sums
     linear          the operands in which it is linear, taken together; the others are
@@ -138,7 +141,7 @@ class Op:
         draws: bool = False,
         moves: Movement | None = None,
         exact: bool | Literal["real"] = False,
-        cost: float = COSTLY,
+        cost: float | None = None,
         reduces: Monoid | None = None,
         terms: Callable[[Node], int] | None = None,
         linear: slice | None = None,
@@ -151,6 +154,11 @@ class Op:
     ) -> None:
         self.name, self.accepted = name, set[Any]()
         self.type_rule, self.eval = type_rule, eval
+        if vjp is not None and jvp is None and linear in (ALL, FIRST):
+            jvp = linear_jvp(name)
+        if cost is None:
+            cost = CHEAP if moves in (Movement.ALIAS, Movement.VIEW) else COSTLY
+        conj_linear = conj_linear or (moves is not None and linear is not None)
         self.deriv, self.vjp, self.jvp, self.batch = deriv, vjp, jvp, batch
         self.scalar, self.expands, self.on_arrays = scalar, expands, on_arrays
         self.differentiable, self.holomorphic = differentiable, holomorphic
@@ -185,6 +193,17 @@ class Op:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (op_named, (self.name,))
+
+
+def linear_jvp(name: str) -> Rule:
+    """The tangent of what is linear in its first operand and asks for no other's."""
+
+    def jvp(
+        tangents: Sequence[Node], out: Node, x: Node, *others: Node, **attrs: Any
+    ) -> Node:
+        return OPS[name](tangents[0], *others, **attrs)
+
+    return jvp
 
 
 class Registry(dict[str, Op]):

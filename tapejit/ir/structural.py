@@ -68,17 +68,6 @@ def batch_stack(name: str) -> Rule:
     return batch
 
 
-def linear_jvp(name: str) -> Rule:
-    """The tangent of what is linear in its first operand and asks for no other's."""
-
-    def jvp(
-        tangents: Sequence[Node], out: Node, x: Node, *others: Node, **attrs: Any
-    ) -> Node:
-        return OPS[name](tangents[0], *others, **attrs)
-
-    return jvp
-
-
 def read_vjp(g: Node, out: Node, x: Node) -> tuple[Node]:
     """The identity; what was assigned is cut off because sources are reads."""
     return (g,)
@@ -92,8 +81,6 @@ read = record(
     jvp=_passed_tangent,
     batch=batch_stack("read"),
     scalar=lambda m, x: x,
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.ALIAS,
 )
@@ -131,7 +118,6 @@ reread = record(
     batch=_batch_reread,
     scalar=lambda m, assigned, entry: assigned,
     conj_linear=True,
-    cost=CHEAP,
     moves=Movement.ALIAS,
 )
 
@@ -310,10 +296,7 @@ with_shape = record(
     type_rule=with_shape_type,
     eval=_with_shape_eval,
     vjp=with_shape_vjp,
-    jvp=linear_jvp("with_shape"),
     batch=_batch_with_shape,
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.ALIAS,
 )

@@ -342,6 +342,5 @@ stop_gradient = record(
     batch=batch_stack("stop_gradient"),
     scalar=lambda m, x: x,
     differentiable=False,
-    cost=CHEAP,
     moves=Movement.ALIAS,
 )

@@ -30,7 +30,6 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_float
 from tapejit.ir.node import CHEAP, FIRST, Movement, Node, always, record
-from tapejit.ir.structural import linear_jvp
 from tapejit.ops.basic_index import outside
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
 from tapejit.ops.movement import (
@@ -189,9 +188,7 @@ gather = record(
     eval=gather_eval,
     can_fail=True,
     vjp=gather_vjp,
-    jvp=linear_jvp("gather"),
     batch=gather_batch,
-    conj_linear=True,
     linear=FIRST,
     moves=Movement.OTHER,
 )

@@ -26,8 +26,8 @@ import numpy as np
 from tapejit.base.dims import Shape, Size, dim_max
 from tapejit.base.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
-from tapejit.ir.node import ALL, CHEAP, OPS, Movement, Node, always, literal, record
-from tapejit.ir.structural import batch_stack, linear_jvp
+from tapejit.ir.node import ALL, OPS, Movement, Node, always, literal, record
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
@@ -130,10 +130,7 @@ reshape = record(
     type_rule=reshape_type,
     eval=reshape_eval,
     vjp=reshape_vjp,
-    jvp=linear_jvp("reshape"),
     batch=reshape_batch,
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -181,10 +178,7 @@ permute_dims = record(
     type_rule=permute_dims_type,
     eval=permute_dims_eval,
     vjp=permute_dims_vjp,
-    jvp=linear_jvp("permute_dims"),
     batch=permute_dims_batch,
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -228,10 +222,7 @@ broadcast_to = record(
     type_rule=broadcast_to_type,
     eval=broadcast_to_eval,
     vjp=broadcast_to_vjp,
-    jvp=linear_jvp("broadcast_to"),
     batch=broadcast_to_batch,
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -266,10 +257,7 @@ flip = record(
     type_rule=flip_type,
     eval=flip_eval,
     vjp=flip_vjp,
-    jvp=linear_jvp("flip"),
     batch=batch_stack("flip"),
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -355,10 +343,7 @@ slice = record(
     type_rule=slice_type,
     eval=slice_eval,
     vjp=slice_vjp,
-    jvp=linear_jvp("slice"),
     batch=slice_batch,
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -420,9 +405,7 @@ place = record(
     type_rule=place_type,
     eval=place_eval,
     vjp=place_vjp,
-    jvp=linear_jvp("place"),
     batch=place_batch,
-    conj_linear=True,
     linear=ALL,
     moves=Movement.PIECES,
     on_arrays=always,
@@ -492,7 +475,6 @@ concat = record(
     vjp=concat_vjp,
     jvp=concat_jvp,
     batch=concat_batch,
-    conj_linear=True,
     linear=ALL,
     moves=Movement.PIECES,
     on_arrays=always,
@@ -579,7 +561,6 @@ pad = record(
     vjp=pad_vjp,
     jvp=pad_jvp,
     batch=pad_batch,
-    conj_linear=True,
     linear=ALL,
     moves=Movement.PIECES,
 )

@@ -27,7 +27,7 @@ from tapejit.base.dims import Dim, Size, dim_min
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import DType, TensorType, is_differentiable, is_integer
 from tapejit.ir.node import ALL, OPS, Monoid, Node, Op, Rule, always, literal, record
-from tapejit.ir.structural import batch_stack, linear_jvp
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.arithmetic import (
     add,
     cast,
@@ -167,7 +167,6 @@ sum = record(
     type_rule=sum_type,
     eval=sum_eval,
     vjp=sum_vjp,
-    jvp=linear_jvp("sum"),
     batch=batch_stack("sum"),
     conj_linear=True,
     linear=ALL,

@@ -23,7 +23,7 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_float, is_half
 from tapejit.ir.node import ALL, OPS, Node, Op, Rule, literal, record
-from tapejit.ir.structural import batch_stack, linear_jvp
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import ANY, Cotangents, check_kind
 from tapejit.ops.indexing import gather, gather_add
@@ -266,7 +266,6 @@ def linear(
         type_rule=type_rule,
         eval=eval,
         vjp=vjp,
-        jvp=linear_jvp(name),
         batch=batch_stack(name),
         conj_linear=True,
         linear=ALL,

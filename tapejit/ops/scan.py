@@ -30,7 +30,6 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_half
 from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, record
-from tapejit.ir.structural import linear_jvp
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
 from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
@@ -159,7 +158,6 @@ cumulative_sum = record(
     type_rule=cumulative_type,
     eval=cumulative_sum_eval,
     vjp=cumulative_sum_vjp,
-    jvp=linear_jvp("cumulative_sum"),
     batch=batch_scan("cumulative_sum"),
     conj_linear=True,
     linear=ALL,

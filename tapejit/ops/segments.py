@@ -23,7 +23,6 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import FIRST, Node, Op, Rule, literal, record
-from tapejit.ir.structural import linear_jvp
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
 from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
@@ -157,7 +156,12 @@ def batch_segments(name: str) -> Rule:
 
 
 def by_segment(
-    name: str, type_rule: Rule, eval: Rule, vjp: Rule, jvp: Rule, **fields: Any
+    name: str,
+    type_rule: Rule,
+    eval: Rule,
+    vjp: Rule,
+    jvp: Rule | None = None,
+    **fields: Any,
 ) -> Op:
     """A reduction by segment."""
     return record(
@@ -201,7 +205,6 @@ segment_sum = by_segment(
     total_type,
     sum_eval,
     sum_vjp,
-    linear_jvp("segment_sum"),
     conj_linear=True,
     linear=FIRST,
     expands=expand_sum,

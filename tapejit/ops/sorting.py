@@ -34,7 +34,7 @@ from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
 from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, record
-from tapejit.ir.structural import batch_stack, linear_jvp
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.elementwise import (
     ANY,
     ORDERED,
@@ -325,7 +325,6 @@ def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
         type_rule=type_rule,
         eval=eval,
         vjp=vjp,
-        jvp=linear_jvp(name),
         batch=batch_beside(name),
         conj_linear=True,
         linear=FIRST,

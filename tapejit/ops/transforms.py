@@ -26,7 +26,7 @@ from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, complex_dtype, real_dtype
 from tapejit.base.workers import run_pieces, threads
 from tapejit.ir.node import ALL, Node, Op, record
-from tapejit.ir.structural import batch_stack, linear_jvp
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.elementwise import Cotangents, check_kind
 from tapejit.ops.shapes import Axes, tensor
@@ -99,7 +99,6 @@ fourier: Op = record(
     type_rule=fourier_type,
     eval=fourier_eval,
     vjp=fourier_vjp,
-    jvp=linear_jvp("fourier"),
     batch=batch_stack("fourier"),
     linear=ALL,
 )
@@ -244,7 +243,6 @@ real_fourier: Op = record(
     type_rule=real_fourier_type,
     eval=real_fourier_eval,
     vjp=real_fourier_vjp,
-    jvp=linear_jvp("real_fourier"),
     batch=batch_stack("real_fourier"),
     holomorphic=False,
     linear=ALL,
@@ -254,7 +252,6 @@ inverse_real_fourier: Op = record(
     type_rule=inverse_real_fourier_type,
     eval=inverse_real_fourier_eval,
     vjp=inverse_real_fourier_vjp,
-    jvp=linear_jvp("inverse_real_fourier"),
     batch=batch_stack("inverse_real_fourier"),
     holomorphic=False,
     linear=ALL,
