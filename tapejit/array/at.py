@@ -22,15 +22,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tapejit import ops
+from tapejit.array import indexing
 from tapejit.array.arrangement import ravel, stretch, with_axes
-from tapejit.array.indexing import (
-    RowKey,
-    count_true,
-    flat_positions,
-    getitem,
-    number_of,
-    row_key,
-)
 from tapejit.array.manipulation import broadcast_to, concat, permute_dims, reshape
 from tapejit.base.errors import DTypeError, ShapeError, TapejitError
 from tapejit.base.types import is_complex, is_differentiable, is_float, scalar_dtype
@@ -116,7 +109,7 @@ class Selected:
         >>> print(tj.asarray([1.0, 2.0, 3.0]).at[1:].get())
         [2. 3.]
         """
-        return getitem(self._given, self._key)
+        return indexing.getitem(self._given, self._key)
 
     def set(self, value: Any) -> Tensor:
         """With `value` at the key, as after `x[key] = value`; the last one stays.
@@ -277,18 +270,18 @@ class Selected:
         """Positions and values, one of each, along one axis."""
         try:
             with labelled(f"at.{name}"):
-                positions = flat_positions(x, self._key)
+                positions = indexing.flat_positions(x, self._key)
         except TapejitError as error:
             error.op = f"at.{name}"
             raise
         values = self._spread(values, positions.shape, name)
         return ravel(positions), ravel(values)
 
-    def _rows(self, x: Tensor, name: str) -> RowKey | None:
+    def _rows(self, x: Tensor, name: str) -> indexing.RowKey | None:
         """The key as indices of rows, if that is what it is."""
         try:
             with labelled(f"at.{name}"):
-                return row_key(x, self._key)
+                return indexing.row_key(x, self._key)
         except TapejitError as error:
             error.op = f"at.{name}"
             raise
@@ -437,7 +430,7 @@ def _where_masked(
     try:
         there = broadcast_to(values, x.shape[mask.ndim :])
     except ShapeError:
-        count_true(mask, f"at.{name}: one value per True element")
+        indexing.count_true(mask, f"at.{name}: one value per True element")
         return None
     return with_axes(mask, x.ndim), broadcast_to(there, x.shape)
 
@@ -469,7 +462,7 @@ def _combined_traced(x: Tensor, positions: Tensor, values: Tensor, name: str) ->
     after = apply(ops.searchsorted, cells, cells, side="right")
     counts = apply(ops.sub, after, first)
     most = apply(ops.max, counts, axes=(0,), keepdims=False)
-    rounds = number_of(most, f"at.{name}: which positions are repeated")
+    rounds = indexing.number_of(most, f"at.{name}: which positions are repeated")
     wide = _accumulator(x, rounds)
     current = apply(ops.gather, cast(ravel(x), wide), cells, axes=(0,))
     values = cast(apply(ops.gather, values, order, axes=(0,)), wide)

@@ -15,18 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.array import reductions
+from tapejit.array import manipulation, reductions
 from tapejit.array.arrangement import tile
 from tapejit.array.contraction import einsum
 from tapejit.array.creation import arange, asarray
-from tapejit.array.manipulation import (
-    broadcast_to,
-    concat,
-    expand_dims,
-    permute_dims,
-    reshape,
-    stack,
-)
 from tapejit.base.types import is_differentiable
 from tapejit.tensor.dispatch import HANDLES
 from tapejit.tensor.tensor import Tensor
@@ -64,32 +56,32 @@ class Backend:
         return tuple(map(operator.index, x.shape))
 
     def reshape(self, x: Any, shape: Sequence[Any]) -> Tensor:
-        return reshape(x, tuple(shape))
+        return manipulation.reshape(x, tuple(shape))
 
     def transpose(self, x: Any, axes: Sequence[int]) -> Tensor:
-        return permute_dims(x, tuple(axes))
+        return manipulation.permute_dims(x, tuple(axes))
 
     def reduce(self, x: Any, operation: str, axes: Sequence[int]) -> Tensor:
         return REDUCTIONS[operation](x, axis=tuple(axes))
 
     def stack_on_zeroth_dimension(self, tensors: Sequence[Any]) -> Tensor:
-        return stack(tensors)
+        return manipulation.stack(tensors)
 
     def add_axis(self, x: Any, new_position: int) -> Tensor:
-        return expand_dims(x, new_position)
+        return manipulation.expand_dims(x, new_position)
 
     def add_axes(self, x: Any, n_axes: int, pos2len: dict[int, Any]) -> Tensor:
         """New axes along which `x` is repeated, without a copy."""
         for position in pos2len:
-            x = expand_dims(x, position)
+            x = manipulation.expand_dims(x, position)
         sizes = [pos2len.get(at, size) for at, size in enumerate(x.shape)]
-        return broadcast_to(x, tuple(sizes))
+        return manipulation.broadcast_to(x, tuple(sizes))
 
     def tile(self, x: Any, repeats: Sequence[int]) -> Tensor:
         return tile(x, tuple(repeats))
 
     def concat(self, tensors: Sequence[Any], axis: int) -> Tensor:
-        return concat(tensors, axis)
+        return manipulation.concat(tensors, axis)
 
     def is_float_type(self, x: Any) -> bool:
         return is_differentiable(x.dtype)

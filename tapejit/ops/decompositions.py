@@ -28,6 +28,7 @@ from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_complex
 from tapejit.ir.node import Node, record
 from tapejit.ir.structural import batch_stack, results
+from tapejit.ops import small_matrices
 from tapejit.ops.complex import conj, imag, make_complex
 from tapejit.ops.elementwise import Cotangents
 from tapejit.ops.matrices import (
@@ -52,14 +53,6 @@ from tapejit.ops.matrices import (
     upper,
 )
 from tapejit.ops.reduction import sum
-from tapejit.ops.small_matrices import (
-    Arrays,
-    cholesky_factor,
-    is_many,
-    is_small_matrix,
-    rows_of,
-    stacked,
-)
 from tapejit.ops.solving import solve_triangular
 
 Parts = tuple[Node | None, ...]  # the cotangents of several results, with holes
@@ -76,10 +69,12 @@ def with_adjoint_inverse(x: Node, r: Node) -> Node:
 
 def cholesky_eval(x: Any) -> Any:
     """LAPACK's, or arithmetic on a stack of many small matrices."""
-    if is_many(x) and x.shape[-1] == x.shape[-2]:
-        rows, is_good = cholesky_factor(Arrays(x.dtype), rows_of(x))
+    if small_matrices.is_many(x) and x.shape[-1] == x.shape[-2]:
+        rows, is_good = small_matrices.cholesky_factor(
+            small_matrices.Arrays(x.dtype), small_matrices.rows_of(x)
+        )
         if np.all(is_good):
-            return stacked(rows, x.shape, x.dtype)
+            return small_matrices.stacked(rows, x.shape, x.dtype)
     return np.linalg.cholesky(hermitian_array(x))
 
 
@@ -120,7 +115,7 @@ cholesky = record(
     jvp=cholesky_jvp,
     batch=batch_stack("cholesky"),
     holomorphic=False,
-    on_arrays=is_small_matrix,
+    on_arrays=small_matrices.is_small_matrix,
 )
 
 

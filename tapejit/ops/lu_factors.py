@@ -36,6 +36,7 @@ from tapejit.base.errors import ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_half
 from tapejit.ir.node import OPS, Node, Op, Rule, record
 from tapejit.ir.structural import batch_stack
+from tapejit.ops import solving
 from tapejit.ops.elementwise import (
     Cotangent,
     Cotangents,
@@ -50,16 +51,6 @@ from tapejit.ops.matrices import (
     lapack,
     square,
     total,
-)
-from tapejit.ops.solving import (
-    SINGULAR,
-    cofactor,
-    det_type,
-    slogdet_cotangent,
-    slogdet_tangents,
-    slogdet_type,
-    solve,
-    solve_type,
 )
 
 Tangents = Sequence[Node | None]
@@ -145,7 +136,7 @@ def lu_solve_type(
     a: Type, packed: Type, pivots: Type, b: Type, *, transposed: bool
 ) -> TensorType:
     check_factors(a, packed, pivots)
-    return solve_type(a, b)
+    return solving.solve_type(a, b)
 
 
 def substituted(
@@ -239,7 +230,7 @@ def lu_solve_batch(
 lu_solve: Op = record(
     "lu_solve",
     type_rule=lu_solve_type,
-    eval=lapack(substituted, lu_solve_type, **SINGULAR),
+    eval=lapack(substituted, lu_solve_type, **solving.SINGULAR),
     can_fail=True,
     vjp=lu_solve_vjp,
     jvp=lu_solve_jvp,
@@ -289,13 +280,13 @@ def lu_inv_batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) ->
     a = inputs[0]
     if is_worthwhile(a.tensor_type):
         return lu_inv(*inputs)
-    return solve(a, identity_like(a))
+    return solving.solve(a, identity_like(a))
 
 
 lu_inv: Op = record(
     "lu_inv",
     type_rule=lu_inv_type,
-    eval=lapack(inverses, lu_inv_type, **SINGULAR),
+    eval=lapack(inverses, lu_inv_type, **solving.SINGULAR),
     can_fail=True,
     vjp=lu_inv_vjp,
     jvp=lu_inv_jvp,
@@ -320,7 +311,7 @@ def batch_determinant(name: str) -> Rule:
 
 def lu_slogdet_type(a: Type, packed: Type, pivots: Type) -> TupleType:
     check_factors(a, packed, pivots)
-    return slogdet_type(a)
+    return solving.slogdet_type(a)
 
 
 def sign_and_logarithm(packed: Any, pivots: Any) -> tuple[Any, Any]:
@@ -353,7 +344,7 @@ def lu_slogdet_eval(a: Any, packed: Any, pivots: Any) -> tuple[Any, Any]:
 def lu_slogdet_vjp(
     g: tuple[Node | None, ...], out: Node, a: Node, packed: Node, pivots: Node
 ) -> Cotangents:
-    found = slogdet_cotangent(g, out, a, lambda: lu_inv(a, packed, pivots))
+    found = solving.slogdet_cotangent(g, out, a, lambda: lu_inv(a, packed, pivots))
     return found, None, None
 
 
@@ -363,7 +354,7 @@ def lu_slogdet_jvp(
     t = tangents[0]
     if t is None:
         return None, None
-    return slogdet_tangents(t, out, a, lu_inv(a, packed, pivots))
+    return solving.slogdet_tangents(t, out, a, lu_inv(a, packed, pivots))
 
 
 lu_slogdet = record(
@@ -379,7 +370,7 @@ lu_slogdet = record(
 
 def lu_det_type(a: Type, packed: Type, pivots: Type) -> TensorType:
     check_factors(a, packed, pivots)
-    return det_type(a)
+    return solving.det_type(a)
 
 
 def lu_det_eval(a: Any, packed: Any, pivots: Any) -> Any:
@@ -391,14 +382,14 @@ def lu_det_eval(a: Any, packed: Any, pivots: Any) -> Any:
 
 def lu_det_vjp(g: Node, out: Node, a: Node, packed: Node, pivots: Node) -> Cotangents:
     """As `det`: the cofactors, which the factors of a singular matrix do not give."""
-    return as_matrices(g) * cofactor(a), None, None
+    return as_matrices(g) * solving.cofactor(a), None, None
 
 
 def lu_det_jvp(
     tangents: Tangents, out: Node, a: Node, packed: Node, pivots: Node
 ) -> Node | None:
     t = tangents[0]
-    return None if t is None else total(cofactor(a) * t)
+    return None if t is None else total(solving.cofactor(a) * t)
 
 
 lu_det = record(

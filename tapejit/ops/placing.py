@@ -26,19 +26,8 @@ from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import ALL, Node, always, literal, record
+from tapejit.ops import movement
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind
-from tapejit.ops.movement import (
-    Tangents,
-    broadcast_to,
-    check_count,
-    check_inside,
-    check_steps,
-    numpy_ranges,
-    place,
-    placed_stops,
-    repeat_rows,
-    slice,
-)
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 
 
@@ -49,7 +38,7 @@ def nothing(dtype: DType, shape: Shape) -> Node:
     f32[2]
     """
     zero = literal(0 if dtype.kind in "iu" else -np.zeros((), dtype)[()], dtype)
-    return broadcast_to(zero, shape=shape) if shape else zero
+    return movement.broadcast_to(zero, shape=shape) if shape else zero
 
 
 def place_add_type(
@@ -65,9 +54,11 @@ def place_add_type(
     for part, start, step in zip(parts, starts, steps, strict=True):
         if part.ndim != x.ndim:
             raise ShapeError(f"an update of {x} has as many axes, got {part}")
-        check_count(x, starts=start, steps=step)
-        check_steps(step)
-        check_inside(start, placed_stops(part.shape, start, step), x.shape)
+        movement.check_count(x, starts=start, steps=step)
+        movement.check_steps(step)
+        movement.check_inside(
+            start, movement.placed_stops(part.shape, start, step), x.shape
+        )
     return x
 
 
@@ -127,8 +118,8 @@ def place_add_eval(
             there = tuple([np.s_[r.start : r.stop : r.step] for r in common])
             out[there] = x[there]
     for part, at, by in parts:
-        stops = placed_stops(part.shape, at, by)
-        out[numpy_ranges(at, stops, by, x.shape)] += part
+        stops = movement.placed_stops(part.shape, at, by)
+        out[movement.numpy_ranges(at, stops, by, x.shape)] += part
     return out
 
 
@@ -145,14 +136,16 @@ def place_add_vjp(
     return (
         g,
         *[
-            slice(g, starts=at, stops=placed_stops(part.shape, at, by), steps=by)
+            movement.slice(
+                g, starts=at, stops=movement.placed_stops(part.shape, at, by), steps=by
+            )
             for part, at, by in parts
         ],
     )
 
 
 def place_add_jvp(
-    tangents: Tangents,
+    tangents: movement.Tangents,
     out: Node,
     x: Node,
     *updates: Node,
@@ -168,7 +161,7 @@ def place_add_jvp(
         return t
     if t is None and len(known) == 1:
         ((part, at, by),) = known
-        return place(part, shape=x.shape, starts=at, steps=by)
+        return movement.place(part, shape=x.shape, starts=at, steps=by)
     return place_add(
         nothing(x.dtype, x.shape) if t is None else t,
         *[part for part, _, _ in known],
@@ -185,7 +178,10 @@ def place_add_batch(
     starts: tuple[Shape, ...],
     steps: tuple[Axes, ...],
 ) -> Node:
-    rows = [repeat_rows(x, size, own) for x, own in zip(inputs, batched, strict=True)]
+    rows = [
+        movement.repeat_rows(x, size, own)
+        for x, own in zip(inputs, batched, strict=True)
+    ]
     return place_add(
         *rows,
         starts=tuple((0, *at) for at in starts),
@@ -198,7 +194,7 @@ def expand_place_add(node: Node) -> Node:
     x, *updates = node.inputs
     parts = zip(updates, node.attrs["starts"], node.attrs["steps"], strict=True)
     for part, starts, steps in parts:
-        x = x + place(part, shape=node.shape, starts=starts, steps=steps)
+        x = x + movement.place(part, shape=node.shape, starts=starts, steps=steps)
     return x
 
 

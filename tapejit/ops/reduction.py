@@ -28,16 +28,7 @@ from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import DType, TensorType, is_differentiable, is_integer
 from tapejit.ir.node import ALL, OPS, Monoid, Node, Op, Rule, always, literal, record
 from tapejit.ir.structural import batch_stack
-from tapejit.ops.arithmetic import (
-    add,
-    cast,
-    eq_mask,
-    gate,
-    maximum,
-    minimum,
-    mul,
-    stop_gradient,
-)
+from tapejit.ops import arithmetic
 from tapejit.ops.comparison import bitwise_and, bitwise_or, equal, where
 from tapejit.ops.elementwise import ANY, REAL, Cotangents, check_kind
 from tapejit.ops.functions import exp, log
@@ -170,7 +161,7 @@ sum = record(
     batch=batch_stack("sum"),
     conj_linear=True,
     linear=ALL,
-    reduces=Monoid(add, lambda dtype: 0),
+    reduces=Monoid(arithmetic.add, lambda dtype: 0),
 )
 
 
@@ -269,7 +260,7 @@ prod = record(
     vjp=prod_vjp,
     jvp=prod_jvp,
     batch=batch_stack("prod"),
-    reduces=Monoid(mul, lambda dtype: 1),
+    reduces=Monoid(arithmetic.mul, lambda dtype: 1),
 )
 
 
@@ -313,7 +304,7 @@ def signed_zeros(name: str, out: Any, x: Any, axes: Axes, keepdims: bool) -> Any
 
 def extremum(name: str, ufunc: np.ufunc, combine: Op) -> Op:
     """The largest or smallest element; NaN if there is one. -0 is below 0."""
-    is_max = combine is maximum
+    is_max = combine is arithmetic.maximum
 
     def identity(dtype: DType) -> Any:
         """The lowest number of a dtype for a maximum, the highest for a minimum."""
@@ -347,7 +338,7 @@ def winners(out: Node, x: Node, axes: Axes, keepdims: bool) -> tuple[Node, Node]
     The mask is an operation with derivative zero, so what is gated by it stays
     connected to `x`.
     """
-    mask = eq_mask(x, kept(out, x, axes, keepdims))
+    mask = arithmetic.eq_mask(x, kept(out, x, axes, keepdims))
     return mask, sum(mask, axes=axes, keepdims=True)
 
 
@@ -356,7 +347,7 @@ def extremum_vjp(
 ) -> Cotangents:
     """The winners share the cotangent equally; nobody equals NaN: 0 / 0 says so."""
     mask, count = winners(out, x, axes, keepdims)
-    return (gate(kept(g, x, axes, keepdims), mask) / count,)
+    return (arithmetic.gate(kept(g, x, axes, keepdims), mask) / count,)
 
 
 def extremum_jvp(
@@ -364,12 +355,12 @@ def extremum_jvp(
 ) -> Node:
     """The mean of the winners' tangents."""
     mask, count = winners(out, x, axes, keepdims)
-    mean = sum(gate(tangents[0], mask), axes=axes, keepdims=True) / count
+    mean = sum(arithmetic.gate(tangents[0], mask), axes=axes, keepdims=True) / count
     return mean if keepdims else OPS["reshape"](mean, shape=out.shape)
 
 
-max = extremum("max", np.maximum, maximum)
-min = extremum("min", np.minimum, minimum)
+max = extremum("max", np.maximum, arithmetic.maximum)
+min = extremum("min", np.minimum, arithmetic.minimum)
 
 
 def truth_type(x: Any, *, axes: Axes, keepdims: bool) -> TensorType:
@@ -462,7 +453,7 @@ def powers_below_largest(x: Node, axes: Axes) -> Node:
     """
     if 0 in x.shape:  # there is no largest of nothing
         return exp(x)
-    largest = stop_gradient(max(x, axes=axes, keepdims=True))
+    largest = arithmetic.stop_gradient(max(x, axes=axes, keepdims=True))
     shift = where(equal(largest, -math.inf), 0, largest)
     return exp(where(equal(x, math.inf), 0, x - shift))
 
@@ -471,7 +462,7 @@ def softmax_weights(x: Node, axes: Axes) -> Node:
     """The share of each element in its sum of exponentials, which is its slope."""
     powers = powers_below_largest(x, axes)
     total = sum(powers, axes=axes, keepdims=True)
-    return powers / (total + eq_mask(total, 0))
+    return powers / (total + arithmetic.eq_mask(total, 0))
 
 
 def logsumexp_vjp(
@@ -491,7 +482,7 @@ def logsumexp_jvp(
 
 
 def as_dtype(x: Node, dtype: DType) -> Node:
-    return x if x.dtype == dtype else cast(x, dtype=dtype)
+    return x if x.dtype == dtype else arithmetic.cast(x, dtype=dtype)
 
 
 def expand_logsumexp(node: Node) -> Node:

@@ -25,13 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 import numpy as np
 
 from tapejit import ops
-from tapejit.array import elementwise
-from tapejit.array.clipping import (
-    clip_by_global_norm,
-    clip_by_norm,
-    clip_by_value,
-    is_array,
-)
+from tapejit.array import clipping, elementwise
 from tapejit.array.creation import asarray
 from tapejit.array.manipulation import stack
 from tapejit.base import tree
@@ -378,12 +372,12 @@ class Optimizer:
 
     def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
         if self.clipnorm is not None:
-            return [clip_by_norm(x, self.clipnorm) for x in gradients]
+            return [clipping.clip_by_norm(x, self.clipnorm) for x in gradients]
         if self.clipvalue is not None:
             limit = self.clipvalue
-            return [clip_by_value(x, -limit, limit) for x in gradients]
+            return [clipping.clip_by_value(x, -limit, limit) for x in gradients]
         if self.global_clipnorm is not None:
-            clipped, _ = clip_by_global_norm(gradients, self.global_clipnorm)
+            clipped, _ = clipping.clip_by_global_norm(gradients, self.global_clipnorm)
             return [x for x in clipped if x is not None]
         return gradients
 
@@ -452,7 +446,7 @@ class Optimizer:
     def _as_rate(self, given: Any) -> Tensor:
         """A learning rate as a float64 scalar, exact for variables of that width."""
         is_number = isinstance(given, (int, float, np.number))
-        if isinstance(given, (list, tuple)) and any(map(is_array, given)):
+        if isinstance(given, (list, tuple)) and any(map(clipping.is_array, given)):
             raise ArgumentTypeError(
                 "the learning rate is one real number, got a list of tensors",
                 op=self.name,

@@ -18,29 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import ops
+from tapejit.array import distributions, random_distributions
 from tapejit.array.creation import asarray
-from tapejit.array.distributions import (
-    Make,
-    Source,
-    draw_bernoulli,
-    draw_integers,
-    draw_normal,
-    draw_permutation,
-    draw_uniform,
-    natural,
-)
-from tapejit.array.random_distributions import (
-    draw_beta,
-    draw_categorical,
-    draw_choice,
-    draw_exponential,
-    draw_gamma,
-    draw_gumbel,
-    draw_laplace,
-    draw_poisson,
-    draw_shuffle,
-    draw_truncated_normal,
-)
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentTypeError, DTypeError
 from tapejit.base.public import public
@@ -160,7 +139,7 @@ class Generator:
         >>> print(first.integers(10, shape=5), second.integers(10, shape=5))
         [6 4 6 4 9] [3 4 1 1 5]
         """
-        count = natural(n, "n", "split")
+        count = distributions.natural(n, "n", "split")
         with self._variable._lock:
             while True:
                 state = self._variable._operand()
@@ -180,7 +159,7 @@ class Generator:
         >>> print(generator.jump(1).integers(10, shape=5), generator)
         [2 6 0 9 5] <tj.random.Generator seed 7, 0 blocks drawn>
         """
-        count = natural(n, "n", "jump")
+        count = distributions.natural(n, "n", "jump")
         with self._variable._lock:
             state = self._variable._operand()
             ahead = beside_rows(ops.random_advance, state, blocks=count << 64)
@@ -196,7 +175,7 @@ class Generator:
         >>> print(tj.random.Generator(7).uniform(2, -1, 1))
         [-0.46014977  0.6631247 ]
         """
-        return draw_uniform(self._draw, shape, minval, maxval, dtype)
+        return distributions.draw_uniform(self._draw, shape, minval, maxval, dtype)
 
     @shape_first
     def normal(
@@ -208,7 +187,7 @@ class Generator:
         >>> print(tj.random.Generator(7).normal(2, mean=100))
         [ 99.38696 100.96036]
         """
-        return draw_normal(self._draw, shape, mean, stddev, dtype)
+        return distributions.draw_normal(self._draw, shape, mean, stddev, dtype)
 
     def bernoulli(self, p: Any = 0.5, shape: Any = ()) -> Tensor:
         """True with probability `p`: see `tj.random.bernoulli`.
@@ -217,7 +196,7 @@ class Generator:
         >>> print(tj.random.Generator(7).bernoulli(0.5, shape=4))
         [False False False  True]
         """
-        return draw_bernoulli(self._draw, p, shape)
+        return distributions.draw_bernoulli(self._draw, p, shape)
 
     def integers(
         self, low: Any, high: Any = None, shape: Any = (), dtype: Any = None
@@ -228,7 +207,7 @@ class Generator:
         >>> print(tj.random.Generator(7).integers(1, 7, shape=6))
         [5 6 4 2 3 3]
         """
-        return draw_integers(self._draw, low, high, shape, dtype)
+        return distributions.draw_integers(self._draw, low, high, shape, dtype)
 
     def permutation(self, x: Any, axis: int = 0) -> Tensor:
         """The elements of `x` in a random order: see `tj.random.permutation`.
@@ -237,7 +216,7 @@ class Generator:
         >>> print(tj.random.Generator(7).permutation(6))
         [3 5 4 2 0 1]
         """
-        return draw_permutation(self._draw, x, axis)
+        return distributions.draw_permutation(self._draw, x, axis)
 
     def truncated_normal(
         self,
@@ -254,7 +233,7 @@ class Generator:
         >>> print(tj.random.Generator(7).truncated_normal(0, 1, shape=2))
         [0.14462191 0.0033981 ]
         """
-        return draw_truncated_normal(
+        return random_distributions.draw_truncated_normal(
             self._draw, lower, upper, shape, mean, stddev, dtype
         )
 
@@ -266,7 +245,7 @@ class Generator:
         >>> print(tj.random.Generator(7).exponential(2))
         [1.7811898 5.528616 ]
         """
-        return draw_exponential(self._draw, shape, scale, dtype)
+        return random_distributions.draw_exponential(self._draw, shape, scale, dtype)
 
     def gamma(
         self, alpha: Any, shape: Any = (), scale: Any = 1, dtype: Any = None
@@ -277,7 +256,7 @@ class Generator:
         >>> print(tj.random.Generator(7).gamma(3.0, 2))
         [2.9785252 4.937157 ]
         """
-        return draw_gamma(self._draw, alpha, shape, scale, dtype)
+        return random_distributions.draw_gamma(self._draw, alpha, shape, scale, dtype)
 
     def beta(self, a: Any, b: Any, shape: Any = (), dtype: Any = None) -> Tensor:
         """Numbers of a beta distribution: see `tj.random.beta`.
@@ -286,7 +265,7 @@ class Generator:
         >>> print(tj.random.Generator(7).beta(2.0, 3.0, 2))
         [0.53077775 0.7402377 ]
         """
-        return draw_beta(self._draw, a, b, shape, dtype)
+        return random_distributions.draw_beta(self._draw, a, b, shape, dtype)
 
     @shape_first
     def laplace(
@@ -298,7 +277,7 @@ class Generator:
         >>> print(tj.random.Generator(7).laplace(2))
         [1.0880426 4.835469 ]
         """
-        return draw_laplace(self._draw, shape, loc, scale, dtype)
+        return random_distributions.draw_laplace(self._draw, shape, loc, scale, dtype)
 
     @shape_first
     def gumbel(
@@ -310,7 +289,7 @@ class Generator:
         >>> print(tj.random.Generator(7).gumbel(2))
         [-0.57728153 -1.7099375 ]
         """
-        return draw_gumbel(self._draw, shape, loc, scale, dtype)
+        return random_distributions.draw_gumbel(self._draw, shape, loc, scale, dtype)
 
     def poisson(self, rate: Any = 1, shape: Any = (), dtype: Any = None) -> Tensor:
         """Counts of mean `rate`: see `tj.random.poisson`.
@@ -319,7 +298,7 @@ class Generator:
         >>> print(tj.random.Generator(7).poisson(4.0, 5))
         [ 6 10  5  3  4]
         """
-        return draw_poisson(self._draw, rate, shape, dtype)
+        return random_distributions.draw_poisson(self._draw, rate, shape, dtype)
 
     def categorical(
         self, logits: Any, shape: Any = (), axis: int = -1, dtype: Any = None
@@ -330,7 +309,9 @@ class Generator:
         >>> print(tj.random.Generator(7).categorical([0.0, 1.0, 2.0], 5))
         [2 2 2 1 2]
         """
-        return draw_categorical(self._draw, logits, shape, axis, dtype)
+        return random_distributions.draw_categorical(
+            self._draw, logits, shape, axis, dtype
+        )
 
     def choice(
         self,
@@ -346,7 +327,7 @@ class Generator:
         >>> print(tj.random.Generator(7).choice(10, 4, replace=False))
         [7 3 5 9]
         """
-        return draw_choice(self._draw, a, shape, replace, p, axis)
+        return random_distributions.draw_choice(self._draw, a, shape, replace, p, axis)
 
     def shuffle(self, x: Any, axis: int = 0) -> Tensor:
         """The elements of a tensor in a random order: see `tj.random.shuffle`.
@@ -355,9 +336,9 @@ class Generator:
         >>> print(tj.random.Generator(7).shuffle([1.5, 2.5, 3.5]))
         [3.5 1.5 2.5]
         """
-        return draw_shuffle(self._draw, x, axis)
+        return random_distributions.draw_shuffle(self._draw, x, axis)
 
-    def _draw(self, shape: Shape, bits: int, make: Make) -> Tensor:
+    def _draw(self, shape: Shape, bits: int, make: distributions.Make) -> Tensor:
         """What `make` makes of random words, which are used up if it succeeds.
 
         While a function is mapped, how many rows will be drawn is not known yet: the
@@ -441,7 +422,7 @@ def as_key(key: Any, name: str) -> Tensor:
     return tensor
 
 
-def source_of(key: Any, name: str) -> Source:
+def source_of(key: Any, name: str) -> distributions.Source:
     """Where a function of this module takes its words from."""
     if key is None:
         return DEFAULT._draw
@@ -455,7 +436,7 @@ def _seed_or_fresh(seed: Any) -> int:
     """A seed as an int, or one of 128 bits from the operating system."""
     if seed is None:
         return int.from_bytes(os.urandom(16), "little")
-    return natural(seed, "a seed", "Generator")
+    return distributions.natural(seed, "a seed", "Generator")
 
 
 DEFAULT: Final = Generator()

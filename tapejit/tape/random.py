@@ -15,27 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.distributions import (
-    draw_bernoulli,
-    draw_integers,
-    draw_normal,
-    draw_permutation,
-    draw_uniform,
-    named,
-    natural,
-)
-from tapejit.array.random_distributions import (
-    draw_beta,
-    draw_categorical,
-    draw_choice,
-    draw_exponential,
-    draw_gamma,
-    draw_gumbel,
-    draw_laplace,
-    draw_poisson,
-    draw_shuffle,
-    draw_truncated_normal,
-)
+from tapejit.array import distributions, random_distributions
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops import philox
 from tapejit.tape.generator import DEFAULT, Generator, as_key, source_of
@@ -91,7 +71,7 @@ def key(seed: Any) -> Tensor:
     >>> print(tj.random.uniform(2, key=k), tj.random.uniform(2, key=k))
     [0.26992512 0.83156234] [0.26992512 0.83156234]
     """
-    return Tensor(philox.seed_state(natural(seed, "seed", "key")))
+    return Tensor(philox.seed_state(distributions.natural(seed, "seed", "key")))
 
 
 def split(key: Any, n: int = 2) -> Tensor:
@@ -105,7 +85,7 @@ def split(key: Any, n: int = 2) -> Tensor:
     >>> print(tj.vmap(lambda k: tj.random.uniform(key=k))(keys))
     [0.8194337  0.07728678]
     """
-    count = natural(n, "n", "split")
+    count = distributions.natural(n, "n", "split")
     return apply(ops.random_split, as_key(key, "split"), count=count)
 
 
@@ -122,7 +102,7 @@ def fold_in(key: Any, data: Any) -> Tensor:
     """
     state = as_key(key, "fold_in")
     if isinstance(data, int):
-        number = natural(data, "data", "fold_in")
+        number = distributions.natural(data, "data", "fold_in")
         if number > philox.MASK64:
             raise ArgumentError(f"data is below 2**64, got {number}", op="fold_in")
         return apply(ops.random_fold_in, state, Tensor(np.uint64(number)))
@@ -133,7 +113,7 @@ def fold_in(key: Any, data: Any) -> Tensor:
             op="fold_in",
             help="for one key per integer use tj.vmap",
         )
-    with named("fold_in"):
+    with distributions.named("fold_in"):
         return apply(ops.random_fold_in, state, numbers)
 
 
@@ -164,7 +144,9 @@ def uniform(
     >>> tj.random.uniform((2, 1), maxval=tj.asarray([1.0, 10.0, 100.0])).shape
     (2, 3)
     """
-    return draw_uniform(source_of(key, "uniform"), shape, minval, maxval, dtype)
+    return distributions.draw_uniform(
+        source_of(key, "uniform"), shape, minval, maxval, dtype
+    )
 
 
 @shape_first
@@ -191,7 +173,9 @@ def normal(
     >>> print(x, *tape.gradient(x, [mean, stddev]))
     [ 9.938696 20.096035] [1. 1.] 0.34731823
     """
-    return draw_normal(source_of(key, "normal"), shape, mean, stddev, dtype)
+    return distributions.draw_normal(
+        source_of(key, "normal"), shape, mean, stddev, dtype
+    )
 
 
 def bernoulli(p: Any = 0.5, shape: Any = (), *, key: Any = None) -> Tensor:
@@ -208,7 +192,7 @@ def bernoulli(p: Any = 0.5, shape: Any = (), *, key: Any = None) -> Tensor:
      [False False  True  True]
      [False False  True  True]]
     """
-    return draw_bernoulli(source_of(key, "bernoulli"), p, shape)
+    return distributions.draw_bernoulli(source_of(key, "bernoulli"), p, shape)
 
 
 def integers(
@@ -224,7 +208,9 @@ def integers(
     >>> print(tj.random.integers(6, shape=5), tj.random.integers(-1, 2, shape=5))
     [4 5 3 1 2] [ 1 -1  0  0 -1]
     """
-    return draw_integers(source_of(key, "integers"), low, high, shape, dtype)
+    return distributions.draw_integers(
+        source_of(key, "integers"), low, high, shape, dtype
+    )
 
 
 def permutation(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
@@ -237,7 +223,7 @@ def permutation(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
     >>> print(tj.random.permutation(5), tj.random.permutation([1.5, 2.5, 3.5]))
     [3 4 2 0 1] [2.5 3.5 1.5]
     """
-    return draw_permutation(source_of(key, "permutation"), x, axis)
+    return distributions.draw_permutation(source_of(key, "permutation"), x, axis)
 
 
 def truncated_normal(
@@ -263,7 +249,9 @@ def truncated_normal(
     [0.2126982  0.00497754 0.46759102]
     """
     source = source_of(key, "truncated_normal")
-    return draw_truncated_normal(source, lower, upper, shape, mean, stddev, dtype)
+    return random_distributions.draw_truncated_normal(
+        source, lower, upper, shape, mean, stddev, dtype
+    )
 
 
 @shape_first
@@ -279,7 +267,9 @@ def exponential(
     >>> print(tj.random.exponential(3))
     [1.7811898 5.528616  1.0218654]
     """
-    return draw_exponential(source_of(key, "exponential"), shape, scale, dtype)
+    return random_distributions.draw_exponential(
+        source_of(key, "exponential"), shape, scale, dtype
+    )
 
 
 def gamma(
@@ -300,7 +290,9 @@ def gamma(
     >>> print(x, tape.gradient(x, alpha))
     [0.52886647 4.937157  ] [1.3771343 1.3420982]
     """
-    return draw_gamma(source_of(key, "gamma"), alpha, shape, scale, dtype)
+    return random_distributions.draw_gamma(
+        source_of(key, "gamma"), alpha, shape, scale, dtype
+    )
 
 
 def beta(
@@ -315,7 +307,7 @@ def beta(
     >>> print(tj.random.beta(2.0, tj.asarray([1.0, 10.0])))
     [0.88542044 0.348863  ]
     """
-    return draw_beta(source_of(key, "beta"), a, b, shape, dtype)
+    return random_distributions.draw_beta(source_of(key, "beta"), a, b, shape, dtype)
 
 
 @shape_first
@@ -331,7 +323,9 @@ def laplace(
     >>> print(tj.random.laplace(3))
     [1.0880426  4.835469   0.32871822]
     """
-    return draw_laplace(source_of(key, "laplace"), shape, loc, scale, dtype)
+    return random_distributions.draw_laplace(
+        source_of(key, "laplace"), shape, loc, scale, dtype
+    )
 
 
 @shape_first
@@ -348,7 +342,9 @@ def gumbel(
     >>> print(tj.random.gumbel(3))
     [-0.57728153 -1.7099375  -0.02162979]
     """
-    return draw_gumbel(source_of(key, "gumbel"), shape, loc, scale, dtype)
+    return random_distributions.draw_gumbel(
+        source_of(key, "gumbel"), shape, loc, scale, dtype
+    )
 
 
 def poisson(
@@ -366,7 +362,9 @@ def poisson(
     [[ 0  4 11]
      [ 0  1  9]]
     """
-    return draw_poisson(source_of(key, "poisson"), rate, shape, dtype)
+    return random_distributions.draw_poisson(
+        source_of(key, "poisson"), rate, shape, dtype
+    )
 
 
 def categorical(
@@ -385,7 +383,7 @@ def categorical(
     [2 2 2 0 2 0 2 0 2 2]
     """
     source = source_of(key, "categorical")
-    return draw_categorical(source, logits, shape, axis, dtype)
+    return random_distributions.draw_categorical(source, logits, shape, axis, dtype)
 
 
 def choice(
@@ -410,7 +408,9 @@ def choice(
     [[2.5 1.5 2.5]
      [2.5 2.5 2.5]]
     """
-    return draw_choice(source_of(key, "choice"), a, shape, replace, p, axis)
+    return random_distributions.draw_choice(
+        source_of(key, "choice"), a, shape, replace, p, axis
+    )
 
 
 def shuffle(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
@@ -425,7 +425,7 @@ def shuffle(x: Any, axis: int = 0, *, key: Any = None) -> Tensor:
      [1 2]
      [3 4]]
     """
-    return draw_shuffle(source_of(key, "shuffle"), x, axis)
+    return random_distributions.draw_shuffle(source_of(key, "shuffle"), x, axis)
 
 
 def __getattr__(name: str) -> Any:

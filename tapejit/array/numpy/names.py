@@ -11,53 +11,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tapejit.array import contraction, scans
+from tapejit.array import contraction, elementwise, scans, trigonometry
 from tapejit.array.creation import asarray
-from tapejit.array.elementwise import (
-    abs,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_right_shift,
-    conj,
-    divide,
-    multiply,
-    pow,
-    remainder,
-    trunc,
-)
 from tapejit.array.manipulation import concat, permute_dims
 from tapejit.array.matmul import matmul
 from tapejit.array.reductions import max, min
-from tapejit.array.trigonometry import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    deg2rad,
-    rad2deg,
-)
 from tapejit.tensor.dispatch import as_operand, operands
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.tensor import Tensor
 
-absolute = abs
+absolute = elementwise.abs
 amax, amin = max, min
-arccos, arccosh = acos, acosh
-arcsin, arcsinh = asin, asinh
-arctan, arctan2, arctanh = atan, atan2, atanh
+arccos, arccosh = trigonometry.acos, trigonometry.acosh
+arcsin, arcsinh = trigonometry.asin, trigonometry.asinh
+arctan, arctan2, arctanh = trigonometry.atan, trigonometry.atan2, trigonometry.atanh
 array = asarray
-bitwise_not = invert = bitwise_invert
+bitwise_not = invert = elementwise.bitwise_invert
 concatenate = concat
-conjugate = conj
-degrees, radians = rad2deg, deg2rad
-fix = trunc
-left_shift, right_shift = bitwise_left_shift, bitwise_right_shift
-mod = remainder
-power = pow
-true_divide = divide
+conjugate = elementwise.conj
+degrees, radians = trigonometry.rad2deg, trigonometry.deg2rad
+fix = elementwise.trunc
+left_shift, right_shift = (
+    elementwise.bitwise_left_shift,
+    elementwise.bitwise_right_shift,
+)
+mod = elementwise.remainder
+power = elementwise.pow
+true_divide = elementwise.divide
 
 
 @with_hints
@@ -115,7 +95,7 @@ def dot(x: Any, y: Any, /) -> Tensor:
     """
     x, y = operands((x, y), "dot")
     if not x.ndim or not y.ndim:
-        return multiply(x, y)
+        return elementwise.multiply(x, y)
     if x.ndim > 1 and y.ndim > 2:
         return contraction.tensordot(x, y, axes=(-1, -2))
     return matmul(x, y)

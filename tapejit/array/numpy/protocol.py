@@ -31,14 +31,7 @@ from tapejit.array import (
     reductions,
     trigonometry,
 )
-from tapejit.array.numpy import scipy_optimize
-from tapejit.array.numpy.table import (
-    Row,
-    function_name,
-    refused,
-    refused_argument,
-    row_of,
-)
+from tapejit.array.numpy import scipy_optimize, table
 from tapejit.base.errors import UnsupportedError
 from tapejit.base.numpy_adapter import NO_VALUE
 from tapejit.tensor.dispatch import as_operand
@@ -129,11 +122,11 @@ def apply_function(
     """
     if scipy_optimize.takes_numbers(2, args, kwargs):
         return scipy_optimize.call_with_numbers(function, args, kwargs)
-    row = row_of(function)
+    row = table.row_of(function)
     if row is None:
         if function in OUTPUT:
             return _with_values(function, args, kwargs)
-        raise _unsupported(function_name(function))
+        raise _unsupported(table.function_name(function))
     if row.is_variadic:
         options = {
             name: value
@@ -142,7 +135,7 @@ def apply_function(
         }
         return row.call(*args, **options)
     if len(args) > len(row.names):
-        raise refused_argument(function, f"argument {len(row.names) + 1}")
+        raise table.refused_argument(function, f"argument {len(row.names) + 1}")
     given = dict(zip(row.names, args, strict=False))
     given.update(kwargs)
     accepted = {
@@ -159,15 +152,15 @@ def apply_function(
 
 
 def _is_passed_on(
-    function: Callable[..., Any], name: str, value: Any, row: Row
+    function: Callable[..., Any], name: str, value: Any, row: table.Row
 ) -> bool:
     """Whether an argument means something here; False if it can be left out."""
     if value is NO_VALUE or is_neutral(name, value):
         return False
     if name == "out":
-        raise _refused_out(function_name(function))
+        raise _refused_out(table.function_name(function))
     if name not in row.names or name in NEUTRAL:
-        raise refused_argument(function, name)
+        raise table.refused_argument(function, name)
     return True
 
 
@@ -246,7 +239,7 @@ def _check_options(name: str, inputs: Sequence[Any], options: dict[str, Any]) ->
     for option, value in options.items():
         is_absent = value is NO_VALUE or (option == "dtype" and value is None)
         if option != "out" and not is_absent and not is_neutral(option, value):
-            raise refused(name, f"{option}=")
+            raise table.refused(name, f"{option}=")
 
 
 def _scipy_meaning(ufunc: np.ufunc) -> Callable[..., Any] | None:

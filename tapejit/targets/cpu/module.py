@@ -23,6 +23,7 @@ from tapejit.ir.graph import Graph
 from tapejit.loops.fuse.inplace import first_update
 from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.steps import Buffer, is_matmul
+from tapejit.targets.cpu import kernel_key
 from tapejit.targets.cpu.call.signal_layout import SYMBOL as POLL
 from tapejit.targets.cpu.call.signal_poll import (
     FAILURE,
@@ -30,13 +31,6 @@ from tapejit.targets.cpu.call.signal_poll import (
     LOOKED,
     POLL_TYPE,
     TAKEN,
-)
-from tapejit.targets.cpu.kernel_key import (
-    MemoryPlace,
-    RelativePlace,
-    key_of,
-    places_of,
-    relative_places,
 )
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import (
@@ -208,13 +202,13 @@ class Pattern(NamedTuple):
     """
 
     emitted: Emitted
-    places: list[list[RelativePlace]]
+    places: list[list[kernel_key.RelativePlace]]
 
-    def of(self, kernel: Kernel, memories: Sequence[MemoryPlace]) -> Emitted:
+    def of(self, kernel: Kernel, memories: Sequence[kernel_key.MemoryPlace]) -> Emitted:
         """The same functions for an equal kernel, with tables of its own."""
         parts = iter(
             [
-                KernelFunction(part.function, places_of(places, memories))
+                KernelFunction(part.function, kernel_key.places_of(places, memories))
                 for part, places in zip(self.emitted.parts(), self.places, strict=True)
             ]
         )
@@ -223,12 +217,12 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(
-    emitted: Emitted, layout: PointerTable, memories: Sequence[MemoryPlace]
+    emitted: Emitted, layout: PointerTable, memories: Sequence[kernel_key.MemoryPlace]
 ) -> Pattern | None:
     """What kernels that are equal to one just emitted have in common with it."""
     places = []
     for part in emitted.parts():
-        found = relative_places(part.places, memories, layout)
+        found = kernel_key.relative_places(part.places, memories, layout)
         if found is None:
             return None
         places.append(found)
@@ -254,7 +248,7 @@ class KernelFunctions:
     ) -> Emitted:
         """The functions of a kernel: new ones, or those of an equal kernel."""
         is_keyed = kernel.role != "array op"
-        key = key_of(plan, kernel, layout) if is_keyed else None
+        key = kernel_key.key_of(plan, kernel, layout) if is_keyed else None
         if key is None:
             return self.new(plan, kernel, layout, label)
         known = self.by_key.get(key.structure)

@@ -18,14 +18,7 @@ from typing import Final
 from tapejit.loops.kernels import LoopPlan, located
 from tapejit.loops.nests import Item, Nests
 from tapejit.loops.pipeline import Observe, Pass, run_passes
-from tapejit.targets.cpu.schedule.allocate import (
-    give_rooms,
-    leave_parts,
-    note_uses,
-    place_in_arena,
-    place_in_task_memory,
-    store_values,
-)
+from tapejit.targets.cpu.schedule import allocate
 from tapejit.targets.cpu.schedule.choose_tilings import choose_tilings
 from tapejit.targets.cpu.schedule.output_layout import lay_out_outputs
 from tapejit.targets.cpu.schedule.stages import assign_stages, order_stages
@@ -43,15 +36,17 @@ PASSES: Final = (
     Pass(vectorize, "it cuts loops; tasks and memory follow from these"),
     Pass(located, "loops are others now"),
     Pass(parallelize, "before memory: tasks have some of their own"),
-    Pass(note_uses, "once loops are as they will be run"),
-    Pass(store_values, "a value needs memory where a user is in another loop"),
-    Pass(leave_parts, "tasks have parts of what has memory"),
+    Pass(allocate.note_uses, "once loops are as they will be run"),
+    Pass(allocate.store_values, "a value needs memory where a user is in another loop"),
+    Pass(allocate.leave_parts, "tasks have parts of what has memory"),
     Pass(join_rows, "rows go together only if each has memory of its own"),
     Pass(choose_tilings, "once it is known how operands lie in memory"),
     Pass(share_formulas, "once it is known how large a kernel is"),
-    Pass(place_in_task_memory, "before rooms: what is left over is one of them"),
-    Pass(give_rooms, "once tilings and tasks are known"),
-    Pass(place_in_arena, "last of memory: lifetimes are known"),
+    Pass(
+        allocate.place_in_task_memory, "before rooms: what is left over is one of them"
+    ),
+    Pass(allocate.give_rooms, "once tilings and tasks are known"),
+    Pass(allocate.place_in_arena, "last of memory: lifetimes are known"),
     Pass(order_stages, "last: all of a kernel's work and tasks is known"),
 )
 
