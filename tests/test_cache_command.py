@@ -12,7 +12,7 @@ from elsewhere import run_interpreter
 
 import tapejit
 from tapejit.__main__ import CACHE_COMMANDS, main
-from tapejit.base.config import Config, config
+from tapejit.base.config import SETTINGS, config
 from tapejit.runtime import machine_info
 from tapejit.runtime.store import folder as store_folder
 from tapejit.runtime.store.store import Store
@@ -161,7 +161,7 @@ def test_info_tells_versions_machine_cache_and_settings(
     assert facts["state"] == "in use"
     number = len(list(folder.glob("*.object")))  # the driver of threads may be kept too
     assert facts["entries"] == f"{number}, 2.0 of 64 MB"
-    assert set(Config.__dataclass_fields__) <= set(facts)
+    assert set(SETTINGS) <= set(facts)
     assert facts["cache_size"] == "64 (default 256)"
     assert "unknown" not in facts
 

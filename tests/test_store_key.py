@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from elsewhere import run_interpreter
 
-from tapejit.base.config import Config, config
+from tapejit.base.config import SETTINGS, config
 from tapejit.runtime.store import key as store_key
 from tapejit.runtime.store.key import (
     HARMLESS,
@@ -28,7 +27,6 @@ from tapejit.runtime.store.key import (
 from tapejit.targets.cpu.machine import processor
 
 ROOT = Path(__file__).resolve().parent.parent
-FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 
 
 def key(digest: str = "abc", **extras: Any) -> str:
@@ -96,7 +94,7 @@ def test_the_version_of_the_passes_counts(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_setting_counts_unless_it_is_said_to_be_harmless(name: str) -> None:
     open_ended = {"cache_dir": ["", "elsewhere"]}.get(name, [1, 2])
     keys = set()
-    for value in FIELDS[name].metadata["values"].values() or open_ended:
+    for value in SETTINGS[name].values.values() or open_ended:
         with config.override(**{name: value}):
             keys.add(key())
     assert (len(keys) == 1) == (name in HARMLESS)
@@ -104,8 +102,8 @@ def test_a_setting_counts_unless_it_is_said_to_be_harmless(name: str) -> None:
 
 def test_every_setting_is_in_the_key_or_harmless() -> None:
     told = set(signature("abc", extras={})["settings"])
-    assert told == set(FIELDS) - HARMLESS
-    assert set(FIELDS) >= HARMLESS
+    assert told == set(SETTINGS) - HARMLESS
+    assert set(SETTINGS) >= HARMLESS
 
 
 def test_a_signature_is_json() -> None:

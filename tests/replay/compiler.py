@@ -11,7 +11,6 @@ Start reading at `text_of`, then `tracing_calls`.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ def usual_settings(**changes: Any) -> Iterator[None]:
 
     Code on disk is not looked at: it may be of another compiler.
     """
-    usual = {field.name: field.default for field in dataclasses.fields(Config)}
+    usual = vars(Config())
     fixed = {"native": True, "cache": False, "progress": False, "num_threads": THREADS}
     with (
         mock.patch.object(os, "sched_getaffinity", return_value=set(range(THREADS))),
