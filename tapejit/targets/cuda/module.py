@@ -29,7 +29,7 @@ from tapejit.targets.cpu.nest.addressing import I64, Place, number
 from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing
 from tapejit.targets.cuda.arrays import table
 from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
-from tapejit.targets.cuda.matmul import emit_matmul
+from tapejit.targets.cuda.matmul.products import emit_matmul
 from tapejit.targets.cuda.simt import SimtEmitter
 from tapejit.targets.cuda.target import CUDA
 

@@ -12,7 +12,6 @@ from tapejit.loops.native_ops import is_native
 from tapejit.loops.reasons import why_not_native
 from tapejit.loops.steps import ArrayOp, Step, is_matmul
 from tapejit.targets.cuda.arrays.table import EMITTERS
-from tapejit.targets.cuda.matmul import why_no_matmul
 from tapejit.targets.cuda.target import CUDA
 
 
@@ -43,9 +42,6 @@ def why_no_kernel(node: Node) -> str | None:
 
 def why_no_array_op(step: Step) -> str | None:
     """The same of an operation on whole arrays, None of other Steps."""
-    if not isinstance(step.what, ArrayOp):
+    if not isinstance(step.what, ArrayOp) or is_matmul(step):
         return None
-    if is_matmul(step):
-        assert step.node is not None
-        return why_no_matmul(step.node)
     return None if step.name in EMITTERS else f"no kernel for {step.name}"

@@ -18,6 +18,28 @@ class CUDATuning:
     # Without it nvJitLink took 255 registers where `ptxas` took 32.
     resident_threads: int = 1024
 
+    # The registers of a multiprocessor.
+    registers: int = 1 << 16
+
+    # Matmul
+
+    # Beside sums and what they are made of, a thread has places and counts,
+    matmul_other_registers: int = 40
+    # and some more where it loads one number at a time.
+    uneven_matmul_registers: int = 12
+    # Tiles are chosen for so many multiprocessors,
+    multiprocessors: int = 100
+    # of which none is faster with fewer threads.
+    busy_threads: int = 256
+    # A warp loads 128 bytes of shared memory while it could do so many multiply-adds,
+    shared_line_cost: float = 4.0
+    # and a thread brings a byte from global memory there.
+    global_byte_cost: float = 3.0
+    # To begin and to end takes as long as so many terms.
+    matmul_begin_steps: int = 40
+    # Another kernel takes a few microseconds, with all threads of a multiprocessor.
+    launch_instructions: float = 500_000.0
+
     # Memory
 
     # A block has no more shared memory without asking for it.

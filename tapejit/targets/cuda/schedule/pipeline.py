@@ -20,6 +20,7 @@ from tapejit.targets.cpu.schedule.allocate import (
     place_in_arena,
     store_values,
 )
+from tapejit.targets.cuda.matmul.products import tile_matmuls
 from tapejit.targets.cuda.schedule.distribute import distribute
 from tapejit.targets.cuda.schedule.place_private import place_private
 
@@ -32,6 +33,7 @@ def order_kernels(plan: LoopPlan) -> LoopPlan:
 PASSES: Final = (
     Pass(located, "the next pass asks for the loops around a Step"),
     Pass(distribute, "memory follows from who goes through what"),
+    Pass(tile_matmuls, "what a product keeps in memory follows from its tiles"),
     Pass(located, "Steps are done in vectors now"),
     Pass(note_uses, "once loops are as they will be run"),
     Pass(store_values, "a value needs memory where a user is in another loop"),

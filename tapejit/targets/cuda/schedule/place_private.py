@@ -18,7 +18,7 @@ from tapejit.targets.cpu.nest.reductions import accumulator_of
 from tapejit.targets.cpu.schedule.allocate import room_of
 from tapejit.targets.cuda.arrays.table import rooms_of
 from tapejit.targets.cuda.kernel import ALIGNED, SimtKernel
-from tapejit.targets.cuda.matmul import matmul_rooms
+from tapejit.targets.cuda.matmul.products import matmul_rooms
 from tapejit.targets.cuda.target import CUDA
 
 
@@ -31,7 +31,7 @@ def placed(plan: LoopPlan, kernel: Kernel) -> Kernel:
     """A kernel with its rooms."""
     assert isinstance(kernel, SimtKernel)
     if kernel.array_op is not None:
-        own = array_rooms(kernel.array_op)
+        own = array_rooms(kernel, kernel.array_op)
         return replace(kernel, rooms={key: room_of(own[key]) for key in own})
     tuning = CUDA.tuning
     # What sums of warps are added up in is there in any case.
@@ -52,10 +52,10 @@ def placed(plan: LoopPlan, kernel: Kernel) -> Kernel:
     return replace(kernel, rooms=rooms)
 
 
-def array_rooms(step: Step) -> Mapping[str, int]:
+def array_rooms(kernel: Kernel, step: Step) -> Mapping[str, int]:
     """The rooms of an operation on whole arrays, in bytes, by what they are for."""
     if is_matmul(step):
-        return matmul_rooms(step)
+        return matmul_rooms(kernel, step)
     return rooms_of(step)
 
 

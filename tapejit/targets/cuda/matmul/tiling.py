@@ -1,0 +1,238 @@
+"""The tiles of a contraction: what a block of threads computes, and what a thread does.
+
+A block has a tile of the result. Step by step along the terms it brings a tile of each
+operand to shared memory, `depth` terms deep; each thread has `thread_rows` times
+`thread_columns` sums in registers.
+
+Where blocks are few and terms are many, each block of terms is a `part` of its own, on
+other multiprocessors; a second kernel adds parts up. No choice here changes a bit: each
+sum is that of the blocks of terms, in order.
+
+Start reading at `tiling_of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, NamedTuple
+
+from tapejit.base.types import DType
+from tapejit.loops.kernels import Choice, accumulator
+from tapejit.targets.cuda.kernel import ALIGNED
+from tapejit.targets.cuda.matmul.contraction import Contraction
+from tapejit.targets.cuda.target import CUDA
+
+
+class Tile(NamedTuple):
+    """The sizes of a tile, in rows, columns and terms."""
+
+    rows: int
+    columns: int
+    depth: int
+    thread_rows: int
+    thread_columns: int
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute it."""
+        return self.rows // self.thread_rows * (self.columns // self.thread_columns)
+
+
+SINGLE: Final = (
+    Tile(128, 128, 8, 8, 8),
+    Tile(128, 64, 8, 8, 4),
+    Tile(64, 64, 16, 4, 4),
+    Tile(128, 32, 16, 4, 4),
+    Tile(32, 128, 16, 4, 4),
+    Tile(32, 32, 16, 2, 2),
+    Tile(128, 16, 16, 4, 2),
+    Tile(16, 128, 16, 4, 2),
+    Tile(16, 32, 32, 2, 1),
+    Tile(8, 128, 16, 8, 1),
+    Tile(8, 64, 32, 2, 1),
+    Tile(4, 128, 16, 4, 1),
+)
+DOUBLE: Final = (
+    Tile(64, 64, 8, 4, 4),
+    Tile(64, 32, 16, 4, 2),
+    Tile(32, 64, 16, 2, 4),
+    Tile(32, 32, 16, 2, 2),
+    Tile(16, 32, 16, 2, 1),
+    Tile(8, 64, 16, 4, 1),
+    Tile(4, 64, 16, 4, 1),
+)
+
+
+class TileSums(NamedTuple):
+    """What an epilogue adds up: values, over units of rows and groups of columns."""
+
+    stages: int = 0
+    unit: int = 1
+    group: int = 1
+
+
+@dataclass(frozen=True)
+class MatmulTiling(Choice):
+    """How a contraction is cut."""
+
+    contraction: Contraction
+    tile: Tile
+    sums: TileSums
+    is_split: bool = False  # whether each block of terms is a part of its own
+
+    @property
+    def kept(self) -> DType:
+        """The dtype of sums."""
+        return accumulator(self.contraction.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Of a sum."""
+        return self.kept.itemsize
+
+    @property
+    def lanes(self) -> int:
+        """How many sums are loaded or stored at once."""
+        return ALIGNED // self.itemsize
+
+    @property
+    def row_step(self) -> int:
+        """How many rows tiles are apart: whole units, if there are any."""
+        return self.tile.rows // self.sums.unit * self.sums.unit
+
+    @property
+    def row_tiles(self) -> int:
+        return ceil(self.contraction.m / self.row_step)
+
+    @property
+    def column_tiles(self) -> int:
+        return ceil(self.contraction.n / self.tile.columns)
+
+    @property
+    def parts(self) -> int:
+        """How many parts of each sum are kept in memory, until they are added up."""
+        return self.contraction.cut.blocks if self.is_split else 1
+
+    @property
+    def has_totals(self) -> bool:
+        """Whether a thread adds up several blocks of terms."""
+        return not self.is_split and self.contraction.cut.blocks > 1
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of threads there are."""
+        tiles = self.row_tiles * self.column_tiles
+        return tiles * self.parts * self.contraction.matrices
+
+    @property
+    def part_bytes(self) -> int:
+        """What parts of sums take in memory."""
+        x = self.contraction
+        size = self.parts * x.matrices * x.m * x.n
+        return size * self.itemsize if self.is_split else 0
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """How far apart terms are in shared tiles of both operands.
+
+        Threads that store terms next to each other are not to meet in one bank.
+        """
+        return self.tile.rows + self.lanes, self.tile.columns + self.lanes
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of rows a thread has: each is in another part of the tile."""
+        return max(1, self.tile.thread_rows // self.lanes)
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows that one chunk of all threads has."""
+        return self.tile.rows // self.chunks
+
+    @property
+    def strip_rows(self) -> int:
+        """How many rows go through the epilogue at once: shared memory is enough."""
+        rows, one = self.chunk_rows, self.stages * self.stage_pitch * self.itemsize
+        while rows > self.lanes and rows * one > CUDA.tuning.shared_most_bytes:
+            rows //= 2
+        return rows
+
+    @property
+    def stage_pitch(self) -> int:
+        """How far apart rows of a strip are in shared memory."""
+        return self.tile.columns + self.lanes
+
+    @property
+    def stages(self) -> int:
+        """How many strips are in shared memory at once: one for each value."""
+        return max(1, self.sums.stages)
+
+    @property
+    def shared_size(self) -> int:
+        """Sums in shared memory: two tiles of each operand, or strips of the result."""
+        tiles = 2 * self.tile.depth * sum(self.pitches)
+        return max(tiles, self.stages * self.strip_rows * self.stage_pitch)
+
+    @property
+    def resident_threads(self) -> int:
+        """How many threads a multiprocessor is to hold, by the registers they take."""
+        tile, words = self.tile, self.itemsize // 4
+        sums = tile.thread_rows * tile.thread_columns * (1 + self.has_totals)
+        operands = tile.thread_rows + tile.thread_columns
+        operands += tile.depth * (tile.rows + tile.columns) // tile.threads
+        x, tuning = self.contraction, CUDA.tuning
+        needed = words * (sums + operands) + tuning.matmul_other_registers
+        if any(size % self.lanes for size in (x.m, x.n, x.k)):
+            needed += tuning.uneven_matmul_registers
+        fitting, most = tuning.registers // needed, tuning.resident_threads
+        return max(tile.threads, min(most, fitting // tile.threads * tile.threads))
+
+    @property
+    def shared_loads(self) -> tuple[int, float]:
+        """For each term, what a thread loads, and a warp, in 128 bytes of the banks."""
+        tile, warp, count, lines = self.tile, CUDA.numerics.warp_threads, 0, 0.0
+        across = min(warp, tile.columns // tile.thread_columns)
+        for own, apart in (
+            (tile.thread_rows, max(1, warp // across)),
+            (tile.thread_columns, across),
+        ):
+            width = min(own, self.lanes)
+            count += own // width
+            lines += own // width * max(1, apart * width * self.itemsize / 128)
+        return count, lines
+
+    @property
+    def time(self) -> float:
+        """About how long it takes, in instructions of a multiprocessor's threads."""
+        tile, tuning = self.tile, CUDA.tuning
+        loads, lines = self.shared_loads
+        multiplied = tile.thread_rows * tile.thread_columns * self.itemsize / 4
+        fills = (tile.rows + tile.columns) / tile.threads * self.itemsize
+        step = max(multiplied, tuning.shared_line_cost * lines) + loads
+        step += tuning.global_byte_cost * fills
+        steps = self.contraction.k / self.parts + tuning.matmul_begin_steps
+        threads = ceil(self.blocks / tuning.multiprocessors) * tile.threads
+        time = max(threads, tuning.busy_threads) * step * steps
+        if not self.is_split:
+            return time
+        added = self.part_bytes * tuning.global_byte_cost
+        return time + 2 * added / tuning.multiprocessors + tuning.launch_instructions
+
+    @property
+    def fits(self) -> bool:
+        """Whether a tile can be: shared memory is enough, and units are whole."""
+        is_enough = self.shared_size * self.itemsize <= CUDA.tuning.shared_most_bytes
+        is_whole = self.row_step > 0 and self.tile.columns % self.sums.group == 0
+        return is_enough and is_whole
+
+
+def tiling_of(contraction: Contraction, sums: TileSums) -> MatmulTiling:
+    """The tiling that takes the least time."""
+    is_double = accumulator(contraction.dtype).itemsize == 8
+    choices = (
+        MatmulTiling(contraction, tile, sums, is_split)
+        for tile in (DOUBLE if is_double else SINGLE)
+        for is_split in (False, True)[: 1 + (contraction.cut.blocks > 1)]
+    )
+    return min((x for x in choices if x.fits), key=lambda x: x.time)
