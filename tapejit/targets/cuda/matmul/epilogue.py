@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from tapejit.base.types import DType
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel
-from tapejit.loops.schedule.schedule import Loop, is_leaf
+from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import PartialSum, Step, partial_of
 from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.nest.addressing import number
@@ -189,7 +189,7 @@ class TileEpilogue:
             self.at.write(replace(memory, strides=strides), value)
         for step in list(self.kernel.steps())[1:]:
             for x in step.inputs:
-                if is_leaf(x) and x.source is product:
+                if x.is_leaf and x.source is product:
                     steps.values[x] = value
             if not isinstance(step.what, PartialSum):
                 steps.keep(step, steps.step(step))
