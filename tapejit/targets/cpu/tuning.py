@@ -36,6 +36,8 @@ class CPUTuning:
     streamed_output_bytes: int = 1 << 23
     # so much at a time: such stores begin at a multiple of it.
     streamed_store_bytes: int = 32
+    # Copies of what is far apart in memory take so much of a near cache.
+    copied_loads_bytes: int = 128 << 10
 
     # Tasks that add up nothing
 

@@ -23,6 +23,7 @@ from tapejit.targets.cpu.matmul.conv_tiling import RowAxis, Term, Windows, block
 from tapejit.targets.cpu.matmul.emitter import I64, POINTER, VOID, Site, number
 from tapejit.targets.cpu.matmul.micro_kernel import RegisterTile, TileEmitter
 from tapejit.targets.cpu.matmul.tiling import Hooks, Span, Spot, Tiling
+from tapejit.targets.cpu.simd.transpose import transposed
 
 
 def emit_windows(
@@ -221,7 +222,7 @@ class WindowEmitter(TileEmitter):
                             for lane in range(amount)
                         ]
                         found += [site.zeros(width)] * (width - amount)
-                        for k, value in enumerate(site.transposed(found)):
+                        for k, value in enumerate(transposed(b, found, site.nbytes)):
                             here = site.at(to, k * row_size + j * width)
                             b.store(value, here, align=align)
 

@@ -27,8 +27,8 @@ from tapejit.targets.cpu.llvm.ir import (
 from tapejit.targets.cpu.matmul.tiling import Gemm, Hooks, Span, Spot, Tiling
 from tapejit.targets.cpu.simd import storage
 from tapejit.targets.cpu.simd.storage import Floats, is_small
+from tapejit.targets.cpu.simd.transpose import shuffled
 from tapejit.targets.cpu.simd.vector import Splat
-from tapejit.targets.cpu.target import CPU
 
 I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
@@ -49,15 +49,6 @@ def number(value: int) -> Value:
 def vector_of(element: Type, lanes: int) -> VectorType:
     """The type of a vector; its text is made once."""
     return ir.VectorType(element, lanes)
-
-
-@lru_cache(256)
-def mask_of(lanes: tuple[int, ...]) -> Value:
-    """Which lanes a shuffle takes."""
-    kind = vector_of(I32, len(lanes))
-    if not any(lanes):
-        return ir.Literal(kind, None)
-    return ir.Literal(kind, [ir.Literal(I32, lane) for lane in lanes])
 
 
 @lru_cache(256)
@@ -141,7 +132,7 @@ class Site:
         return Splat(kind, ir.Literal(self.element, 0.0))
 
     def shuffled(self, x: Value, y: Value, lanes: Sequence[int]) -> Value:
-        return self.builder.shuffle_vector(x, y, mask_of(tuple(lanes)))
+        return shuffled(self.builder, x, y, lanes)
 
     def widened(self, value: Value, lanes: int) -> Value:
         """The same lanes and zeros after them."""
@@ -259,48 +250,6 @@ class Site:
             phi.add_incoming(x, before)
             phi.add_incoming(y, last)
         return [*results]
-
-    def transposed(self, rows: list[Value]) -> list[Value]:
-        """As many vectors as each has lanes, the other way round.
-
-        First halves change places, then halves of halves, down to the parts of a
-        register, which are cheap to move as a whole. In these, numbers of one vector
-        and of the one half of them away take turns, as often as it takes.
-        """
-        width = len(rows)
-        part = min(width, CPU.tuning.register_part_bytes // self.nbytes)
-        size = width
-        while size > part:
-            size //= 2
-            low = [lane + (width - size if lane & size else 0) for lane in range(width)]
-            high = [lane + size for lane in low]
-            halves = [
-                [self.shuffled(x, y, lanes) for x, y in pairs_of(rows, at, size)]
-                for at in range(0, width, 2 * size)
-                for lanes in (low, high)
-            ]
-            rows = [x for half in halves for x in half]
-        starts = [lane // part * part for lane in range(width)]
-        turns = [lane % 2 * width + lane % part // 2 for lane in range(width)]
-        low = [start + turn for start, turn in zip(starts, turns, strict=True)]
-        high = [lane + part // 2 for lane in low]
-        made = []
-        for at in range(0, width, part):
-            some = rows[at : at + part]
-            for _ in range(part.bit_length() - 1):
-                pairs = pairs_of(some, 0, part // 2)
-                some = [
-                    self.shuffled(x, y, lanes)
-                    for x, y in pairs
-                    for lanes in (low, high)
-                ]
-            made += some
-        return made
-
-
-def pairs_of(rows: list[Value], at: int, size: int) -> list[tuple[Value, Value]]:
-    """Some vectors from one on, each with the one as many after it."""
-    return [(rows[at + i], rows[at + i + size]) for i in range(size)]
 
 
 class Reader:

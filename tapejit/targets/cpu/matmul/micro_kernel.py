@@ -42,6 +42,7 @@ from tapejit.targets.cpu.matmul.emitter import (
 )
 from tapejit.targets.cpu.matmul.tile_sums import ColumnSums, Near
 from tapejit.targets.cpu.matmul.tiling import Hooks, Span, Strides, Tiling
+from tapejit.targets.cpu.simd.transpose import transposed
 from tapejit.targets.cpu.target import CPU
 
 
@@ -347,7 +348,7 @@ class TileEmitter(ProductEmitter):
                     for lane in range(count)
                 ]
                 found += [site.zeros(width)] * (width - count)
-                for k, value in enumerate(site.transposed(found)[:depth]):
+                for k, value in enumerate(transposed(b, found, site.nbytes)[:depth]):
                     b.store(value, site.at(place, k * row_size), align=align)
 
             def squares(at: Value, depth: int) -> None:

@@ -34,6 +34,7 @@ from tapejit.targets.cpu.llvm.ir import (
 from tapejit.targets.cpu.matmul.tiling import host_registers
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.simd.casts import cast
+from tapejit.targets.cpu.simd.transpose import shuffled
 from tapejit.targets.cpu.simd.vector import Splat
 from tapejit.targets.cpu.target import CPU
 
@@ -700,9 +701,7 @@ class Addressing:
 
     def shuffled(self, x: Value, y: Value, wanted: Sequence[int]) -> Value:
         """Some lanes of two vectors."""
-        kind = ir.VectorType(I32, len(wanted))
-        numbers = ir.Literal(kind, [ir.Literal(I32, lane) for lane in wanted])
-        return self.builder.shuffle_vector(x, y, numbers)
+        return shuffled(self.builder, x, y, wanted)
 
 
 def lane_numbers(width: int) -> Value:

@@ -44,6 +44,10 @@ from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
 from tapejit.targets.cpu.nest.step_values import StepValues
+from tapejit.targets.cpu.nest.transposed_copy import (
+    crossing_copy,
+    emit_transposed_copy,
+)
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 from tapejit.targets.cpu.target import CPU
@@ -140,8 +144,11 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             for step in loop.steps():
                 if is_tiled_matmul(step):
                     self.row_product(step).prepare()
+        copied = crossing_copy(self, loop)
         with self.in_registers(loop, path):
-            if any(outer.tile and outer.axis is loop.axis for outer in path):
+            if copied is not None:
+                emit_transposed_copy(self, loop, copied)
+            elif any(outer.tile and outer.axis is loop.axis for outer in path):
                 self.tile_loop(loop, path)
             else:
                 self.whole_loop(loop, path)
@@ -494,9 +501,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         other iterations. Such lanes are not written. Nor are lanes that are done once
         more after an update: what they have read is the new value.
         """
-        is_partial = self.at.is_repeating and memory.kernel is None
-        is_partial |= self.has_updates and self.at.valid is not None
-        if not is_partial or self.at.vector not in memory.strides:
+        if not self.is_partial(memory):
             super().write(memory, value)
             return
         assert self.at.vector is not None
@@ -515,6 +520,12 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             with self.at.builder.if_then(is_new):
                 here = self.at.builder.add(at, number(lane * stride))
                 self.at.store_at(pointer, here, self.at.lane(value, lane), memory.dtype)
+
+    def is_partial(self, memory: Storage) -> bool:
+        """Whether only the lanes that are valid are written to memory."""
+        is_again = self.at.is_repeating and memory.kernel is None
+        is_again |= self.has_updates and self.at.valid is not None
+        return is_again and self.at.vector in memory.strides
 
     # What tasks leave
 

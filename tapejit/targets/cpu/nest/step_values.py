@@ -186,29 +186,41 @@ class StepValues(Steps[Value]):
         return self.at.builder.select(is_hit, total, x)
 
     def load(self, step: Step, what: Load) -> Value:
-        source = what.source
-        positions: list[tuple[Step | Affine, int]] = []
+        source, pointer = what.source, self.origin_of(what.source)
+        positions, memory, times = self.positions_of(what), None, 1
         if isinstance(source, Buffer):
-            size, first = math.prod(source.shape), self.at.first.get(source, 0)
-            pointer = self.at.at_place(self.at.layout.place_of(source, first))
+            size = math.prod(source.shape) - self.at.first.get(source, 0)
+        else:
+            memory = self.plan.storage[source]
+            size, times = memory.size, max(memory.lanes, 1)
+        return self.load_from(step, pointer, positions, times, memory, size)
+
+    def origin_of(self, source: Buffer | Step) -> Value:
+        """Where positions in memory count from: of an argument, what is read first."""
+        if not isinstance(source, Buffer):
+            return self.at.pointer_to(self.plan.storage[source])
+        first = self.at.first.get(source, 0)
+        return self.at.at_place(self.at.layout.place_of(source, first))
+
+    def positions_of(self, what: Load) -> list[tuple[Step | Affine, int]]:
+        """The positions of a load, each with how far apart neighbours are in memory."""
+        source = what.source
+        if isinstance(source, Buffer):
             place = element_of(what, source)
             if place is not None:
-                positions = [(place + -first, 1)]
-            else:
-                strides = (1,) if what.flat else strides_of(source.shape)
-                positions = list(zip(what.index, strides, strict=True))
-            return self.load_from(step, pointer, positions, 1, None, size - first)
-        memory = self.plan.storage[source]
-        pointer, size = self.at.pointer_to(memory), memory.size
+                return [(place + -self.at.first.get(source, 0), 1)]
         if what.flat:
-            positions = [(what.index[0], 1)]
-        else:
-            assert source.dims is not None
-            for dim, position in zip(source.dims, what.index, strict=True):
-                if dim is not None and dim.root in memory.strides:
-                    positions.append((position, memory.strides[dim.root]))
-        times = max(memory.lanes, 1)
-        return self.load_from(step, pointer, positions, times, memory, size)
+            return [(what.index[0], 1)]
+        if isinstance(source, Buffer):
+            return list(zip(what.index, strides_of(source.shape), strict=True))
+        strides = self.plan.storage[source].strides
+        assert source.dims is not None
+        pairs = zip(source.dims, what.index, strict=True)
+        return [
+            (position, strides[dim.root])
+            for dim, position in pairs
+            if dim is not None and dim.root in strides
+        ]
 
     def load_from(
         self,

@@ -48,6 +48,7 @@ def vectorize(plan: LoopPlan) -> LoopPlan:
     for kernel in plan.kernels:
         if kernel.array_op is None:
             kernel = block(plan, tile(choose_vector(kernel, plan)))
+            kernel = load_far_once(kernel)
         kernels.append(kernel)
     return replace(plan, kernels=tuple(kernels))
 
@@ -324,6 +325,76 @@ def keep_apart(loop: Loop) -> Loop:
             step.inputs = [kept if x is leaf else x for x in step.inputs]
         body.insert(0, Loop(axis, [kept]))
     return replace(loop, body=body)
+
+
+def load_far_once(kernel: Kernel) -> Kernel:
+    """Copy what is far apart in memory to where it is side by side.
+
+    A vector of elements that are far apart takes a load for each lane. An iteration
+    along the vector axis begins with copies of what it would load so several times, or
+    of rows, which are transposed.
+    """
+    if kernel.vector is None:
+        return kernel
+    made_here = set(kernel.steps())
+
+    def copied(item: Step | Loop, around: frozenset[Axis]) -> Step | Loop:
+        if isinstance(item, Step) or item.tile or item.lanes:
+            return item
+        around |= {item.axis}
+        if item.axis is kernel.vector:
+            copies = copies_of_far(item, around, kernel.width, made_here)
+            return replace(item, body=(*copies, *item.body)) if copies else item
+        body = tuple(copied(x, around) for x in item.body)
+        return item if body == item.body else replace(item, body=body)
+
+    items = tuple(copied(x, frozenset()) for x in kernel.items)
+    return kernel if items == kernel.items else replace(kernel, items=items)
+
+
+def copies_of_far(
+    loop: Loop, around: frozenset[Axis], width: int, made_here: set[Step]
+) -> list[Step | Loop]:
+    """What copies loads of a loop that are far apart along its axis; who uses them."""
+    loads: dict[Step, int] = {}
+    count_loads(loop.body, 1, loads)
+    near: dict[Step, Step] = {}
+    copies: list[Step | Loop] = []
+    left = CPU.tuning.copied_loads_bytes
+    for leaf, count in loads.items():
+        if not isinstance(leaf.what, Load) or leaf.source in made_here:
+            continue
+        inner = sorted(leaf.labels - around, key=lambda axis: axis.number)
+        size = math.prod(axis.extent for axis in inner)
+        nbytes = size * width * leaf.dtype.itemsize
+        is_row = size > 2 and any(distance(leaf, axis) == 1 for axis in inner)
+        is_far = distance(leaf, loop.axis) not in (0, 1, None)
+        if not is_far or not (is_row or count > size) or nbytes > left:
+            continue
+        left -= nbytes
+        dims = tuple(sorted(leaf.labels, key=lambda axis: axis.number))
+        near[leaf] = kept = Step(
+            Copy(), leaf.dtype, inputs=[leaf], axes=leaf.axes, dims=dims
+        )
+        nest: Step | Loop = kept
+        for axis in reversed(inner):
+            nest = Loop(axis, [nest])
+        copies.append(nest)
+    for step in loop.steps() if near else ():
+        step.inputs = [near.get(x, x) for x in step.inputs]
+    return copies
+
+
+def count_loads(
+    items: Sequence[Step | Loop], trips: int, found: dict[Step, int]
+) -> None:
+    """How often each leaf is loaded by a body that is done so many times."""
+    for item in items:
+        if isinstance(item, Loop):
+            count_loads(item.body, trips * item.axis.extent, found)
+            continue
+        for x in filter(is_leaf, item.inputs):
+            found[x] = found.get(x, 0) + trips
 
 
 def join_rows(plan: LoopPlan) -> LoopPlan:
