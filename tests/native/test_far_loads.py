@@ -57,11 +57,11 @@ def assert_native_agrees(program: Callable[..., Any], given: list[tj.Tensor]) ->
 
 
 @pytest.mark.parametrize("program", [network, distances, stacked])
-@pytest.mark.parametrize("features", [1, 2, 3, 8, 15, 16, 17, 40])
+@pytest.mark.parametrize("features", [1, 3, 16, 17, 40])
 def test_any_number_of_rows_and_features(
     program: Callable[..., Any], features: int
 ) -> None:
-    for rows in (1, 2, 15, 16, 33):
+    for rows in (1, 15, 33):
         assert_native_agrees(program, samples(rows, features, tj.float32))
 
 

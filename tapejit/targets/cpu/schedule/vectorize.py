@@ -393,8 +393,9 @@ def count_loads(
         if isinstance(item, Loop):
             count_loads(item.body, trips * item.axis.extent, found)
             continue
-        for x in filter(is_leaf, item.inputs):
-            found[x] = found.get(x, 0) + trips
+        for x in item.inputs:
+            if x.is_leaf:
+                found[x] = found.get(x, 0) + trips
 
 
 def join_rows(plan: LoopPlan) -> LoopPlan:
