@@ -123,3 +123,24 @@ def test_codes_are_kept(own: Device) -> None:
     x = given("x", 3)
     graph, equal = (Graph("twice", (x,), (x + x,)) for _ in range(2))
     assert device_code(graph, own) is device_code(equal, own)
+
+
+def test_a_slice_that_begins_between_aligned_places(own: Device) -> None:
+    x = given("x", 9)
+    part = ops.slice(x, starts=(1,), stops=(9,), steps=(1,))
+    code = device_code(Graph("slice", (x,), (part * 2,)), own)
+    (found,) = code.run([upload(np.arange(9, dtype=np.float32), own)])
+    np.testing.assert_array_equal(found.download(), 2 * np.arange(1, 9))
+
+
+def test_arrays_without_elements_are_there(own: Device) -> None:
+    x, y = given("x", 0, 3), given("y", 2, 3)
+    joined = ops.concat(x, y, x, axis=0) + ops.sum(x, axes=(0,), keepdims=False)
+    graph = Graph("empty", (x, y), (x * 2, joined, ops.exp(x)))
+    code = device_code(graph, own)
+    array = np.ones((2, 3), np.float32)
+    found = code.run([upload(np.empty((0, 3), np.float32), own), upload(array, own)])
+    assert [out.shape for out in found] == [(0, 3), (2, 3), (0, 3)]
+    np.testing.assert_array_equal(found[1].download(), array)
+    assert len(code.built.launches) == 1
+    assert why_no_kernel(joined) is None

@@ -32,6 +32,7 @@ from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, line_of
 from tapejit.ir.structural import require, start
+from tapejit.rewrite.empty import is_empty, without_empty
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.cuda.arrays import DeviceArray, empty, upload
 from tapejit.runtime.cuda.devices import Device
@@ -65,8 +66,10 @@ class DeviceCode:
         from tapejit.targets.cuda.target import CUDA
 
         self.given, self.device = graph, device
-        self.graph = whole_graph(optimise(graph))
-        self.types = [tensor_type(x) for x in self.graph.outputs]
+        self.types = [tensor_type(x) for x in graph.outputs]
+        self.graph = whole_graph(without_empty(optimise(graph)))
+        # The number of each result that kernels compute: empty ones are there.
+        self.computed = [at for at, x in enumerate(self.types) if 0 not in x.shape]
         name = f"tj_{graph.digest[:16]}"
         self.built = CUDA.emit(self.graph, CUDA.plan(self.graph), name)
         driver = device.driver
@@ -79,7 +82,8 @@ class DeviceCode:
         self.launches = LaunchList(driver, module, launches)
         constants = self.built.plan.nests.constants
         self.constants = [upload(x.value, device) for x in constants]
-        self.updates = self.built.plan.update_pairs()
+        pairs = self.built.plan.update_pairs()
+        self.updates = [(self.computed[out], x) for out, x in pairs]
 
     @property
     def can_fail(self) -> bool:
@@ -99,7 +103,8 @@ class DeviceCode:
             state = state_of(self.device)
             outputs = self.outputs(arrays, overwritten)
             arena = state.arena(self.built.arena_bytes)
-            buffers = [*arrays, *outputs, arena, state.words, *self.constants]
+            written = [outputs[at] for at in self.computed]
+            buffers = [*arrays, *written, arena, state.words, *self.constants]
             addresses = [x.address for x in buffers]
             if self.can_fail:
                 state.expect(self, arrays)
@@ -243,7 +248,12 @@ def why_no_kernel(node: Node) -> str | None:
 
 
 def whole_graph(graph: Graph) -> Graph:
-    """The Graph without effects; UnsupportedError if not all of it has kernels."""
+    """The Graph without effects and results that are empty.
+
+    UnsupportedError if not all of it has kernels.
+    """
+    outputs = [x for x in graph.outputs if not is_empty(x)]
+    graph = Graph(graph.name, graph.inputs, outputs, graph.effects)
     for node in graph.nodes:
         reason = why_no_kernel(node)
         if reason is not None:

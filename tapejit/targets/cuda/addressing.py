@@ -90,6 +90,7 @@ class SimtAddressing(Addressing):
         self.blocks = kernel.blocks
         self.words = layout.words
         super().__init__(function, plan, kernel, layout)
+        self.first = {}  # pointers are to where arrays begin: these are aligned
         with self.at_entry():
             self.thread = self.register("tid.x")
             self.block = self.register("ctaid.x")

@@ -11,6 +11,7 @@ from tapejit.ir.structural import require, start
 from tapejit.loops.native_ops import is_native
 from tapejit.loops.reasons import why_not_native
 from tapejit.loops.steps import ArrayOp, Step, is_matmul
+from tapejit.rewrite.empty import is_empty, without_empty
 from tapejit.targets.cuda.arrays.table import EMITTERS
 from tapejit.targets.cuda.target import CUDA
 
@@ -24,8 +25,14 @@ def why_no_kernel(node: Node) -> str | None:
     >>> why_no_kernel(ops.exp(param("x", TensorType.parse("c64[3]"))))
     'complex numbers'
     """
-    if node.op in (LITERAL, PARAM, start, require):
+    if node.op in (LITERAL, PARAM, start, require) or is_empty(node):
         return None
+    if any(map(is_empty, node.inputs)):
+        graph = without_empty(Graph("alone", node.inputs, (node,)))
+        (now,) = graph.outputs
+        if now.op is not node.op or not any(map(is_empty, now.inputs)):
+            reasons = map(why_no_kernel, graph.nodes)
+            return next(filter(None, reasons), None)
     if not is_native(node, CUDA.supports):
         return why_not_native(node)
     if node.op.scalar is not None:
