@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit.base.tolerance import COMPOSED, assert_agrees
 
 einops = pytest.importorskip("einops", reason="einops is not installed")
 

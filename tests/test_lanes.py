@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from agreement import EXACT, ROUNDED, assert_agrees
 from lane_loops import Loops
 from llvmlite import binding
 from op_cases import CASES, OpCase
@@ -18,7 +19,6 @@ from op_cases.special import INSIDE_OF
 
 from tapejit import ops
 from tapejit.base.config import config
-from tapejit.base.tolerance import EXACT, ROUNDED, assert_agrees
 from tapejit.base.types import (
     DType,
     TensorType,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit.base.tolerance import COMPOSED, assert_agrees
 
 GAPS = np.array([[1, np.nan, 3, 4], [np.nan] * 4, [1, 2, 3, 9], [np.nan, -0.0, 7, 7]])
 WHOLE = np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]])

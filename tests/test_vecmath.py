@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import EXACT, assert_agrees
 from programs import make_coefficients
 from vecmath_accuracy import (
     CASES,
@@ -28,7 +29,6 @@ from vecmath_accuracy import (
 )
 
 from tapejit.base.errors import ArgumentError
-from tapejit.base.tolerance import EXACT, assert_agrees
 from tapejit.targets.cpu import vecmath
 from tapejit.targets.cpu.machine.host import (
     Elementwise,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from agreement import POWER, TRANSCENDENTAL, assert_agrees, round_to, widen
 from precise import precise
 
-from tapejit.base.tolerance import POWER, TRANSCENDENTAL, assert_agrees, round_to, widen
 from tapejit.targets.cpu import vecmath
 from tapejit.targets.cpu.machine.host import Elementwise, elementwise
 

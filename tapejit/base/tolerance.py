@@ -33,8 +33,6 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.base.errors import Disagreement
-
 Array = np.ndarray[Any, Any]
 
 EXACT = "exact"
@@ -91,7 +89,7 @@ def difference(op_class: str, got: Any, truth: Any) -> Difference | None:
     expected = np.asarray(truth.value)
     rounded = round_to(expected, got.dtype)
     for part, correct in zip(parts_of(got), parts_of(rounded), strict=True):
-        kind = _other_kind(part, correct)
+        kind = other_kind(part, correct)
         if kind is not None:
             what, is_other = kind
             return _difference(what, is_other, got, expected, None)
@@ -99,66 +97,28 @@ def difference(op_class: str, got: Any, truth: Any) -> Difference | None:
     is_far = np.isfinite(widen(rounded)) & ~(distance <= bound)
     if not np.any(is_far):
         return None
-    at = _first(is_far)
+    at = first_of(is_far)
     allowed = np.broadcast_to(bound, got.shape)[at]
     far = np.asarray(distance)[at]
     what = f"off by {far:.3g} {unit}, allowed {allowed:.3g}"
     return _difference(what, is_far, got, expected, ulps_between(got, rounded)[at])
 
 
-def _first(flags: Array) -> tuple[int, ...]:
+def first_of(flags: Array) -> tuple[int, ...]:
+    """Where the first True is."""
     return tuple(int(i) for i in np.argwhere(flags)[0])
 
 
 def _difference(
     what: str, flags: Array, got: Array, expected: Array, ulps: Any
 ) -> Difference:
-    at = _first(flags)
+    at = first_of(flags)
     steps = None if ulps is None else float(ulps)
     count = int(np.count_nonzero(flags))
     return Difference(what, at, got[at], expected[at], steps, count, got.size)
 
 
-def assert_agrees(op_class: str, got: Any, truth: Any, *, where: str = "") -> None:
-    """Fail unless `got` is as near to the truth as its class demands.
-
-    >>> assert_agrees(TRANSCENDENTAL, np.exp(np.float32([1.0])), np.exp([1.0]))
-    >>> try:
-    ...     assert_agrees(EXACT, np.int32([1]), np.int32([2]), where="one")
-    ... except Disagreement as error:
-    ...     error.index, error.values
-    ((0,), (np.int32(1), np.int32(2)))
-    """
-    got = np.asarray(got)
-    value = np.asarray(truth.value if isinstance(truth, Truth) else truth)
-    if got.shape != value.shape:
-        raise Disagreement(f"{where}: {got.shape} is not {value.shape}")
-    found = difference(op_class, got, truth)
-    if found is not None:
-        raise Disagreement(
-            f"{where}: {found.count} of {found.size} elements disagree; at "
-            f"{list(found.index)} got {found.got!r}, the truth is "
-            f"{found.expected!r}: {found.what}",
-            index=found.index,
-            values=(found.got, found.expected),
-            ulps=found.ulps,
-        )
-
-
-def assert_same_kind(got: Array, correct: Array, where: str) -> None:
-    """Fail unless NaN, infinities and signs of zero are in the same places."""
-    kind = _other_kind(got, correct)
-    if kind is not None:
-        at = _first(kind[1])
-        raise Disagreement(
-            f"{where}: {kind[0]} at {list(at)}: "
-            f"got {got[at]!r}, the truth is {correct[at]!r}",
-            index=at,
-            values=(got[at], correct[at]),
-        )
-
-
-def _other_kind(got: Array, correct: Array) -> tuple[str, Array] | None:
+def other_kind(got: Array, correct: Array) -> tuple[str, Array] | None:
     """Which of NaN, infinity and sign of zero differ, and where."""
     if not is_inexact(got.dtype):
         return None

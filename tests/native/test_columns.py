@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import COMPOSED, assert_agrees
 from limits import set_limits
 
 import tapejit as tj
-from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.ir import parse_graph
 from tapejit.loops.kernels import LoopPlan
 from tapejit.loops.lower.reuse_row_sums import with_known_products

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import COMPOSED, assert_agrees
 from limits import set_limits
 
 import tapejit as tj
-from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.targets.cpu.module import build
 
 Program = Callable[..., list[tj.Tensor]]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import SUM, Truth, assert_agrees
 
 import tapejit as tj
-from tapejit.base.tolerance import SUM, Truth, assert_agrees
 
 pytestmark = pytest.mark.usefixtures("with_native_code")
 

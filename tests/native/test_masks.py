@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import COMPOSED, EXACT, assert_agrees
 from graph_properties import for_all
 from hypothesis import strategies as st
 from limits import set_limits
 
 import tapejit as tj
-from tapejit.base.tolerance import COMPOSED, EXACT, assert_agrees
 
 from .compiled import needs_levels
 

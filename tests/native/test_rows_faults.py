@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import COMPOSED, assert_agrees
 from limits import set_limits
 
 import tapejit as tj
 from tapejit import ops
-from tapejit.base.tolerance import COMPOSED, assert_agrees
 from tapejit.rewrite.pipeline import optimise
 from tapejit.targets.cpu.module import build
 from tapejit.tensor.dispatch import apply

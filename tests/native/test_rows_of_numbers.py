@@ -7,9 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from agreement import COMPOSED, assert_agrees
 
 import tapejit as tj
-from tapejit.base.tolerance import COMPOSED, assert_agrees
 
 ODD = [np.nan, np.inf, -np.inf, 0.0, -0.0]
 DTYPES = ["f2", "f4", "f8", ml_dtypes.bfloat16]

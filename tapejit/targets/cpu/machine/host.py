@@ -148,28 +148,21 @@ def loop_module(
     signature = ir.FunctionType(ir.VoidType(), [*[pointer] * (arity + 1), count_type])
     function = ir.LLVMFunction(module, signature, "run")
     *pointers, count = function.args
-    entry = function.append_basic_block("entry")
-    body = function.append_basic_block("body")
-    done = function.append_basic_block("done")
-    zero, one = ir.Literal(count_type, 0), ir.Literal(count_type, 1)
-    builder = ir.IRBuilder(entry)
-    builder.cbranch(builder.icmp_signed(">", count, zero), body, done)
-    builder.position_at_end(body)
-    index = builder.phi(count_type)
-    index.add_incoming(zero, entry)
+    zero, lanes = ir.Literal(count_type, 0), ir.Literal(count_type, width)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
     b = Builder(builder, format, width)
-    # By elements: a vector of 3 is as far from the next one as a vector of 4.
-    first = builder.mul(index, ir.Literal(count_type, width))
-    places = [builder.gep(place, [first], source_etype=b.element) for place in pointers]
-    loads = [
-        b.wrap(builder.load(place, align=b.format.bits // 8, typ=b.float_type))
-        for place in places[:-1]
-    ]
-    builder.store(formula(b, *loads).value, places[-1], align=b.format.bits // 8)
-    following = builder.add(index, one)
-    index.add_incoming(following, builder.block)  # the formula may have branched
-    builder.cbranch(builder.icmp_signed("<", following, count), body, done)
-    builder.position_at_end(done)
+    align = b.format.bits // 8
+    with (
+        builder.if_then(builder.icmp_signed(">", count, zero)),
+        builder.loop(zero, count, 1) as index,
+    ):
+        # By elements: a vector of 3 is as far from the next one as a vector of 4.
+        first = builder.mul(index, lanes)
+        *given, out = (
+            builder.gep(x, [first], source_etype=b.element) for x in pointers
+        )
+        loads = [b.wrap(builder.load(x, align=align, typ=b.float_type)) for x in given]
+        builder.store(formula(b, *loads).value, out, align=align)
     builder.ret_void()
     return module
 
