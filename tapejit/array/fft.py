@@ -29,6 +29,8 @@ from tapejit.ops.transforms import NORMS, OPPOSITE
 from tapejit.tensor.dispatch import apply, as_float, as_operand, binary, cast
 from tapejit.tensor.tensor import Provenance, Tensor
 
+Sizes = Sequence[int] | None
+
 
 def _resized(x: Tensor, n: int | None, axis: int, name: str) -> Tensor:
     """`x` with `n` elements along an axis: zeros behind, or the first ones."""
@@ -184,9 +186,7 @@ def ihfft(
     return conj(_half(x, sizes, [axis], OPPOSITE[norm], "ihfft"))
 
 
-def _axes(
-    x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, name: str
-) -> list[tuple[int | None, int]]:
+def _axes(x: Tensor, s: Sizes, axes: Sizes, name: str) -> list[tuple[int | None, int]]:
     """Pairs of length and axis, in order."""
     if axes is None:
         first = 0 if s is None else x.ndim - len(s)
@@ -209,11 +209,7 @@ def _along_each(
 
 
 def fftn(
-    x: Any,
-    /,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str = "backward",
+    x: Any, /, s: Sizes = None, axes: Sizes = None, norm: str = "backward"
 ) -> Tensor:
     """The transform along several axes, all by default.
 
@@ -225,11 +221,7 @@ def fftn(
 
 
 def ifftn(
-    x: Any,
-    /,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str = "backward",
+    x: Any, /, s: Sizes = None, axes: Sizes = None, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `fftn`.
 
@@ -241,11 +233,7 @@ def ifftn(
 
 
 def rfftn(
-    x: Any,
-    /,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str = "backward",
+    x: Any, /, s: Sizes = None, axes: Sizes = None, norm: str = "backward"
 ) -> Tensor:
     """The transform of a real tensor along several axes, halved along the last.
 
@@ -270,11 +258,7 @@ def _are_distinct(pairs: Sequence[tuple[Any, int]]) -> bool:
 
 
 def irfftn(
-    x: Any,
-    /,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: str = "backward",
+    x: Any, /, s: Sizes = None, axes: Sizes = None, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `rfftn`; `s` are the lengths of the real result.
 

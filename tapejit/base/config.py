@@ -20,6 +20,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -50,7 +51,7 @@ class _Choice:
 
     def __init__(
         self,
-        spellings: Mapping[str, object],
+        spellings: Mapping[str, object] = MappingProxyType({}),
         simplify: Callable[[object], object] = lambda value: value,
     ) -> None:
         self.spellings = spellings
@@ -84,7 +85,7 @@ class _Amount(_Choice):
     """A setting that is a whole number, at least `least`."""
 
     def __init__(self, least: int) -> None:
-        super().__init__({})
+        super().__init__()
         self.least = least
 
     def describe(self) -> str:
@@ -105,9 +106,6 @@ class _Amount(_Choice):
 class _Folder(_Choice):
     """A setting that is the path of a folder; '' stands for none in particular."""
 
-    def __init__(self) -> None:
-        super().__init__({})
-
     def describe(self) -> str:
         return "a path"
 
@@ -123,9 +121,6 @@ class _Folder(_Choice):
 
 class _Processor(_Choice):
     """A setting that is LLVM's name of a processor; '' stands for this one."""
-
-    def __init__(self) -> None:
-        super().__init__({})
 
     def describe(self) -> str:
         return "a name such as `'x86-64-v2'`, `'x86-64-v3'` or LLVM's of a processor"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 from tapejit import ops
 from tapejit.base.types import DType
@@ -49,130 +49,126 @@ class Buffer:
         return f"<{self.kind} {self.number}: {self.dtype}{list(self.shape)}>"
 
 
-# The kinds of Steps. `word` is what a Step without an operation is called in texts.
+@dataclass_transform(frozen_default=True, eq_default=False)
+class StepKind:
+    """What a Step does: frozen, with fields of its own.
+
+    `word` is what a Step without an operation is called in texts.
+    """
+
+    word: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False)(cls)
 
 
-@dataclass(frozen=True, eq=False)
-class Number:
+class Number(StepKind):
     """A number."""
 
-    word: ClassVar = "constant"
+    word = "constant"
     value: Any
 
 
-@dataclass(frozen=True, eq=False)
-class IndexValue:
+class IndexValue(StepKind):
     """A position as a number."""
 
-    word: ClassVar = "index"
+    word = "index"
     index: Index  # of one dimension
 
 
-@dataclass(frozen=True, eq=False)
-class Load:
+class Load(StepKind):
     """An element of a Buffer or of another Step's memory, 0 where a Range fails.
 
     If it is `flat`, its one position counts the elements of all dimensions.
     """
 
-    word: ClassVar = "load"
+    word = "load"
     source: Buffer | Step
     index: Index
     ranges: tuple[Range, ...] = ()
     flat: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class CheckedIndex:
+class CheckedIndex(StepKind):
     """Its input as a position along an axis of `size`, which is checked."""
 
-    word: ClassVar = "checked_index"
+    word = "checked_index"
     size: int
 
 
-@dataclass(frozen=True, eq=False)
-class AffineIndex:
+class AffineIndex(StepKind):
     """A position times a factor, plus an offset."""
 
-    word: ClassVar = "affine_index"
+    word = "affine_index"
     factor: int
     offset: int
 
 
-@dataclass(frozen=True, eq=False)
-class Verify:
+class Verify(StepKind):
     """Its input, which is checked to be in [0, count)."""
 
-    word: ClassVar = "verify"
+    word = "verify"
     op: Op
     count: int
 
 
-@dataclass(frozen=True, eq=False)
-class Convert:
+class Convert(StepKind):
     """Its input in another dtype."""
 
-    word: ClassVar = "convert"
+    word = "convert"
 
 
-@dataclass(frozen=True, eq=False)
-class Copy:
+class Copy(StepKind):
     """Its input."""
 
-    word: ClassVar = "copy"
+    word = "copy"
 
 
-@dataclass(frozen=True, eq=False)
-class AddAt:
+class AddAt(StepKind):
     """Its third input, plus the fourth where the first two are equal."""
 
-    word: ClassVar = "add_at"
+    word = "add_at"
 
 
-@dataclass(frozen=True, eq=False)
-class Compute:
+class Compute(StepKind):
     """An elementwise operation."""
 
-    word: ClassVar = "compute"
+    word = "compute"
     op: Op
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Choose:
+class Choose(StepKind):
     """The first input where all Ranges hold, else the second."""
 
-    word: ClassVar = "choose"
+    word = "choose"
     ranges: tuple[Range, ...]
     op: Op | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Reduce:
+class Reduce(StepKind):
     """All elements along `reduced`, combined as the operation says."""
 
-    word: ClassVar = "reduce"
+    word = "reduce"
     op: Op
 
 
-@dataclass(frozen=True, eq=False)
-class PartialSum:
+class PartialSum(StepKind):
     """A reduction of some rows or columns of a matmul that is in registers.
 
     It takes `unit` rows, column by column, or a `group` of elements of each row.
     """
 
-    word: ClassVar = "partial_sum"
+    word = "partial_sum"
     op: Op
     unit: int = 0
     group: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Contract:
+class Contract(StepKind):
     """The sum of products of two inputs along `reduced`: a small matmul as a loop."""
 
-    word: ClassVar = "contract"
+    word = "contract"
 
 
 class View(NamedTuple):
@@ -204,38 +200,18 @@ class TileRole(NamedTuple):
         return found if self.column is None else {**found, self.cut: self.column}
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayOp:
+class ArrayOp(StepKind):
     """A whole array, made from whole arrays by a function of its own.
 
     A matmul may be computed by tiles of rows (`tiles`), or have its result in memory
     with its axes in another `order`.
     """
 
-    word: ClassVar = "array_op"
+    word = "array_op"
     op: Op
     views: tuple[View, ...]
     tiles: TileRole | None = None
     order: tuple[int, ...] | None = None
-
-
-Kind = (
-    Number
-    | IndexValue
-    | Load
-    | CheckedIndex
-    | AffineIndex
-    | Verify
-    | Convert
-    | Copy
-    | AddAt
-    | Compute
-    | Choose
-    | Reduce
-    | PartialSum
-    | Contract
-    | ArrayOp
-)
 
 
 class Step:
@@ -262,7 +238,7 @@ class Step:
 
     def __init__(
         self,
-        what: Kind,
+        what: StepKind,
         dtype: DType,
         *,
         inputs: Sequence[Step] = (),
@@ -313,7 +289,7 @@ class Step:
             return ops.sum
         return op
 
-    def do(self, what: Kind) -> None:
+    def do(self, what: StepKind) -> None:
         """Decide what it does."""
         self.what = what
         self.op = getattr(what, "op", None)
@@ -331,7 +307,8 @@ class Step:
 
     def change(self, **fields: Any) -> None:
         """Decide something else about what it does."""
-        self.do(replace(self.what, **fields))
+        what: Any = self.what
+        self.do(replace(what, **fields))
 
     def needed(self) -> list[Step]:
         """The Steps that come before it."""

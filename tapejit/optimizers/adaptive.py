@@ -47,12 +47,9 @@ class Adam(Optimizer):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(learning_rate, **options)
-        self._check_number("beta_1", beta_1, least=0.0, below=1.0)
-        self._check_number("beta_2", beta_2, least=0.0, below=1.0)
-        self._check_number("epsilon", epsilon, least=0.0)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        self.beta_1 = self._number("beta_1", beta_1, least=0.0, below=1.0)
+        self.beta_2 = self._number("beta_2", beta_2, least=0.0, below=1.0)
+        self.epsilon = self._number("epsilon", epsilon, least=0.0)
         self.amsgrad = amsgrad
         self.slot_names = ("momentum", "velocity")
         if amsgrad:
@@ -118,7 +115,7 @@ class AdamW(Adam):
             global_clipnorm=global_clipnorm,
             name=name,
         )
-        self._check_number("weight_decay", weight_decay)
+        self._number("weight_decay", weight_decay)
 
 
 @public("tapejit.optimizers")
@@ -147,12 +144,9 @@ class RMSprop(Optimizer):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(learning_rate, **options)
-        self._check_number("rho", rho, least=0.0, below=1.0)
-        self._check_number("momentum", momentum, least=0.0)
-        self._check_number("epsilon", epsilon, least=0.0)
-        self.rho = rho
-        self.momentum = momentum
-        self.epsilon = epsilon
+        self.rho = self._number("rho", rho, least=0.0, below=1.0)
+        self.momentum = self._number("momentum", momentum, least=0.0)
+        self.epsilon = self._number("epsilon", epsilon, least=0.0)
         self.centered = centered
         self.slot_names = ("velocity",)
         if momentum:
@@ -205,10 +199,9 @@ class Adagrad(Optimizer):
     ) -> None:
         super().__init__(learning_rate, **options)
         start = initial_accumulator_value
-        self._check_number("initial_accumulator_value", start, least=0.0)
-        self._check_number("epsilon", epsilon, least=0.0)
+        self._number("initial_accumulator_value", start, least=0.0)
         self.initial_accumulator_value = start
-        self.epsilon = epsilon
+        self.epsilon = self._number("epsilon", epsilon, least=0.0)
 
     def initial(self, slot: str) -> float:
         """Where the sum of squares starts."""

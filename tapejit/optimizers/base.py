@@ -135,9 +135,9 @@ class Optimizer:
                 op=self.name,
             )
         for each in given:
-            self._check_number(each, limits[each], above=0.0)
+            self._number(each, limits[each], above=0.0)
         if weight_decay is not None:
-            self._check_number("weight_decay", weight_decay)
+            self._number("weight_decay", weight_decay)
         self.weight_decay = weight_decay
         self.clipnorm = clipnorm
         self.clipvalue = clipvalue
@@ -161,7 +161,7 @@ class Optimizer:
         def __getattr__(self, name: str) -> Any:
             raise attribute_error(type(self).__name__, name, SPELLINGS)
 
-    def _check_number(
+    def _number(
         self,
         name: str,
         value: Any,
@@ -169,8 +169,8 @@ class Optimizer:
         above: float = -math.inf,
         least: float = -math.inf,
         below: float = math.inf,
-    ) -> None:
-        """Refuse what is no number, or one that makes no sense."""
+    ) -> Any:
+        """A number that is one and makes sense; others are refused."""
         if not isinstance(value, (int, float, np.number)):
             raise ArgumentTypeError(f"{name} is a number, got {value!r}", op=self.name)
         if not (above < value < below and value >= least):
@@ -179,6 +179,7 @@ class Optimizer:
             bounds += [f"less than {below:g}"] if below < math.inf else []
             wanted = " and ".join(bounds) or "finite"
             raise ArgumentError(f"{name} is {wanted}, got {value}", op=self.name)
+        return value
 
     # The rule
 

@@ -42,8 +42,7 @@ class SGD(Optimizer):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(learning_rate, **options)
-        self._check_number("momentum", momentum, least=0.0)
-        self.momentum = momentum
+        self.momentum = self._number("momentum", momentum, least=0.0)
         self.nesterov = nesterov
         self.slot_names = ("momentum",) if momentum else ()
 
@@ -88,10 +87,8 @@ class Lion(Optimizer):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(learning_rate, **options)
-        self._check_number("beta_1", beta_1, least=0.0, below=1.0)
-        self._check_number("beta_2", beta_2, least=0.0, below=1.0)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
+        self.beta_1 = self._number("beta_1", beta_1, least=0.0, below=1.0)
+        self.beta_2 = self._number("beta_2", beta_2, least=0.0, below=1.0)
 
     def update(
         self, gradient: Tensor, value: Tensor, slots: Slots, /, *coefficients: Tensor

@@ -40,10 +40,10 @@ from tapejit.loops.steps import (
     Compute,
     Copy,
     IndexValue,
-    Kind,
     Load,
     Number,
     Step,
+    StepKind,
     View,
 )
 
@@ -82,7 +82,7 @@ class ValueAtIndex:
 
     def over(
         self,
-        what: Kind,
+        what: StepKind,
         node: Node,
         dims: tuple[Axis | None, ...],
         make_inputs: Callable[[], Sequence[Step]],
