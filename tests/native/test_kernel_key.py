@@ -22,8 +22,7 @@ from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Buffer, Step
 from tapejit.runtime import compiled
 from tapejit.runtime.executable import Executable
-from tapejit.targets.cpu import module
-from tapejit.targets.cpu.kernel_key import key_of
+from tapejit.targets.cpu import kernel_key, module
 from tapejit.targets.cpu.nest.addressing import PointerTable
 from tapejit.transforms import vjp_graph
 
@@ -40,7 +39,7 @@ def text_of(graph: Graph) -> str:
 
 
 def assert_keys_change_nothing(graph: Graph) -> None:
-    with mock.patch.object(module, "key_of", return_value=None):
+    with mock.patch.object(kernel_key, "key_of", return_value=None):
         plain = text_of(graph)
     assert text_of(graph) == plain
 
@@ -171,6 +170,6 @@ def test_a_kernel_with_something_unknown_has_no_key() -> None:
     built = module.build(Graph("f", (x,), (x + x,)), "f")
     (kernel,) = built.plan.kernels
     layout = PointerTable(1, 1, [])
-    assert key_of(built.plan, kernel, layout) is not None
+    assert kernel_key.key_of(built.plan, kernel, layout) is not None
     next(kernel.steps()).change(attrs={"function": lambda: 0})
-    assert key_of(built.plan, kernel, layout) is None
+    assert kernel_key.key_of(built.plan, kernel, layout) is None
