@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import numpy as np  # noqa: E402  # after the path is set
+from differentiation import drawn_like  # noqa: E402
 from op_cases import ROWS, Row  # noqa: E402
 from replay.programs import (  # noqa: E402
     adjoint_dtypes,
@@ -33,7 +34,6 @@ from replay.programs import (  # noqa: E402
 import tapejit as tj  # noqa: E402
 from devices.graphs import Array, emulated  # noqa: E402
 from devices.sweep import arguments_for, judge  # noqa: E402
-from differentiation import drawn_like  # noqa: E402
 from tapejit.ir import Graph  # noqa: E402
 
 
