@@ -120,6 +120,7 @@ if _TYPE_CHECKING:
     from tapejit.tape.accumulator import *
     from tapejit.tape.custom import *
     from tapejit.tape.functional import *
+    from tapejit.tensor.device import *
     from tapejit.tensor.eager_mode import *
     from tapejit.tracing.function import *
     from tapejit.tracing.recompute import *

@@ -43,7 +43,7 @@ from tapejit.ops.shapes import broadcast_shapes as broadcast_types
 from tapejit.ops.shapes import normalize_axis
 from tapejit.tensor.dispatch import alias, apply, as_operand, cast, weak_scalar
 from tapejit.tensor.foreign_keywords import with_hints
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 
 def as_axis(axis: Any, ndim: int, name: str) -> int:
@@ -233,7 +233,8 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Tensor:
         raise _negative_count()
     if counts.size == 1:
         return _repeat_all(x, int(counts.reshape(())), at)
-    sources = Tensor(np.repeat(np.arange(x.shape[at]), counts.astype(np.intp)))
+    rows = np.repeat(np.arange(x.shape[at]), counts.astype(np.intp))
+    sources = Tensor(rows, CONSTANT)
     out = apply(ops.gather, x, sources, axes=(at,))
     return moveaxis(out, 0, at)
 
@@ -251,7 +252,7 @@ def _repeat_traced(x: Tensor, counts: Tensor, axis: int) -> Tensor:
     if each.size == 1:
         return _repeat_all(x, size, axis)
     ends = apply(ops.cumulative_sum, each, axis=0)
-    places = Tensor(np.arange(size))
+    places = Tensor(np.arange(size), CONSTANT)
     sources = apply(ops.searchsorted, ends, places, side="right")
     return moveaxis(apply(ops.gather, x, sources, axes=(axis,)), 0, axis)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapejit.array.creation import check_device
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.base.types import (
     SHORT_NAMES,
@@ -27,6 +26,7 @@ from tapejit.base.types import (
     scalar_dtype,
     weak_dtype,
 )
+from tapejit.tensor.device import as_device, devices, move
 from tapejit.tensor.dispatch import is_weak, python_scalar
 from tapejit.tensor.tensor import Tensor
 
@@ -183,12 +183,12 @@ class NamespaceInfo:
         }
 
     def default_device(self) -> str:
-        """Where new tensors go."""
-        return "cpu"
+        """Where new tensors go: see `tj.device`."""
+        return as_device(None)
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """The dtypes of Python numbers, and of indices."""
-        check_device(device)
+        as_device(device)
         return {
             "real floating": default_float(),
             "complex floating": default_complex(),
@@ -198,11 +198,11 @@ class NamespaceInfo:
 
     def devices(self) -> tuple[str, ...]:
         """All devices."""
-        return ("cpu",)
+        return devices()
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """The standard's dtypes, those of a kind if one is given."""
-        check_device(device)
+        as_device(device)
         found = {name: dtype_named(name) for name in STANDARD_DTYPES}
         if kind is None:
             return found
@@ -220,11 +220,10 @@ def __array_namespace_info__() -> NamespaceInfo:
 
 
 def to_device(x: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
-    """A tensor on a device; there is one."""
-    check_device(device)
+    """A tensor on a device."""
     if stream is not None:
-        raise ArgumentError("the CPU has no streams")
-    return x
+        raise ArgumentError("each device has one stream, which is not chosen")
+    return move(x, device)
 
 
 __all__ = [

@@ -38,7 +38,7 @@ from tapejit.tensor.dispatch import (
     weak_scalar,
 )
 from tapejit.tensor.naming import labelled
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 Array = np.ndarray[Any, Any]
 
@@ -252,7 +252,7 @@ class Selected:
         for taken in rounds:
             part = values
             if taken is not None:
-                part = apply(ops.gather, values, Tensor(taken), axes=(0,))
+                part = apply(ops.gather, values, Tensor(taken, CONSTANT), axes=(0,))
             if part.size < current.size:
                 finished.append(stretch(current, part.size, current.size, 0))
                 current = stretch(current, 0, part.size, 0)
@@ -368,11 +368,13 @@ def _written(x: Tensor, positions: Tensor, values: Tensor) -> Tensor:
         writer[places] = number
         stays = np.flatnonzero(writer[places] == number)
         places = places[stays]
-        values = apply(ops.gather, values, Tensor(stays), axes=(0,))
+        values = apply(ops.gather, values, Tensor(stays, CONSTANT), axes=(0,))
     is_written = np.zeros(x.size, bool)
     is_written[places] = True
-    cleared = apply(ops.where, Tensor(is_written), _nothing(x.dtype), ravel(x))
-    out = apply(ops.gather_add, cleared, values, Tensor(places), axes=(0,))
+    cleared = apply(
+        ops.where, Tensor(is_written, CONSTANT), _nothing(x.dtype), ravel(x)
+    )
+    out = apply(ops.gather_add, cleared, values, Tensor(places, CONSTANT), axes=(0,))
     return reshape(out, x.shape)
 
 
@@ -399,7 +401,7 @@ def _plan(positions: Array, size: int) -> tuple[Tensor, list[Array | None]]:
     [5 7] [array([1, 0]), array([2])]
     """
     if _is_distinct(positions, size):
-        return Tensor(positions), [None]
+        return Tensor(positions, CONSTANT), [None]
     order = np.argsort(positions, kind="stable")
     in_order = positions[order]
     is_first = np.concatenate([[True], in_order[1:] != in_order[:-1]])
@@ -411,7 +413,7 @@ def _plan(positions: Array, size: int) -> tuple[Tensor, list[Array | None]]:
     rounds: list[Array | None] = [
         order[starts[:number] + k] for k, number in enumerate(numbers)
     ]
-    return Tensor(in_order[starts]), rounds
+    return Tensor(in_order[starts], CONSTANT), rounds
 
 
 # Masks that are being traced: how many elements they select is not known

@@ -14,7 +14,7 @@ import numpy as np
 from tapejit.array.manipulation import as_shape, broadcast_to
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
-from tapejit.base.origin import user_origin
+from tapejit.base.origin import is_users_call, user_origin
 from tapejit.base.public import public
 from tapejit.base.types import (
     DType,
@@ -25,6 +25,7 @@ from tapejit.base.types import (
     scalar_dtype,
     weak_dtype,
 )
+from tapejit.tensor.device import move, placed
 from tapejit.tensor.dispatch import (
     HANDLES,
     TRACED_NUMBERS,
@@ -53,12 +54,13 @@ def asarray(
     >>> tj.asarray([1.0, 2.0]), tj.asarray(3)
     (<tj.Tensor f32[2] [1. 2.]>, <tj.Tensor i32[] 3>)
     """
-    check_device(device)
     kind = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor) or type(value) in HANDLES:
         is_array = hasattr(value, "is_array")  # one of a trace
         given = as_operand(value) if is_array else value
         tensor = given if isinstance(given, Tensor) else given.value()
+        if device is not None:
+            tensor = move(tensor, device)
         if kind is None or tensor.dtype == kind:
             return tensor
         if copy is False:
@@ -66,7 +68,18 @@ def asarray(
         return cast(tensor, kind)
     if copy is False:
         _check_shared(value, kind)
-    return convert(value, kind, copy=copy is not False)
+    if type(value) is not np.ndarray and hasattr(value, "__cuda_array_interface__"):
+        return _from_gpu(value, kind, device)
+    return placed(convert(value, kind, copy=copy is not False), device)
+
+
+def _from_gpu(value: Any, kind: DType | None, device: Any) -> Tensor:
+    """Another library's array on a GPU: a copy on that GPU, or where it is to go."""
+    from tapejit.tensor.exchange import from_interface
+
+    tensor = from_interface(value.__cuda_array_interface__)
+    tensor = tensor if device is None else move(tensor, device)
+    return tensor if kind is None else cast(tensor, kind)
 
 
 def _check_shared(value: Any, kind: DType | None) -> None:
@@ -108,19 +121,15 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> tj.from_dlpack(np.float32([1, 2]))
     <tj.Tensor f32[2] [1. 2.]>
     """
-    check_device(device)
-    array = np.from_dlpack(x)
-    return convert(np.array(array) if copy else array, None, copy=False)
+    from tapejit.tensor.exchange import from_dlpack as taken
+
+    return taken(x, device, copy)
 
 
-def check_device(device: Any) -> None:
-    """Refuse a device that is not there."""
-    if device not in (None, "cpu"):
-        raise ArgumentError(f"there is no device {device!r}", help='use "cpu"')
-
-
-def _new(array: np.ndarray[Any, Any]) -> Tensor:
-    return Tensor(array, Provenance("constant", user_origin(3)))
+def _new(array: np.ndarray[Any, Any], device: Any) -> Tensor:
+    follows = not is_users_call(3)
+    made = Provenance("constant", user_origin(3), follows=follows)
+    return placed(Tensor(array, made), device)
 
 
 def _check_one_shape(name: str, shape: Any, dtype: Any) -> None:
@@ -143,14 +152,13 @@ def full(
     >>> tj.full((2,), 7)
     <tj.Tensor i32[2] [7 7]>
     """
-    check_device(device)
     sizes = _checked(shape)
     is_traced = type(fill_value) in TRACED_NUMBERS or _is_symbolic(sizes)
     if is_traced or isinstance(fill_value, Tensor) or type(fill_value) in HANDLES:
-        return broadcast_to(asarray(fill_value, dtype=dtype), sizes)
+        return broadcast_to(asarray(fill_value, dtype=dtype, device=device), sizes)
     kind = _kind(dtype, convert(fill_value, None)._value.dtype)
     value = convert(fill_value, kind)._value
-    return _new(np.full(sizes, value, kind))
+    return _new(np.full(sizes, value, kind), device)
 
 
 def _checked(shape: Any) -> tuple[int, ...]:
@@ -174,12 +182,11 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     >>> tj.zeros(2)
     <tj.Tensor f32[2] [0. 0.]>
     """
-    check_device(device)
     _check_one_shape("zeros", shape, dtype)
     sizes, kind = _checked(shape), _kind(dtype, default_float())
     if _is_symbolic(sizes):
-        return full(sizes, 0, dtype=kind)
-    return _new(np.zeros(sizes, kind))
+        return full(sizes, 0, dtype=kind, device=device)
+    return _new(np.zeros(sizes, kind), device)
 
 
 @with_hints
@@ -190,12 +197,11 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
     >>> tj.ones(2, dtype=tj.int32)
     <tj.Tensor i32[2] [1 1]>
     """
-    check_device(device)
     _check_one_shape("ones", shape, dtype)
     sizes, kind = _checked(shape), _kind(dtype, default_float())
     if _is_symbolic(sizes):
-        return full(sizes, 1, dtype=kind)
-    return _new(np.ones(sizes, kind))
+        return full(sizes, 1, dtype=kind, device=device)
+    return _new(np.ones(sizes, kind), device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
@@ -218,10 +224,11 @@ def full_like(
     >>> tj.full_like(tj.zeros(2), 3)
     <tj.Tensor f32[2] [3. 3.]>
     """
-    shape, kind = _like(x)
+    shape, own, place = _like(x)
+    kind, place = _kind(dtype, own), place if device is None else device
     if isinstance(x, TracedTensor):
-        return broadcast_to(asarray(fill_value, dtype=_kind(dtype, kind)), shape)
-    return full(shape, fill_value, dtype=_kind(dtype, kind), device=device)
+        return broadcast_to(asarray(fill_value, dtype=kind, device=place), shape)
+    return full(shape, fill_value, dtype=kind, device=place)
 
 
 def empty_like(x: Any, /, dtype: Any = None, *, device: Any = None) -> Tensor:
@@ -254,10 +261,12 @@ def ones_like(x: Any, /, dtype: Any = None, *, device: Any = None) -> Tensor:
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def _like(x: Any) -> tuple[Any, DType]:
+def _like(x: Any) -> tuple[Any, DType, Any]:
+    """Shape, dtype and device; None if there is no device."""
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         x = asarray(x)
-    return x.shape, as_dtype(x.dtype)
+    is_ours = isinstance(x, Tensor) or type(x) in HANDLES
+    return x.shape, as_dtype(x.dtype), x.device if is_ours else None
 
 
 def arange(
@@ -275,7 +284,6 @@ def arange(
     >>> tj.arange(3), tj.arange(1.0, 2.0, 0.5)
     (<tj.Tensor i32[3] [0 1 2]>, <tj.Tensor f32[2] [1.  1.5]>)
     """
-    check_device(device)
     if stop is None:
         start, stop = 0, start
     values = [_as_number(x) for x in (start, stop, step)]
@@ -283,13 +291,13 @@ def arange(
         raise ArgumentError("the step is 0", op="arange")
     kind = _dtype_of_ends(start, stop, step) if dtype is None else as_dtype(dtype)
     if any(isinstance(value, Dim) for value in values):
-        return _symbolic_arange(values, kind)
+        return _symbolic_arange(values, kind, device)
     if all(isinstance(value, int) for value in values):
         places = range(*values)
         # NumPy counts in int64 only, and in floats beyond it.
         if places and max(places[0], places[-1]) >= 2**63:
-            return _new(np.fromiter(places, np.uint64).astype(kind))
-    return _new(in_dtype(np.arange(*values), kind))
+            return _new(np.fromiter(places, np.uint64).astype(kind), device)
+    return _new(in_dtype(np.arange(*values), kind), device)
 
 
 def _dtype_of_ends(*ends: Any) -> DType:
@@ -312,17 +320,17 @@ def _as_number(x: Any) -> Any:
     return x.item() if hasattr(x, "item") else x
 
 
-def _symbolic_arange(values: list[Any], dtype: DType) -> Tensor:
+def _symbolic_arange(values: list[Any], dtype: DType, device: Any) -> Tensor:
     """Evenly spaced integers, as many as there turn out to be."""
     start, stop, step = values
     if not all(isinstance(value, int) for value in values) or step != 1:
         numbers = [operator.index(x) if isinstance(x, Dim) else x for x in values]
-        return arange(numbers[0], numbers[1], numbers[2], dtype)
+        return arange(numbers[0], numbers[1], numbers[2], dtype, device=device)
     if stop <= start:
-        return zeros((0,), dtype=dtype)
+        return zeros((0,), dtype=dtype, device=device)
     from tapejit.array.scans import cumulative_sum
 
-    counted = cumulative_sum(ones(stop - start, dtype="int64"))
+    counted = cumulative_sum(ones(stop - start, dtype="int64", device=device))
     return cast(counted + (start - 1), dtype)
 
 
@@ -343,13 +351,12 @@ def linspace(
     >>> print(tj.linspace(0, 1, 5))
     [0.   0.25 0.5  0.75 1.  ]
     """
-    check_device(device)
     low, high = (x.item() if hasattr(x, "item") else x for x in (start, stop))
     array = np.linspace(low, high, operator.index(num), endpoint=endpoint)
     kind = _dtype_of_ends(start, stop) if dtype is None else as_dtype(dtype)
     if dtype is None and not is_differentiable(kind):
         kind = default_float()
-    return _new(in_dtype(array, kind))
+    return _new(in_dtype(array, kind), device)
 
 
 @with_hints
@@ -369,12 +376,12 @@ def eye(
     [[1. 0.]
      [0. 1.]]
     """
-    check_device(device)
     if isinstance(n_rows, Dim) or isinstance(n_cols, Dim):
-        columns = arange(n_rows if n_cols is None else n_cols, dtype="int64")
-        rows = arange(n_rows, dtype="int64")
+        count = n_rows if n_cols is None else n_cols
+        columns = arange(count, dtype="int64", device=device)
+        rows = arange(n_rows, dtype="int64", device=device)
         return cast(columns == rows[:, None] + k, _kind(dtype, default_float()))
-    return _new(np.eye(n_rows, n_cols, k, _kind(dtype, default_float())))
+    return _new(np.eye(n_rows, n_cols, k, _kind(dtype, default_float())), device)
 
 
 @public("tapejit")

@@ -26,6 +26,7 @@ from tapejit.tensor.dispatch import (
     TRACED_NUMBERS,
     as_operand,
     effect,
+    host_value,
     leaked,
 )
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -60,7 +61,7 @@ def print(
     texts[-1] += _text(end, "\n", "end")
     stream = _stream_name(file)
     if stream is None:
-        file.write(rendered([x._value for x in tensors], texts))
+        file.write(rendered([host_value(x) for x in tensors], texts))
         return
     effect(ops.print_values, *tensors, texts=tuple(texts), stream=stream, batch_axes=0)
 

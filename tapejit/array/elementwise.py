@@ -15,6 +15,7 @@ from tapejit import ops
 from tapejit.array.decimals import to_decimals
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import as_dtype, is_complex, is_differentiable
+from tapejit.tensor.device import move
 from tapejit.tensor.dispatch import (
     alias,
     apply,
@@ -617,9 +618,9 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
     >>> tj.astype(tj.asarray([1.7, 2.2]), tj.int32)
     <tj.Tensor i32[2] [1 2]>
     """
-    if device not in (None, "cpu"):
-        raise ArgumentError(f"there is no device {device!r}", op="astype")
     x, target = as_operand(x, "astype"), as_dtype(dtype)
+    if device is not None:
+        x = move(x, device)
     return alias(x) if x.dtype == target else cast(x, target)
 
 

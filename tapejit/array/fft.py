@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.creation import check_device
 from tapejit.array.elementwise import conj
 from tapejit.array.manipulation import concat, pad
 from tapejit.base.errors import ArgumentError, DTypeError
@@ -26,6 +25,7 @@ from tapejit.base.origin import user_origin
 from tapejit.base.types import as_dtype, complex_dtype, default_float, is_complex
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.ops.transforms import NORMS, OPPOSITE
+from tapejit.tensor.device import placed
 from tapejit.tensor.dispatch import apply, as_float, as_operand, binary, cast
 from tapejit.tensor.tensor import Provenance, Tensor
 
@@ -301,9 +301,9 @@ def rfftfreq(
 
 
 def _frequencies(of: Any, n: int, d: float, dtype: Any, device: Any) -> Tensor:
-    check_device(device)
     kind = default_float() if dtype is None else as_dtype(dtype)
-    return Tensor(of(n, d).astype(kind), Provenance("constant", user_origin(3)))
+    made = Provenance("constant", user_origin(3))
+    return placed(Tensor(of(n, d).astype(kind), made), device)
 
 
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:

@@ -22,6 +22,7 @@ from tapejit.array.sorting import searchsorted, value_of
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import is_complex
+from tapejit.tensor.device import beside
 from tapejit.tensor.dispatch import (
     apply,
     as_float,
@@ -31,7 +32,7 @@ from tapejit.tensor.dispatch import (
     weak_scalar,
 )
 from tapejit.tensor.naming import named
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 INT64: Final = np.dtype("int64")
 
@@ -70,7 +71,8 @@ def _number_of_bins(places: Tensor, least: int) -> int:
     if not places.size:
         return least
     if not isinstance(places, TracedTensor):
-        low, high = int(places._value.min()), int(places._value.max())
+        values = np.asarray(places._value)
+        low, high = int(values.min()), int(values.max())
         return low if low < 0 else max(high + 1, least)
     one, nothing, bins = (weak_scalar(n, INT64) for n in (1, 0, least))
     smallest = apply(ops.min, places, axes=(0,), keepdims=False)
@@ -95,7 +97,7 @@ def _totals(places: Tensor, weights: Tensor | None, length: int) -> Tensor:
         if isinstance(places, TracedTensor):
             return scatter_add(zeros(length, dtype=INT64), places, 1)
         counts = np.bincount(places._value, minlength=length)
-        return Tensor(counts.astype(np.int64, copy=False))
+        return beside(counts.astype(np.int64, copy=False), places)
     weights = as_float(weights)
     return scatter_add(zeros(length, dtype=weights.dtype), places, weights)
 
@@ -132,8 +134,8 @@ def histogram(
     else:
         values = value_of(x, "histogram").reshape(-1)
         edges = _edges(values, bins, range)
-        counts = _counted(values, edges, share)
-    ends = Tensor(edges)
+        counts = _counted(x, values, edges, share)
+    ends = beside(edges, x)
     if density:
         widths = getitem(ends, slice(1, None)) - getitem(ends, slice(None, -1))
         counts = counts / widths / reductions.sum(counts)
@@ -157,7 +159,7 @@ def _edges(values: Any, bins: Any, range: Any) -> Any:
         restore(token)
 
 
-def _counted(values: Any, edges: Any, weights: Tensor | None) -> Tensor:
+def _counted(x: Tensor, values: Any, edges: Any, weights: Tensor | None) -> Tensor:
     """What falls between each two edges; the last bin includes its right edge."""
     if values.dtype.name == "bfloat16":
         values = values.astype(np.float32)
@@ -166,14 +168,15 @@ def _counted(values: Any, edges: Any, weights: Tensor | None) -> Tensor:
     places = np.where(values == edges[-1], last - 1, places)
     is_inside = (places >= 0) & (places < last)
     if weights is not None:
-        weights = take(reshape(weights, (-1,)), np.nonzero(is_inside)[0], axis=0)
-    return _totals(Tensor(places[is_inside]), weights, last)
+        counted = Tensor(np.flatnonzero(is_inside), CONSTANT)
+        weights = take(reshape(weights, (-1,)), counted, axis=0)
+    return _totals(beside(places[is_inside], x), weights, last)
 
 
 def _counted_traced(x: Tensor, edges: Any, weights: Tensor | None) -> Tensor:
     """As `_counted`; what falls outside goes to one more bin, which is cut off."""
     last = len(edges) - 1
-    values, line = reshape(x, (-1,)), Tensor(edges)
+    values, line = reshape(x, (-1,)), Tensor(edges, CONSTANT)
     above = apply(ops.searchsorted, line, values, side="right")
     from_below = apply(ops.searchsorted, line, values, side="left")
     is_last_edge = (above > last) & (from_below <= last)

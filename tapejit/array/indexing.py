@@ -32,9 +32,10 @@ from tapejit.base.errors import (
 from tapejit.ops.basic_index import BasicIndex, plan_basic_index
 from tapejit.ops.indexing import axes_to_front
 from tapejit.ops.shapes import normalize_axis
+from tapejit.tensor.device import beside
 from tapejit.tensor.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.tensor.symbolic_size import TracedSize, plain_shape
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 
 def getitem(x: Any, key: Any) -> Tensor:
@@ -181,7 +182,8 @@ class _Mask:
         """Where it is True: one tensor per axis, of a mask of no axes zeros."""
         if self.mask.ndim:
             return nonzero_positions(self.mask, "a boolean mask")
-        return (Tensor(np.zeros(count_true(self.mask, "a boolean mask"), np.intp)),)
+        count = count_true(self.mask, "a boolean mask")
+        return (Tensor(np.zeros(count, np.intp), CONSTANT),)
 
 
 class _MaskPart:
@@ -265,13 +267,14 @@ def true_positions(mask: Tensor, what: str) -> Tensor:
     if isinstance(mask, TracedTensor):
         size = count_true(mask, what)
         return apply(ops.true_positions, reshape(mask, (-1,)), size=size)
-    return Tensor(np.flatnonzero(mask._value))
+    return beside(np.flatnonzero(mask._value), mask)
 
 
 def nonzero_positions(mask: Tensor, what: str) -> tuple[Tensor, ...]:
     """The positions at which a mask is True, one tensor for each of its axes."""
     if not isinstance(mask, TracedTensor):
-        return tuple(map(Tensor, np.nonzero(mask._value)))
+        every = np.nonzero(np.asarray(mask._value))
+        return tuple([beside(places, mask) for places in every])
     flat = true_positions(mask, what)
     if mask.ndim == 1:
         return (flat,)
@@ -469,7 +472,7 @@ def flat_positions(x: Any, key: Any) -> Tensor:
         from tapejit.array.creation import arange
 
         return getitem(reshape(arange(x.size, dtype="int64"), x.shape), key)
-    return getitem(Tensor(np.arange(x.size).reshape(x.shape)), key)
+    return getitem(beside(np.arange(x.size).reshape(x.shape), x), key)
 
 
 __all__ = ["scatter_add", "take"]

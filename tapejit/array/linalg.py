@@ -364,7 +364,7 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     if count < 0:
         x, count = inv(x), -count
     if count == 0:
-        return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
+        return broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
     out: Tensor | None = None
     power = x
     while True:

@@ -19,6 +19,7 @@ from tapejit.array import elementwise, indexing, manipulation, matmul, reduction
 from tapejit.array.scattering import assign_part
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.ir.node import Op
+from tapejit.tensor.device import device, device_of, move
 from tapejit.tensor.dispatch import as_operand, binary, binary_float, unary
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.recorder import mark_left
@@ -208,9 +209,17 @@ class OperatorMethods:
         return elementwise.imag(self)
 
     @property
-    def device(self) -> str:
-        """Where the data is."""
-        return "cpu"
+    def device(self) -> device:
+        """Where the data is: "cpu", or "cuda:0" for the first GPU."""
+        whole: Any = self
+        return device_of(whole if isinstance(self, Tensor) else whole._held())
+
+    def to(self, device: Any, /) -> Tensor:
+        """The tensor on a device; tapes take its gradient back to where it came from.
+
+        Itself if it is there already.
+        """
+        return move(as_operand(self), device)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The namespace of the array API standard: tapejit itself."""
@@ -219,7 +228,7 @@ class OperatorMethods:
         return sys.modules["tapejit"]
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The tensor on a device; there is one, the CPU."""
+        """As `to`, in the words of the array API standard."""
         from tapejit.array import array_api
 
         return array_api.to_device(as_operand(self), device, stream=stream)

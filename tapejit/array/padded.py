@@ -91,7 +91,7 @@ def reverse_sequence(
     ends = with_axes(cast(counts, INT64), 2)
     places = arange(length, dtype=INT64)
     sources = where(less(places, ends), ends - 1 - places, places)
-    row = reshape(arange(size, dtype=INT64), (size, 1))
+    row = reshape(arange(size, dtype=INT64, device=x.device), (size, 1))
     found = apply(ops.gather, rows, row, sources, axes=(0, 1))
     return moveaxis(found, (0, 1), (batch, along))
 

@@ -20,7 +20,7 @@ from tapejit.base.errors import DTypeError, TapejitError
 from tapejit.base.types import DType, default_float, is_complex, is_float, wide_dtype
 from tapejit.ops.shapes import Axes, normalize_axes
 from tapejit.tensor.dispatch import as_operand, cast, operands
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import Tensor, TracedTensor, another
 
 FLOAT32: Final = np.dtype("float32")
 
@@ -68,7 +68,7 @@ def widened(x: Tensor) -> Tensor:
 
 def as_constant(x: Tensor) -> Tensor:
     """The same values as a constant, of which tapes keep nothing."""
-    return stop_gradient(x) if isinstance(x, TracedTensor) else Tensor(x._value)
+    return stop_gradient(x) if isinstance(x, TracedTensor) else another(x)
 
 
 def axes_of(x: Tensor, axis: int | Sequence[int] | None, name: str) -> Axes:

@@ -41,7 +41,7 @@ from tapejit.ops.indexing import check_range
 from tapejit.tensor.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.symbolic_size import largest, smallest
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 # Along an axis
 
@@ -107,7 +107,7 @@ def _places(count: Any, first: Any = 0) -> Tensor:
     """As many integers from the first on."""
     if isinstance(count, Dim) or isinstance(first, Dim):
         return arange(first, first + count, dtype="int64")
-    return Tensor(np.arange(first, first + count))
+    return Tensor(np.arange(first, first + count), CONSTANT)
 
 
 @with_hints
@@ -136,7 +136,7 @@ def one_hot(x: Any, num_classes: int, /, axis: int = -1, dtype: Any = None) -> T
     kind = default_float() if dtype is None else as_dtype(dtype)
     # In 64 bits: three hundred classes do not fit the dtype of a uint8 label.
     labels = cast(expand_dims(x, axis=at), np.dtype(np.int64))
-    return cast(equal(labels, Tensor(classes)), kind)
+    return cast(equal(labels, Tensor(classes, CONSTANT)), kind)
 
 
 # By conditions
@@ -235,7 +235,8 @@ def _on_or_below(x: Tensor, k: int) -> Any:
 
         row = arange(rows, dtype="int64")[:, None]
         return arange(columns, dtype="int64") <= row + k
-    return np.tri(rows, columns, max(-rows, min(k, columns)), dtype=bool)
+    below = np.tri(rows, columns, max(-rows, min(k, columns)), dtype=bool)
+    return Tensor(below, CONSTANT)
 
 
 def _masked(x: Tensor, mask: Any) -> Tensor:
@@ -342,7 +343,7 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> Tensor:
     if isinstance(named, np.ndarray) and named.dtype.kind in "iu":
         check_range((size,), (named,), (0,))
     kept = _rearranged(np.delete, "delete", np.arange(size), named)
-    return take(x, Tensor(kept), axis=at)
+    return take(x, Tensor(kept, CONSTANT), axis=at)
 
 
 def _without(x: Tensor, gone: list[int], axis: int) -> Tensor:
@@ -387,7 +388,7 @@ def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> Tensor:
     more = np.arange(x.size, x.size + given.size).reshape(given.shape)
     sources = _rearranged(np.insert, "insert", places, _named(obj), more, axis=at)
     whole = concat([ravel(x), ravel(given)])
-    return apply(ops.gather, whole, Tensor(sources), axes=(0,))
+    return apply(ops.gather, whole, Tensor(sources, CONSTANT), axes=(0,))
 
 
 def _with(x: Tensor, place: int, given: Tensor, axis: int) -> Tensor:

@@ -33,6 +33,7 @@ from tapejit.base.errors import (
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import is_complex
 from tapejit.ops.shapes import normalize_axis
+from tapejit.tensor.device import beside
 from tapejit.tensor.dispatch import apply, apply_many, as_operand, is_weak, operands
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -208,7 +209,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
     among = reshape(among, (-1,))
     found: Tensor
     if not among.size:
-        found = zeros(x.shape, dtype="bool")
+        found = zeros(x.shape, dtype="bool", device=x.device)
     elif is_complex(x.dtype):
         found = reductions.any(reshape(x, (*x.shape, 1)) == among, axis=-1)
     else:
@@ -255,7 +256,7 @@ def argwhere(x: Any, /) -> Tensor:
     if x.ndim:
         return stack(nonzero(x), axis=1)
     count = count_true(_is_not_zero(x), "argwhere")
-    return zeros((count, 0), dtype="int64")
+    return zeros((count, 0), dtype="int64", device=x.device)
 
 
 class UniqueAll(NamedTuple):
@@ -314,7 +315,7 @@ def distinct(x: Tensor, name: str, *, equal_nan: bool) -> UniqueAll:
         )
     finally:
         restore(token)
-    indices, inverse, counts = (Tensor(at.astype(np.int64)) for at in found)
+    indices, inverse, counts = (beside(at.astype(np.int64), x) for at in found)
     values = take(reshape(x, (-1,)), indices, axis=0)
     return UniqueAll(values, indices, reshape(inverse, x.shape), counts)
 

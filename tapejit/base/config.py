@@ -265,7 +265,14 @@ class Config:  # written out: a dataclass takes 2 ms longer to import
         "TAPEJIT_CUDA",
         _DRIVERS,
         "what runs GPU kernels: NVIDIA's driver, or a device that this processor "
-        "emulates, slow and strict; functions have no GPU kernels yet",
+        "emulates, slow and strict",
+    )
+    soft_placement: bool = _setting(
+        False,
+        "TAPEJIT_SOFT_PLACEMENT",
+        _SWITCH,
+        "let the CPU perform, on copies, what there is no GPU kernel for; without it "
+        "that is an error",
     )
     device_memory: int = _setting(
         0,

@@ -62,6 +62,17 @@ def user_origin(depth: int = 1) -> Origin | None:
     return None
 
 
+WRAPPERS = "tapejit.tensor.foreign_keywords"  # whose frames stand around functions
+
+
+def is_users_call(depth: int) -> bool:
+    """Whether the user's program, not tapejit, has called what is at `depth` - 1."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and frame.f_globals.get("__name__") == WRAPPERS:
+        frame = frame.f_back
+    return frame is None or not is_internal[frame.f_globals.get("__name__", "")]
+
+
 def instruction_start(code: CodeType, offset: int) -> int:
     """The offset where the instruction at `offset` begins.
 

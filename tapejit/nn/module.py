@@ -28,6 +28,7 @@ from tapejit.base.structure import KINDS, LEAF_TYPES, classify
 from tapejit.nn.summary import Summary, SummaryRow
 from tapejit.tape.generator import Generator
 from tapejit.tape.variable import Variable
+from tapejit.tensor.device import move
 from tapejit.tensor.foreign_keywords import LAYER_KEYWORDS, with_hints
 from tapejit.tensor.tensor import Tensor
 
@@ -251,7 +252,8 @@ class Module:
                 help=self._help_with_state(missing, unexpected),
             )
         for name, value in common.items():
-            _variable_of(own[name]).assign(value)
+            variable = _variable_of(own[name])
+            variable.assign(move(value, variable.device))
         return LoadedState(missing, unexpected)
 
     def _help_with_state(self, missing: list[str], unexpected: list[str]) -> str | None:

@@ -74,6 +74,7 @@ LAZY_FAMILIES: Final[dict[str, str]] = {
         "log_ndtr log_ndtr_slope logit ndtr ndtri polygamma rel_entr xlog1py zeta "
         "zeta_slope"
     ),
+    "transfers": "to_device",
     "transforms": "fourier inverse_real_fourier real_fourier",
     "trigonometry": (
         "acos acosh asin asinh atan atan2 atanh cosh hypot sinc sinc_slope sinh tan"

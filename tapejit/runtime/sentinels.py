@@ -2,7 +2,8 @@
 
 `MISS` is what an entry returns for a call it was not made for. `TENSOR_CLASS` holds the
 class of users' handles, which entries recognise and make: this layer does not know it,
-so it is put here by the one that does. `FORKING` is 1 while the process is about to
+so it is put here by the one that does. `DEVICE_ARRAYS` holds the class of arrays on
+devices, once it is loaded. `FORKING` is 1 while the process is about to
 fork: until then no entry begins to write over what a variable holds.
 """
 
@@ -13,6 +14,7 @@ from typing import Final
 import numpy as np
 
 TENSOR_CLASS: list[type] = []
+DEVICE_ARRAYS: Final[set[type]] = set()
 FORKING: Final = np.zeros(1, np.int64)
 
 

@@ -54,7 +54,7 @@ from tapejit.tensor.dispatch import (
     weak_scalar,
 )
 from tapejit.tensor.recorder import Observer
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import Tensor, TracedTensor, another
 from tapejit.tensor.trace import Trace, beginnings
 
 EMPTY_CELL = CellType()  # of a name that has no value (yet)
@@ -376,7 +376,7 @@ def offer(
         return []
     if _is_traced((*inputs, *values)):
         return _offer_traced(rule, inputs, values, witness)
-    results = tuple(Tensor(x._value) for x in values)
+    results = tuple(another(x) for x in values)
     operands = (Tensor(rule), *inputs, *map(witness.shadow_of, values))
     attrs = {"results": len(results)}
     for tape in TAPES.get():

@@ -30,8 +30,9 @@ from tapejit.rewrite.placements import join_placements
 from tapejit.tape.recording import Recording
 from tapejit.tape.rules import rules_in, run_settled
 from tapejit.tape.variable import Variable
+from tapejit.tensor.dispatch import host_value
 from tapejit.tensor.symbolic_size import fixed_size, size_now
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 from tapejit.tensor.trace import run_graph
 from tapejit.transforms.batch import batch, broadcast_front
 from tapejit.transforms.jvp import jvp
@@ -318,7 +319,7 @@ def _unit_rows(
     rows = np.zeros((plan.chunk, plan.rows), dtype)
     count = min(plan.chunk, plan.rows - start)
     rows[np.arange(count), start + np.arange(count)] = 1
-    return Tensor(rows.reshape(plan.chunk, *shape))
+    return Tensor(rows.reshape(plan.chunk, *shape), CONSTANT)
 
 
 def _joined(
@@ -358,8 +359,11 @@ def _seed_rows(plan: RowsPlan, start: int, target: Any) -> Tensor:
     size, *inner = target.shape
     units = np.asarray(_unit_rows(plan, start, tuple(inner), target.dtype)._value)
     if isinstance(size, Dim):
-        return broadcast_to(Tensor(units[:, None]), (plan.chunk, size, *inner))
-    return Tensor(np.broadcast_to(units[:, None], (plan.chunk, size, *inner)))
+        return broadcast_to(
+            Tensor(units[:, None], CONSTANT), (plan.chunk, size, *inner)
+        )
+    rows = np.broadcast_to(units[:, None], (plan.chunk, size, *inner))
+    return Tensor(rows, CONSTANT)
 
 
 def check_rows(plan: RowsPlan, kept: Sequence[Tensor], target: Any) -> None:
@@ -393,7 +397,7 @@ def check_rows(plan: RowsPlan, kept: Sequence[Tensor], target: Any) -> None:
 def _known_value(x: Tensor) -> Any:
     """The array that a tensor holds, or stands for in the call that is traced."""
     if not isinstance(x, TracedTensor):
-        return x._value
+        return host_value(x)
     trace = x._trace
     return trace.value_of(x._value) if trace.state is trace else None
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
-from tapejit.array.creation import asarray, zeros
+from tapejit.array.creation import asarray, zeros_like
 from tapejit.array.manipulation import broadcast_to, permute_dims
 from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
@@ -26,12 +26,13 @@ from tapejit.tape import derivative as adjoint
 from tapejit.tape.recording import Recording
 from tapejit.tape.tape import GradientTape
 from tapejit.tape.variable import Variable
+from tapejit.tensor.device import on_device_of
 from tapejit.tensor.dispatch import TAPES, apply, as_operand, cast
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.scope import scope
 from tapejit.tensor.symbolic_size import plain_shape
 from tapejit.tensor.tensor import Tensor
-from tapejit.tensor.trace import run_graph, trace
+from tapejit.tensor.trace import Trace, run_graph, trace
 from tapejit.transforms.batch import batch
 
 Function = Callable[..., Any]
@@ -221,7 +222,7 @@ def jvp(function: Function, primals: Any, tangents: Any) -> tuple[Any, Any]:
     targets = [as_operand(x, "jvp") for x in results]
     found = adjoint.push(recording, sources, directions, targets)
     filled = [
-        zeros(x.shape, dtype=x.dtype) if t is None else t
+        zeros_like(x) if t is None else on_device_of(t, x)
         for t, x in zip(found, targets, strict=True)
     ]
     return value, tree.unflatten(result_spec, filled)
@@ -361,8 +362,12 @@ def vmap(function: Function, in_axes: Any = 0, out_axes: Any = 0) -> Function:
             for x, flag in zip(fronts, flags, strict=True)
         ]
         with scope():
+            under_way = Trace(getattr(function, "__name__", type(function).__name__))
+            for x in fronts:
+                if x.device != "cpu":
+                    under_way.placement.note(x.device, "an argument")
             graph, captured, results = trace(
-                function, types, lambda rows: tree.unflatten(spec, rows)
+                function, types, lambda rows: tree.unflatten(spec, rows), under_way
             )
         (rows,) = plain_shape((size,))
         whole, has_axis = batch(

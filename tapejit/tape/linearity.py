@@ -18,6 +18,7 @@ from tapejit.base.errors import NotDifferentiableError
 from tapejit.base.origin import Origin, describe
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Derived, Node
+from tapejit.tensor.dispatch import host_value
 from tapejit.tensor.tensor import Tensor, TracedTensor
 from tapejit.transforms.linearity import Found, Kind, found_for, is_zero
 
@@ -43,7 +44,7 @@ def _constant_kind(x: Tensor) -> Kind:
     """The kind of what does not depend on cotangents."""
     if isinstance(x, TracedTensor):
         return Kind.ZERO if is_zero(x._value) else Kind.CONSTANT
-    return Kind.CONSTANT if np.any(x._value) else Kind.ZERO
+    return Kind.CONSTANT if np.any(host_value(x)) else Kind.ZERO
 
 
 def line_of(function: Callable[..., Any]) -> Origin | None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tapejit.array.creation import zeros
+from tapejit.array.creation import zeros, zeros_like
 from tapejit.array.manipulation import reshape, stack
 from tapejit.base.errors import TapejitError
 from tapejit.base.origin import Origin, user_origin
@@ -128,10 +128,7 @@ class PythonRule(Callback):
     def pulled(self, cotangents: Sequence[Tensor]) -> tuple[list[Tensor], Flags]:
         """The gradients there are, and which arguments have one."""
         found = self.pull(
-            [
-                x if is_differentiable(x.dtype) else zeros(x.shape, dtype=x.dtype)
-                for x in cotangents
-            ]
+            [x if is_differentiable(x.dtype) else zeros_like(x) for x in cotangents]
         )
         return [g for g in found if g is not None], tuple(g is not None for g in found)
 

@@ -32,9 +32,11 @@ from tapejit.base.origin import Origin, describe, user_origin, warn_user
 from tapejit.base.public import public
 from tapejit.base.types import is_complex, is_differentiable
 from tapejit.ir.graph import Graph
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape import derivative
 from tapejit.tape.recording import Recording
 from tapejit.tape.variable import Variable
+from tapejit.tensor.device import on_device_of
 from tapejit.tensor.dispatch import TAPES, as_operand, cast
 from tapejit.tensor.scope import SCOPE
 from tapejit.tensor.tensor import Tensor
@@ -513,10 +515,15 @@ def filler(given: Any) -> Any:
         sources: Sequence[Any],
         prefix: tuple[int, ...] = (),
     ) -> list[Tensor | None]:
+        if DEVICE_ARRAYS:
+            pairs = zip(found, sources, strict=True)
+            found = [None if g is None else on_device_of(g, x) for g, x in pairs]
         if choice is UnconnectedGradients.NONE:
             return list(found)
         return [
-            zeros((*prefix, *x.shape), dtype=x.dtype) if g is None else g
+            zeros((*prefix, *x.shape), dtype=x.dtype, device=x.device)
+            if g is None
+            else g
             for g, x in zip(found, sources, strict=True)
         ]
 

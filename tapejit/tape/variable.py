@@ -43,8 +43,9 @@ from tapejit.base.public import public
 from tapejit.base.types import DType, as_dtype, is_differentiable
 from tapejit.base.waiting import acquire
 from tapejit.ir.node import Op
-from tapejit.runtime.sentinels import FORKING
+from tapejit.runtime.sentinels import DEVICE_ARRAYS, FORKING
 from tapejit.tape.commits import MIDST, WAITS, has_away, note_assigned
+from tapejit.tensor.device import following, in_block, placed
 from tapejit.tensor.dispatch import (
     HANDLES,
     TAPES,
@@ -57,12 +58,14 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.recorder import mark_left
 from tapejit.tensor.tensor import (
+    DeviceTensor,
     Operators,
     Provenance,
     Tensor,
     TensorRef,
     TracedTensor,
     next_id,
+    tensor_of,
 )
 
 _MISSING: Any = object()
@@ -125,20 +128,24 @@ class Variable(Scatters, Operators):
                     "a Variable cannot be made of a tensor that is being traced",
                     help="create it outside the function",
                 )
-            initial = value._value
-            value = Tensor(state.value_of(initial))
+            initial, there = value._value, value.device
+            value = placed(Tensor(state.value_of(initial)[()]), there)
+        value = in_block(value)
         self._name = "Variable" if name is None else str(name)
         self._trainable = bool(trainable)
         self._constraint = constraint
         self._lock = RLock()
         self._serial = _next_serial()
-        self._tensor = self._holding(aligned_copy(value._value))
+        if type(value) is DeviceTensor:
+            self._tensor = self._holding(value._value)
+        else:
+            self._tensor = self._holding(aligned_copy(value._value))
         _alive[self._serial] = self
         if trace is not None and trace.state is not None:
             trace.state.note_created(self, initial)
 
     def _holding(self, array: Any) -> Tensor:
-        return Tensor(array[()], Provenance("variable", None, self._name))
+        return tensor_of(array, Provenance("variable", None, self._name))
 
     if not TYPE_CHECKING:  # attributes that do not exist are errors
 
@@ -329,7 +336,7 @@ class Variable(Scatters, Operators):
         made = Provenance("assign", None, self._name)
         trace = TRACE.get()
         if trace is None or trace.state is None:
-            result = Tensor(new._value[()], made)
+            result = tensor_of(new._value, made)
         else:
             result = trace.state.assigned(self, made)
         return self._pending(result)
@@ -379,6 +386,8 @@ class Variable(Scatters, Operators):
         if trace is not None and trace.state is not None:
             traced: Tensor = trace.state.unrecorded(apply, op, value, change)
             return traced
+        if type(value) is DeviceTensor:
+            return unrecorded(apply, op, value, change)
         token = silence()
         try:
             out = op.eval(value._value, change._value)
@@ -391,7 +400,7 @@ class Variable(Scatters, Operators):
     def _accepted(self, value: Any, name: str) -> Tensor:
         """A value that fits this variable exactly, or an error that says why not."""
         if isinstance(value, (Tensor, Variable)):
-            tensor = asarray(value)
+            tensor = self._near(asarray(value), name)
             if isinstance(tensor, TracedTensor) and tensor._trace.is_over:
                 raise leaked(tensor, name)
             if isinstance(tensor, TracedTensor) and not tensor._trace.holds_state:
@@ -416,6 +425,11 @@ class Variable(Scatters, Operators):
         return tensor
 
     def _converted(self, value: Any, name: str) -> Tensor:
+        """What is no tensor yet: it goes to the variable's device."""
+        converted = self._in_own_dtype(value, name)
+        return placed(converted, self.device) if DEVICE_ARRAYS else converted
+
+    def _in_own_dtype(self, value: Any, name: str) -> Tensor:
         given = convert(value, None, name=name)
         if not np.can_cast(given.dtype, self.dtype, "same_kind") and not (
             given.dtype.kind in "iu" and self.dtype.kind in "fcV"
@@ -428,6 +442,19 @@ class Variable(Scatters, Operators):
         if isinstance(value, (list, tuple, int)):
             return convert(value, self.dtype, name=name)  # refuses what does not fit
         return cast(given, self.dtype)
+
+    def _near(self, value: Tensor, name: str) -> Tensor:
+        """A value that is on the variable's device, or an error."""
+        if not DEVICE_ARRAYS or value.device == self.device:
+            return value
+        value = following(value, self.device)
+        if value.device == self.device:
+            return value
+        raise ArgumentError(
+            f"variable {self._name!r} is on {self.device}, the value on {value.device}",
+            op=name,
+            help=f'move it: .to("{self.device}")',
+        )
 
     def _warn_if_tracked(self, tensor: Tensor, name: str) -> None:
         mark_left(tensor, f"was assigned to variable {self._name!r} ({name})")
@@ -450,6 +477,8 @@ class Variable(Scatters, Operators):
             getitem(self._tensor, key)  # says it in terms of the variable
             raise
         source = asarray(updates)
+        if DEVICE_ARRAYS:
+            source = self._near(source, name)
         for x in (selected, source):
             if isinstance(x, TracedTensor) and not x._trace.holds_state:
                 raise x._trace.refused(self._name, name)
@@ -469,7 +498,9 @@ class Variable(Scatters, Operators):
         try:
             while True:
                 before = self._held()
-                if trace is None or trace.state is None:
+                if type(before) is DeviceTensor:
+                    new = unrecorded(traced_change, before, key, source, write)
+                elif trace is None or trace.state is None:
                     new = self._with_part(before, selected, source, write)
                 else:
                     new = trace.state.unrecorded(
@@ -519,7 +550,7 @@ class Variable(Scatters, Operators):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
         memo[id(self)] = copy = Variable(
-            self._tensor._value,
+            self._plain(),
             self._trainable,
             name=self._name,
             constraint=self._constraint,
@@ -528,7 +559,12 @@ class Variable(Scatters, Operators):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self._trainable, None, self._name, self._constraint)
-        return (Variable, (np.array(self._tensor._value), *state))
+        return (Variable, (self._plain(), *state))
+
+    def _plain(self) -> Any:
+        """The value as a new variable takes it."""
+        held = self._tensor
+        return held if type(held) is DeviceTensor else np.array(held._value)
 
 
 HANDLES.add(Variable)
@@ -538,6 +574,15 @@ HANDLES.add(Variable)
 JOURNAL: ContextVar[dict[int, tuple[Variable, Tensor]] | None] = ContextVar(
     "journal", default=None
 )
+
+
+def unrecorded(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    """The result of operations that no tape hears of."""
+    token = TAPES.set(())
+    try:
+        return function(*args)
+    finally:
+        TAPES.reset(token)
 
 
 def _await_calls() -> None:

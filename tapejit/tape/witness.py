@@ -22,7 +22,7 @@ from tapejit.ops.arithmetic import stop_gradient
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, apply
 from tapejit.tensor.recorder import Listener, Observer
-from tapejit.tensor.tensor import Tensor, TracedTensor, next_id
+from tapejit.tensor.tensor import Tensor, TracedTensor, another, next_id
 
 
 class Witness(Observer):
@@ -162,7 +162,7 @@ class Witness(Observer):
             whole = self.trace.record(op, nodes, attrs)
             tapes = [tape for tape in tapes if tape.trace is self.trace]
         else:
-            whole = tuple(Tensor(part._value) for part in parts)
+            whole = tuple(another(part) for part in parts)
             whole = whole if is_tuple else whole[0]
         for tape in tapes:
             tape.record(op, operands, attrs, whole)
@@ -176,7 +176,7 @@ class Witness(Observer):
                 return x
             if id(x) in self.shadows:
                 return self.shadows[id(x)][1]
-        return apply(stop_gradient, x) if self.trace else Tensor(x._value)
+        return apply(stop_gradient, x) if self.trace else another(x)
 
     def _is_outside(self, x: Tensor) -> bool:
         """Whether a tensor was there before and has a gradient of its own."""

@@ -27,7 +27,13 @@ from tapejit import ops
 from tapejit.base.config import NUMERICS, config
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.base.numpy_adapter import restore, silence
-from tapejit.base.origin import describe, short_location, user_origin, user_stacklevel
+from tapejit.base.origin import (
+    describe,
+    is_users_call,
+    short_location,
+    user_origin,
+    user_stacklevel,
+)
 from tapejit.base.types import (
     DType,
     TensorType,
@@ -43,9 +49,16 @@ from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import Derived, Node, Op
 from tapejit.ir.numerics import check_result
 from tapejit.ir.structural import MUTED
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tensor.lists import Scalar, flat, list_dtype
 from tapejit.tensor.not_numbers import not_a_tensor
-from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
+from tapejit.tensor.tensor import (
+    CONSTANT,
+    DeviceTensor,
+    Provenance,
+    Tensor,
+    TracedTensor,
+)
 
 if TYPE_CHECKING:
     from tapejit.tensor.recorder import Listener
@@ -72,8 +85,8 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
     values = []
     for x in inputs:
         if type(x) is not Tensor:
-            traced: Tensor = apply_traced(op, inputs, attrs)
-            return traced
+            elsewhere: Tensor = apply_elsewhere(op, inputs, attrs)
+            return elsewhere
         values.append(x._value)
     if (attrs or op.draws) and TRACE.get() is not None and is_traced(op, attrs):
         made: Tensor = apply_traced(op, inputs, attrs)
@@ -94,11 +107,29 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
         result = tuple([Tensor(part) for part in out])
     else:
         result = Tensor(out)
+        if DEVICE_ARRAYS and all(map(is_constant, inputs)):
+            result._made = CONSTANT  # it is made of constants alone
     tapes = TAPES.get()
     if tapes:
         for tape in tapes:
             tape.record(op, inputs, attrs, result)
     return result  # type: ignore[no-any-return]  # the tuple is apply_many's
+
+
+def is_constant(x: Tensor) -> bool:
+    """Whether a tensor goes to the device of what it meets."""
+    return x._made is not None and x._made.follows
+
+
+def apply_elsewhere(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
+    """Perform an op on Tensors that are not all values on the CPU."""
+    is_draw = TRACE.get() is not None and is_traced(op, attrs)
+    if is_draw or any(isinstance(x, TracedTensor) for x in inputs):
+        return apply_traced(op, inputs, attrs)
+    # Here: who has no device loads nothing of it.
+    from tapejit.tensor.on_device import apply_on_device
+
+    return apply_on_device(op, inputs, attrs)
 
 
 def is_traced(op: Op, attrs: dict[str, Any]) -> bool:
@@ -244,9 +275,14 @@ def effect(op: Op, *inputs: Tensor, **attrs: Any) -> None:
     if MUTED.get():
         return
     try:
-        op.eval(*[x._value for x in inputs], None, **attrs)
+        op.eval(*[host_value(x) for x in inputs], None, **attrs)
     except TapejitError as error:
         raise described(error, op, inputs) from None
+
+
+def host_value(x: Tensor) -> Any:
+    """The value of a tensor as NumPy has it, copied if it is on a device."""
+    return x._value if type(x) is Tensor else np.asarray(x._value)[()]
 
 
 def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any:
@@ -374,7 +410,7 @@ def describe_operand(x: Tensor) -> str:
     return described_type(x._shown_type, x._made)
 
 
-def described_type(type: Type, made: Provenance | None) -> str:
+def described_type(type: Type | str, made: Provenance | None) -> str:
     """A type and where the value came from."""
     text = str(type)
     if made is None or made is SCALAR:
@@ -434,6 +470,10 @@ def operands(values: Sequence[Operand], name: str = "operation") -> list[Tensor]
         for value in values
     ]
     strong = [x for x in tensors if isinstance(x, Tensor)]
+    if DEVICE_ARRAYS and any(type(x) is DeviceTensor for x in strong):
+        from tapejit.tensor.on_device import common_device
+
+        common_device(name, strong)
     dtype: DType | None = None
     for x in strong:
         dtype = x.dtype if dtype is None else promote(dtype, x.dtype)
@@ -472,7 +512,7 @@ def python_scalar(value: Any) -> bool | int | float | complex:
 
 
 SCALAR: Final = Provenance(
-    "scalar", None
+    "scalar", None, follows=True
 )  # what made a number that stands in an expression
 
 # By value, the number of the dtype (it hashes faster than the dtype), and form.
@@ -546,7 +586,11 @@ def as_operand(value: Any, name: str = "operation", *, copy: bool = True) -> Ten
         if type(value) in TRACED_NUMBERS:
             return weak_scalar(value, default_float())
         value = value.item()
-    return convert(value, None, name=name, copy=copy)
+    tensor = convert(value, None, name=name, copy=copy)
+    made = tensor._made
+    if made is not None and (made.by == "constant" or isinstance(value, np.generic)):
+        made.follows = True
+    return tensor
 
 
 def convert(
@@ -620,7 +664,8 @@ def _is_symbolic(leaf: Any) -> bool:
 
 
 def _made(by: str) -> Provenance:
-    return Provenance(by, user_origin(3))
+    follows = by == "constant" and not is_users_call(3)
+    return Provenance(by, user_origin(3), follows=follows)
 
 
 _widening_warned = False

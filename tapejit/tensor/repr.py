@@ -35,7 +35,7 @@ def text(x: Any) -> str:
         return f"<{head} {tensor._type} {known}>"
     shown = str(np.asarray(tensor._value))
     gap = "\n" if "\n" in shown else " "
-    return f"<{head} {tensor._type}{gap}{shown}>"
+    return f"<{head} {tensor._shown_type}{gap}{shown}>"
 
 
 def _known_while_traced(x: Any) -> str | None:
@@ -99,7 +99,7 @@ def html(x: Any) -> str:
         return f"<code>{escape(text(x))}</code>"
     array = np.asarray(tensor._value)
     name = f"<b>{escape(x.name)}</b> " if tensor is not x else ""
-    caption = f"<div>{name}<code>{tensor._type}</code></div>"
+    caption = f"<div>{name}<code>{tensor._shown_type}</code></div>"
     if array.ndim > 2 or array.size == 0 or max(array.shape, default=0) > 30:
         return f"{caption}<pre>{escape(str(array))}</pre>"
     rows = "".join(

@@ -4,20 +4,24 @@ A Tensor holds its value (a NumPy array, or a NumPy scalar when it has no axes) 
 id that tapes give it when they first see it; 0 means that none has. It does not refer
 to the graph: each tape maps ids to Nodes, so dropping the tape drops everything.
 
+Two classes of it look the same to users: a TracedTensor has a Node in place of a value,
+a DeviceTensor an array on a device. Whoever asks whether the class is exactly Tensor,
+as dispatch and native entries do, has the usual case and pays nothing for the others.
+
 Start reading at `Tensor`; operators and methods are in `operators.py`.
 """
 
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tapejit.base.origin import Origin
 from tapejit.base.public import public
 from tapejit.base.types import DType, TensorType
-from tapejit.runtime.sentinels import TENSOR_CLASS
+from tapejit.runtime.sentinels import DEVICE_ARRAYS, TENSOR_CLASS
 
 if TYPE_CHECKING:
     from tapejit.array.operators import OperatorMethods
@@ -153,16 +157,27 @@ class Provenance:
 
     `by` is an op's name or one of the kinds "constant", "array", "variable",
     "assign"; `origin` is the user's line; `variable` the name of what was read.
+    What `follows` goes to the device of the operands that it meets.
     """
 
-    __slots__ = ("by", "origin", "variable")
+    __slots__ = ("by", "follows", "origin", "variable")
 
     def __init__(
-        self, by: str, origin: Origin | None, variable: str | None = None
+        self,
+        by: str,
+        origin: Origin | None,
+        variable: str | None = None,
+        *,
+        follows: bool = False,
     ) -> None:
         self.by = by
         self.origin = origin
         self.variable = variable
+        self.follows = follows
+
+
+# Of constants that functions of ours make: nobody has said where they are.
+CONSTANT: Final = Provenance("constant", None, follows=True)
 
 
 class TensorRef:
@@ -258,7 +273,51 @@ class TracedTensor(Tensor):
         return Tensor(self._needed("pickle")).__reduce__()
 
 
-TracedTensor.__name__ = "Tensor"  # in messages: to the user it is one
+class DeviceTensor(Tensor):
+    """A Tensor whose value is on a device: a DeviceArray."""
+
+    __slots__ = ()
+
+    @property
+    def _shown_type(self) -> Any:
+        return f"{self._type} on {self._value.device.name}"
+
+    def __dlpack__(self, **options: Any) -> Any:
+        from tapejit.tensor.exchange import to_dlpack
+
+        return to_dlpack(self, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from tapejit.tensor.exchange import dlpack_device
+
+        return dlpack_device(self._value.device)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        from tapejit.tensor.exchange import cuda_array_interface
+
+        return cuda_array_interface(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from tapejit.tensor.device import put_on
+
+        return (put_on, (self.numpy(), self._value.device.name))
+
+
+for _kind in (TracedTensor, DeviceTensor):  # in messages: to the user it is one
+    _kind.__name__ = "Tensor"
+
+
+def another(x: Tensor) -> Tensor:
+    """The same value as a tensor that no tape knows."""
+    return type(x)(x._value)
+
+
+def tensor_of(value: Any, made: Any = None) -> Tensor:
+    """A Tensor of an array, wherever that is; without axes it is a NumPy scalar."""
+    if type(value) in DEVICE_ARRAYS:
+        return DeviceTensor(value, made)
+    return Tensor(value[()], made)
 
 
 TENSOR_CLASS.append(Tensor)

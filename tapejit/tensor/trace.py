@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapejit import ir
+from tapejit import ir, ops
 from tapejit.base import tree
 from tapejit.base.config import NUMERICS, config
-from tapejit.base.errors import ArgumentTypeError, TapejitError, UnsupportedError
+from tapejit.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    TapejitError,
+    UnsupportedError,
+)
 from tapejit.base.origin import Labelled, Origin, user_origin
 from tapejit.base.types import TOKEN, TensorType, TupleType
 from tapejit.ir.graph import Graph
@@ -41,6 +46,8 @@ from tapejit.ir.node import (
 from tapejit.ir.numerics import run_checked
 from tapejit.ir.structural import first_token, item, results
 from tapejit.ops.custom_rules import CALLING, raise_failure
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
+from tapejit.tensor.device import CPU, device, move
 from tapejit.tensor.dispatch import (
     TAPES,
     TRACE,
@@ -52,10 +59,37 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.mutation import GivenArguments
 from tapejit.tensor.scope import returned
-from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
+from tapejit.tensor.tensor import (
+    CONSTANT,
+    DeviceTensor,
+    Provenance,
+    Tensor,
+    TracedTensor,
+)
 
 if TYPE_CHECKING:
     from tapejit.tracing.trace import FunctionTrace
+
+
+class Placement:
+    """Where a traced function runs: on the device of all of its inputs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.device: device | None = None
+        self.what = ""
+
+    def note(self, device: device, what: str) -> None:
+        """An input is on a device; ArgumentError if another is elsewhere."""
+        if self.device is None:
+            self.device, self.what = device, what
+        elif self.device != device:
+            raise ArgumentError(
+                f"{self.name} runs on one device: {self.what} is on {self.device}, "
+                f"{what} on {device}",
+                help=f'move one of them before the call: .to("{self.device}") or '
+                f'.to("{device}")',
+            )
 
 
 class Trace:
@@ -66,6 +100,7 @@ class Trace:
     effects   what happens beside the results, in order
     is_over   set at the end: a tensor of this trace used later has leaked
     label     the function the user has called, if errors are named after it
+    placement where it runs
     """
 
     def __init__(self, name: str) -> None:
@@ -75,6 +110,7 @@ class Trace:
         self.effects: list[tuple[Op, tuple[Node, ...], dict[str, Any], Any]] = []
         self.is_over = False
         self.label: str | None = None
+        self.placement = Placement(name)
 
     holds_state = False  # whether variables can be given this trace's tensors
     is_transparent = False  # whether draws are those of what is around
@@ -86,6 +122,14 @@ class Trace:
             op=method,
             help="return the value and assign it outside",
         )
+
+    @property
+    def device(self) -> device:
+        """Where its tensors are."""
+        found = self.placement.device
+        if found is None:
+            return CPU if self.outer is None else self.outer.device
+        return found
 
     @property
     def state(self) -> FunctionTrace | None:
@@ -124,7 +168,7 @@ class Trace:
                 return x._value
             if x._trace.is_over:
                 raise leaked(x)
-        if not isinstance(x, TracedTensor) and not x._id and not x.shape:
+        if type(x) is Tensor and not x._id and not x.shape:
             return literal(x._value, x.dtype)  # no tape knows it: a plain number
         found = self.captures.get(id(x))
         if found is None:
@@ -265,6 +309,8 @@ def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
     """
     if is_observed(inputs):
         return _run_observed(graph, inputs)
+    if DEVICE_ARRAYS and is_elsewhere(graph, inputs):
+        return _run_on_devices(graph, inputs)
     values = [x._value for x in inputs]
     inputs.clear()  # so that the program can let go of each value after its last use
     program = graph.program
@@ -281,9 +327,24 @@ def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
     return [Tensor(value) for value in found]
 
 
+def is_elsewhere(graph: Graph, inputs: Sequence[Tensor]) -> bool:
+    """Whether values of a Graph are on a device, or go there."""
+    if any(type(x) is DeviceTensor for x in inputs):
+        return True
+    return any(node.op is ops.to_device for node in graph.nodes)
+
+
+def _run_on_devices(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
+    """All at once if one device has kernels for all of it, else Node by Node."""
+    from tapejit.tensor.on_device import run_at_once
+
+    found = run_at_once(graph, inputs)
+    return _run_observed(graph, inputs) if found is None else found
+
+
 def is_observed(inputs: Sequence[Tensor]) -> bool:
     """Whether a tape of this thread or a trace would see operations on `inputs`."""
-    if TRACE.get() is not None or any(type(x) is not Tensor for x in inputs):
+    if TRACE.get() is not None or any(isinstance(x, TracedTensor) for x in inputs):
         return True
     thread = get_ident()
     return any(tape.thread == thread for tape in TAPES.get())
@@ -299,7 +360,9 @@ def _run_observed(graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
 def _performed(node: Node, operands: list[Any]) -> Any:
     """A Node in the sight of whoever is recording: a Tensor, or several."""
     if node.op is LITERAL:
-        return Tensor(node.attrs["value"][()])
+        return Tensor(node.attrs["value"][()], CONSTANT)
+    if node.op is ops.to_device:
+        return move(operands[0], node.attrs["target"])
     if node.op is item:
         return operands[0][node.attrs["index"]]
     if node.op in CALLING:

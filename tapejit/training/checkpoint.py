@@ -32,7 +32,7 @@ from tapejit.base.types import DType, as_dtype
 from tapejit.tape.generator import Generator
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE
-from tapejit.tensor.tensor import Tensor
+from tapejit.tensor.tensor import Tensor, another
 from tapejit.training.tensor_file import (
     Array,
     Path,
@@ -456,10 +456,10 @@ class CheckpointReader:
         array = self._array(name, variable.shape, variable.dtype)
         if array is None:
             return Change(_nothing, _nothing, variable)
-        new = asarray(array)
+        new = asarray(array, device=variable.device)
         return Change(
             lambda: variable.assign(new),
-            lambda: variable.assign(Tensor(before._value)),
+            lambda: variable.assign(another(before)),
             variable,
         )
 
@@ -467,7 +467,7 @@ class CheckpointReader:
         array = self._array(name, leaf.shape, leaf.dtype)
         result: Any = leaf if array is None else array
         if array is not None and isinstance(leaf, Tensor):
-            result = asarray(array)
+            result = asarray(array, device=leaf.device)
         elif array is not None and isinstance(leaf, np.generic):
             result = array[()]
         return Change(_nothing, _nothing, result)

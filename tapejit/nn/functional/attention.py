@@ -172,8 +172,9 @@ class _Attention(NamedTuple):
             mask = self._grouped(mask)
         may_attend = None
         if self.is_causal:
-            numbers = reshape(arange(first, first + rows), (rows, 1))
-            may_attend = greater_equal(numbers, arange(columns))
+            here = query.device
+            numbers = reshape(arange(first, first + rows, device=here), (rows, 1))
+            may_attend = greater_equal(numbers, arange(columns, device=here))
         if mask is not None and is_float(mask.dtype):
             scores = scores + mask
         elif mask is not None:

@@ -35,7 +35,7 @@ from tapejit.ops.movement import exceeds, largest
 from tapejit.ops.shapes import is_known
 from tapejit.ops.window_sizes import window_count
 from tapejit.tensor.dispatch import apply, as_operand, cast, weak_scalar
-from tapejit.tensor.tensor import Tensor
+from tapejit.tensor.tensor import CONSTANT, Tensor
 
 
 class PoolWindows:
@@ -188,7 +188,7 @@ def _axis_mean(x: Tensor, axis: int, windows: PoolWindows) -> Tensor:
     if is_known(size, count, low):
         starts = np.arange(count) * stride - low
         seen = np.minimum(starts + length, size) - np.maximum(starts, 0)
-        seen = seen.astype(x.dtype).reshape(along)
+        seen = Tensor(seen.astype(x.dtype).reshape(along), CONSTANT)
     else:
         shape = tuple(size if n == -1 else n for n in along)
         seen = _axis_sum(ones(shape, dtype=x.dtype), axis, windows)

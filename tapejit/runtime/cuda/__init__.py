@@ -3,7 +3,7 @@
 Graphs come in (`device_code`), launches of the kernels that `tapejit.targets.cuda`
 makes of them go out. Functions run on the CPU: this is loaded by its tests alone.
 
-- `driver` the boundary: 21 calls, behind which is one of `nvidia` (through the
+- `driver` the boundary: 23 calls, behind which is one of `nvidia` (through the
   packages of `tapejit[cuda]`), `emulated` (strict, on this CPU) and `recording` (notes
   what is asked of another one)
 - `executor` runs the LLVM text of kernels on this CPU: `threads` makes coroutines of

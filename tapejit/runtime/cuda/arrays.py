@@ -17,6 +17,7 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.memory import Memory
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +73,14 @@ class DeviceArray:
             self.device.fetch(found, self.address)
         return found
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        found = self.download()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def with_shape(self, shape: tuple[int, ...]) -> DeviceArray:
+        """The same elements in another shape; they share memory."""
+        return DeviceArray(self.memory, shape, self.dtype, self.device)
+
     def copy(self) -> DeviceArray:
         """A copy on the device."""
         made = empty(self.shape, self.dtype, self.device)
@@ -83,6 +92,9 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.dtype}{self.shape} on {self.device.name}>"
+
+
+DEVICE_ARRAYS.add(DeviceArray)
 
 
 def empty(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:

@@ -164,6 +164,7 @@ class DeviceState:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.count = 0  # of steps that can fail
+        self.failed: tuple[TapejitError, DeviceCode] | None = None  # the last one
         self.unseen: dict[int, tuple[DeviceCode, list[DeviceArray]]] = {}
         self.words = upload(np.array([-1, 0]), device)
         self._arena = empty((64,), np.dtype(np.uint8), device)
@@ -199,6 +200,7 @@ class DeviceState:
         except TapejitError as error:
             node = program.failed_node(error)
             error.origin = error.origin if node is None else line_of(node)
+            self.failed = error, code
             raise
         raise DeviceError(
             f"a kernel of {code.given.name} found a failure that NumPy does not find",

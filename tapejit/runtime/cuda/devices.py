@@ -21,6 +21,8 @@ from tapejit.runtime.cuda.memory import MEGABYTE, Pool
 
 Array = np.ndarray[Any, Any]
 
+MOST_SENT: Final = 4096  # uploads of which it is not known that they are over
+
 
 class Device:
     """A device that is in use.
@@ -39,7 +41,7 @@ class Device:
         limit = config.device_memory
         self.pool = Pool(driver, number, self.stream, limit * MEGABYTE or None)
         self.lock = RLock()
-        self._sent: list[Array] = []  # what may not have been read yet
+        self._sent: list[object] = []  # what may not have been read yet
         # What is to be done when all is over: it may raise what kernels have noted.
         self.when_over: list[Callable[[], None]] = []
 
@@ -51,8 +53,14 @@ class Device:
     def send(self, address: int, array: Array) -> None:
         """Copy a contiguous array, which nobody changes, to the device."""
         with self.lock:
-            self._sent.append(array)
+            if len(self._sent) >= MOST_SENT:
+                self.synchronize()
+            self.keep(array)
             self.driver.upload(address, array, self.stream)
+
+    def keep(self, thing: object) -> None:
+        """Keep something alive until all is done that was asked for."""
+        self._sent.append(thing)
 
     def fetch(self, array: Array, address: int) -> None:
         """Copy from the device into a contiguous array, and wait for it."""

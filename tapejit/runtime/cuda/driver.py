@@ -1,4 +1,4 @@
-"""The boundary to drivers: all that the runtime knows of CUDA, in 21 calls.
+"""The boundary to drivers: all that the runtime knows of CUDA, in 23 calls.
 
 `nvidia` calls NVIDIA's driver through its maintained binding, `emulated` is a device
 that is strict, on this CPU, and `recording` writes down what is asked of another one.
@@ -57,6 +57,16 @@ class Driver(Protocol):
 
     def stream(self, device: int) -> int:
         """A new stream of a device."""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether memory of its devices is that of the CPU."""
+
+    def stream_address(self, stream: int) -> int:
+        """What other libraries call a stream."""
+
+    def adopt(self, address: int, device: int) -> int:
+        """The stream of another library, by its address; it stays theirs."""
 
     def memory_bytes(self, device: int) -> tuple[int, int]:
         """How many bytes of memory are free on a device, and how many it has."""

@@ -96,6 +96,16 @@ class EmulatedDriver:
         self.properties(device)
         return self.add(self.streams, Stream())
 
+    is_host = True
+
+    def stream_address(self, stream: int) -> int:
+        self.look_up(self.streams, stream)
+        return stream
+
+    def adopt(self, address: int, device: int) -> int:
+        self.look_up(self.streams, address)
+        return address
+
     def release(self, handle: int) -> None:
         for table in (self.streams, self.modules, self.events, self.graphs):
             if table.pop(handle, None) is not None:

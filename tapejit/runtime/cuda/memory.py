@@ -58,7 +58,7 @@ class Pool:
     ) -> None:
         self.driver, self.device, self.stream = driver, device, stream
         self.limit = driver.memory_bytes(device)[0] if limit is None else limit
-        self.used = 0
+        self.used = self.peak = 0
         self._lent: set[MemoryReceipt] = set()
         self._returned: deque[MemoryReceipt] = deque()
 
@@ -80,6 +80,7 @@ class Pool:
         receipt.address, receipt.nbytes = address, nbytes
         self._lent.add(receipt)
         self.used += nbytes
+        self.peak = max(self.peak, self.used)
         return made
 
     def give_back(self) -> None:

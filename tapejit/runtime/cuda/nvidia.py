@@ -115,6 +115,7 @@ class NvidiaDriver:
         self.handles: dict[int, Any] = {}
         self.graphs: dict[int, Any] = {}  # by stream: what captures it
         self.buffers: dict[int, Any] = {}  # by address
+        self.adopted: dict[tuple[int, int], int] = {}  # streams, by address and device
 
     @told()
     def device_count(self) -> int:
@@ -143,6 +144,20 @@ class NvidiaDriver:
     @told()
     def stream(self, device: int) -> int:
         return self.add(self.device(device).create_stream())
+
+    is_host = False
+
+    @told()
+    def stream_address(self, stream: int) -> int:
+        return int(self.handles[stream].handle)
+
+    @told()
+    def adopt(self, address: int, device: int) -> int:
+        self.device(device)
+        key = address, device
+        if key not in self.adopted:
+            self.adopted[key] = self.add(self.cuda.Stream.from_handle(address))
+        return self.adopted[key]
 
     # Memory
 

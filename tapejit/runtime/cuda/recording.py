@@ -69,6 +69,19 @@ class RecordingDriver:
         made = self.driver.stream(device)
         return self.named(made, "stream", f"new, on device {device}")
 
+    @property
+    def is_host(self) -> bool:
+        return self.driver.is_host
+
+    def stream_address(self, stream: int) -> int:
+        return self.driver.stream_address(stream)
+
+    def adopt(self, address: int, device: int) -> int:
+        made = self.driver.adopt(address, device)
+        if made not in self.names:
+            self.named(made, "stream", f"adopted, on device {device}")
+        return made
+
     def memory_bytes(self, device: int) -> tuple[int, int]:
         return self.driver.memory_bytes(device)
 
