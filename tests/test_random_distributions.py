@@ -273,7 +273,7 @@ def test_bounds_are_kept() -> None:
 def test_the_ends_of_the_words_give_finite_numbers() -> None:
     ends = tj.asarray(np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1], np.uint64))
 
-    def words(shape: Any, bits: int, make: Any) -> Any:
+    def words(shape: Any, bits: int, make: Any, beside: Any = ()) -> Any:
         return make(ends)
 
     from tapejit.array import random_distributions as draws

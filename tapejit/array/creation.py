@@ -70,7 +70,10 @@ def asarray(
         _check_shared(value, kind)
     if type(value) is not np.ndarray and hasattr(value, "__cuda_array_interface__"):
         return _from_gpu(value, kind, device)
-    return placed(convert(value, kind, copy=copy is not False), device)
+    tensor = convert(value, kind, copy=copy is not False)
+    if tensor._made is not None and tensor._made.follows and is_users_call(2):
+        tensor._made.follows = False
+    return placed(tensor, device)
 
 
 def _from_gpu(value: Any, kind: DType | None, device: Any) -> Tensor:

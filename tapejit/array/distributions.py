@@ -17,7 +17,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -52,17 +52,28 @@ from tapejit.tensor.dispatch import TRACE, apply, as_operand, cast, weak_scalar
 from tapejit.tensor.tensor import Tensor
 
 Make = Callable[[Tensor], Tensor]
-Source = Callable[[Shape, int, Make], Tensor]  # shape, bits of a word, what to make
+
+
+class Draws(Protocol):
+    """Where words come from: so many, of so many bits, and what `make` makes of them.
+
+    They are on the device of what they meet, `beside`, which may be numbers too.
+    """
+
+    def __call__(
+        self, shape: Shape, bits: int, make: Make, beside: Sequence[Any] = ()
+    ) -> Tensor: ...
+
+
 Parameter = float | Tensor
+
 
 INT64: Final = np.dtype("int64")
 UINT64: Final = np.dtype("uint64")
 FLOAT64: Final = np.dtype("float64")
 
 
-def draw_normal(
-    words: Source, shape: Any, mean: Any, stddev: Any, dtype: Any
-) -> Tensor:
+def draw_normal(words: Draws, shape: Any, mean: Any, stddev: Any, dtype: Any) -> Tensor:
     """`mean + stddev * noise`, the noise of mean 0 and standard deviation 1."""
     name = "normal"
     center, scale = parameter(mean, "mean", name), parameter(stddev, "stddev", name)
@@ -82,11 +93,11 @@ def draw_normal(
         noise = apply(ops.bits_to_normal, drawn, dtype=wide)
         return cast(in_dtype(center, wide) + in_dtype(scale, wide) * noise, kind)
 
-    return words(sizes, philox.word_bits(kind), make)
+    return words(sizes, philox.word_bits(kind), make, (center, scale))
 
 
 def draw_uniform(
-    words: Source, shape: Any, minval: Any, maxval: Any, dtype: Any
+    words: Draws, shape: Any, minval: Any, maxval: Any, dtype: Any
 ) -> Tensor:
     """Numbers spread evenly over [minval, maxval)."""
     name = "uniform"
@@ -103,7 +114,7 @@ def draw_uniform(
         noise = apply(ops.bits_to_uniform, drawn, dtype=wide_dtype(kind))
         return _between(noise, in_dtype(low, kind), in_dtype(high, kind))
 
-    return words(sizes, philox.word_bits(kind), make)
+    return words(sizes, philox.word_bits(kind), make, (low, high))
 
 
 def _check_interval(low: float, high: float, dtype: DType) -> None:
@@ -145,7 +156,7 @@ def _stretched(noise: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return cast(cast(low, noise.dtype) + _width(low, high) * noise, low.dtype)
 
 
-def draw_bernoulli(words: Source, p: Any, shape: Any) -> Tensor:
+def draw_bernoulli(words: Draws, p: Any, shape: Any) -> Tensor:
     """True with probability `p`."""
     chance = parameter(p, "p", "bernoulli")
     if not isinstance(chance, Tensor) and not 0 <= chance <= 1:
@@ -157,10 +168,10 @@ def draw_bernoulli(words: Source, p: Any, shape: Any) -> Tensor:
         noise = apply(ops.bits_to_uniform, drawn, dtype=FLOAT64)
         return less(noise, in_dtype(chance, FLOAT64))
 
-    return words(sizes, 64, make)
+    return words(sizes, 64, make, (chance,))
 
 
-def draw_integers(words: Source, low: Any, high: Any, shape: Any, dtype: Any) -> Tensor:
+def draw_integers(words: Draws, low: Any, high: Any, shape: Any, dtype: Any) -> Tensor:
     """Integers from `low` up to but not including `high`."""
     name = "integers"
     if high is None:
@@ -177,7 +188,7 @@ def draw_integers(words: Source, low: Any, high: Any, shape: Any, dtype: Any) ->
     return words(sizes, 64, lambda drawn: apply(ops.bits_to_integers, drawn, **attrs))
 
 
-def draw_permutation(words: Source, x: Any, axis: Any) -> Tensor:
+def draw_permutation(words: Draws, x: Any, axis: Any) -> Tensor:
     """The elements of `x`, or the integers below `x`, in a random order."""
     name = "permutation"
     at = integer(axis, "axis", name)
@@ -198,7 +209,7 @@ def draw_permutation(words: Source, x: Any, axis: Any) -> Tensor:
         order = apply(ops.bits_to_permutation, drawn)
         return order if rows is None else take(rows, order, axis=at)
 
-    return words((count,), 64, make)
+    return words((count,), 64, make, (rows,))
 
 
 # Arguments

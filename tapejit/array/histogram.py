@@ -214,7 +214,7 @@ def _directions(edges: Tensor) -> tuple[bool, bool]:
     if edges.ndim != 1:
         return True, False  # which searching refuses
     if not isinstance(edges, TracedTensor):
-        line = edges._value
+        line = np.asarray(edges._value)
         steps = line[1:] >= line[:-1], line[1:] <= line[:-1]
         return bool(np.all(steps[0])), bool(np.all(steps[1]))
     after, before = getitem(edges, slice(1, None)), getitem(edges, slice(None, -1))

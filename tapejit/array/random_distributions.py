@@ -24,8 +24,8 @@ from tapejit import ops
 from tapejit.array.distributions import (
     FLOAT64,
     INT64,
+    Draws,
     Parameter,
-    Source,
     as_float_dtype,
     dtype_of,
     in_dtype,
@@ -99,14 +99,14 @@ def _positive(value: Any, label: str, name: str) -> Parameter:
 # Formulas of one uniform number
 
 
-def draw_exponential(words: Source, shape: Any, scale: Any, dtype: Any) -> Tensor:
+def draw_exponential(words: Draws, shape: Any, scale: Any, dtype: Any) -> Tensor:
     """scale · noise, with P(noise > x) = e^-x."""
     return _draw_located(
         words, shape, 0.0, scale, dtype, exponential_noise, "exponential"
     )
 
 
-def draw_gumbel(words: Source, shape: Any, loc: Any, scale: Any, dtype: Any) -> Tensor:
+def draw_gumbel(words: Draws, shape: Any, loc: Any, scale: Any, dtype: Any) -> Tensor:
     """loc + scale · noise, where e^-noise is exponential."""
 
     def noise(drawn: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def draw_gumbel(words: Source, shape: Any, loc: Any, scale: Any, dtype: Any) -> 
     return _draw_located(words, shape, loc, scale, dtype, noise, "gumbel")
 
 
-def draw_laplace(words: Source, shape: Any, loc: Any, scale: Any, dtype: Any) -> Tensor:
+def draw_laplace(words: Draws, shape: Any, loc: Any, scale: Any, dtype: Any) -> Tensor:
     """loc + scale · noise, exponential to either side."""
 
     def noise(drawn: Tensor) -> Tensor:
@@ -128,16 +128,26 @@ def draw_laplace(words: Source, shape: Any, loc: Any, scale: Any, dtype: Any) ->
 
 
 def _draw_located(
-    words: Source, shape: Any, loc: Any, scale: Any, dtype: Any, noise: Any, name: str
+    words: Draws,
+    shape: Any,
+    loc: Any,
+    scale: Any,
+    dtype: Any,
+    noise: Any,
+    name: str,
 ) -> Tensor:
     center, width = parameter(loc, "loc", name), _positive(scale, "scale", name)
     kind = as_float_dtype(dtype, (center, width), name)
     sizes = sizes_of(shape, (center, width), name)
-    return words(sizes, 64, lambda drawn: stretched(noise(drawn), center, width, kind))
+
+    def make(drawn: Tensor) -> Tensor:
+        return stretched(noise(drawn), center, width, kind)
+
+    return words(sizes, 64, make, (center, width))
 
 
 def draw_truncated_normal(
-    words: Source,
+    words: Draws,
     lower: Any,
     upper: Any,
     shape: Any,
@@ -171,13 +181,13 @@ def draw_truncated_normal(
         z = minimum(maximum(z, left), right)  # what rounding may do
         return stretched(z, center, width, kind)
 
-    return words(sizes, 64, make)
+    return words(sizes, 64, make, given)
 
 
 # Rejection
 
 
-def draw_gamma(words: Source, alpha: Any, shape: Any, scale: Any, dtype: Any) -> Tensor:
+def draw_gamma(words: Draws, alpha: Any, shape: Any, scale: Any, dtype: Any) -> Tensor:
     """scale · z, where z has the density z^(alpha-1) e^-z / Γ(alpha)."""
     name = "gamma"
     form, width = _positive(alpha, "alpha", name), _positive(scale, "scale", name)
@@ -192,10 +202,10 @@ def draw_gamma(words: Source, alpha: Any, shape: Any, scale: Any, dtype: Any) ->
             z = apply(ops.gamma_transport, a, start, z)
         return stretched(z, 0.0, width, kind)
 
-    return words(sizes, 64, make)
+    return words(sizes, 64, make, (form, width))
 
 
-def draw_beta(words: Source, a: Any, b: Any, shape: Any, dtype: Any) -> Tensor:
+def draw_beta(words: Draws, a: Any, b: Any, shape: Any, dtype: Any) -> Tensor:
     """Numbers in [0, 1] of the density x^(a-1) (1-x)^(b-1) / B(a, b)."""
     name = "beta"
     first, second = _positive(a, "a", name), _positive(b, "b", name)
@@ -210,10 +220,10 @@ def draw_beta(words: Source, a: Any, b: Any, shape: Any, dtype: Any) -> Tensor:
             z = apply(ops.beta_transport, left, right, *starts, z)
         return cast(z, kind)
 
-    return words(sizes, 64, make)
+    return words(sizes, 64, make, (first, second))
 
 
-def draw_poisson(words: Source, rate: Any, shape: Any, dtype: Any) -> Tensor:
+def draw_poisson(words: Draws, rate: Any, shape: Any, dtype: Any) -> Tensor:
     """Integers k with probability e^-rate rate^k / k!."""
     name = "poisson"
     mean = _positive(rate, "rate", name)
@@ -224,14 +234,14 @@ def draw_poisson(words: Source, rate: Any, shape: Any, dtype: Any) -> Tensor:
         numbers = apply(ops.bits_to_poisson, drawn, in_dtype(mean, FLOAT64))
         return cast(numbers, kind)
 
-    return words(sizes, 64, make)
+    return words(sizes, 64, make, (mean,))
 
 
 # Choices
 
 
 def draw_categorical(
-    words: Source, logits: Any, shape: Any, axis: Any, dtype: Any
+    words: Draws, logits: Any, shape: Any, axis: Any, dtype: Any
 ) -> Tensor:
     """Positions along an axis, with probabilities in proportion to e^logits."""
     name = "categorical"
@@ -252,7 +262,7 @@ def draw_categorical(
         top = largest(rows, axis=-1, keepdims=True)
         return cast(_positions(drawn, exp(rows - top)), kind)
 
-    return words(sizes, 64, make)
+    return words(sizes, 64, make, (rows,))
 
 
 def _positions(words: Tensor, weights: Tensor) -> Tensor:
@@ -273,7 +283,7 @@ def _positions(words: Tensor, weights: Tensor) -> Tensor:
 
 
 def draw_choice(
-    words: Source, a: Any, shape: Any, replace: Any, p: Any, axis: Any
+    words: Draws, a: Any, shape: Any, replace: Any, p: Any, axis: Any
 ) -> Tensor:
     """Elements of `a` along an axis, or integers below `a`."""
     name = "choice"
@@ -301,8 +311,8 @@ def draw_choice(
         return chosen(reshape(order[:number], sizes))
 
     if replace and number:
-        return words(sizes, 64, with_replacement)
-    return words((count,), 64, in_order)
+        return words(sizes, 64, with_replacement, (rows, weights))
+    return words((count,), 64, in_order, (rows, weights))
 
 
 def _check_choice(
@@ -349,7 +359,7 @@ def _is_true(condition: Tensor, name: str) -> bool:
     return number_of(condition, name) != 0
 
 
-def draw_shuffle(words: Source, x: Any, axis: Any) -> Tensor:
+def draw_shuffle(words: Draws, x: Any, axis: Any) -> Tensor:
     """The elements of a tensor in a random order along an axis."""
     name = "shuffle"
     rows = as_operand(x, name)
@@ -365,7 +375,7 @@ def draw_shuffle(words: Source, x: Any, axis: Any) -> Tensor:
     def make(drawn: Tensor) -> Tensor:
         return take(rows, apply(ops.bits_to_permutation, drawn), axis=at)
 
-    return words((rows.shape[at],), 64, make)
+    return words((rows.shape[at],), 64, make, (rows,))
 
 
 def _things(a: Any, axis: Any, name: str) -> tuple[Tensor | None, Any, int]:

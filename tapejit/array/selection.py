@@ -38,6 +38,7 @@ from tapejit.base.errors import (
 )
 from tapejit.base.types import as_dtype, default_float
 from tapejit.ops.indexing import check_range
+from tapejit.tensor.device import beside
 from tapejit.tensor.dispatch import apply, as_operand, cast, operands, weak_scalar
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.symbolic_size import largest, smallest
@@ -236,7 +237,7 @@ def _on_or_below(x: Tensor, k: int) -> Any:
         row = arange(rows, dtype="int64")[:, None]
         return arange(columns, dtype="int64") <= row + k
     below = np.tri(rows, columns, max(-rows, min(k, columns)), dtype=bool)
-    return Tensor(below, CONSTANT)
+    return beside(below, x)
 
 
 def _masked(x: Tensor, mask: Any) -> Tensor:

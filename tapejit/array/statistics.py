@@ -28,9 +28,10 @@ from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tapejit.base.types import DType, is_complex
 from tapejit.ops.shapes import drop_axes, keep_axes, normalize_axes
+from tapejit.tensor.device import following
 from tapejit.tensor.dispatch import apply, as_bool, as_float, as_operand, cast, operands
 from tapejit.tensor.naming import named
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 
 def as_wide(x: Any, name: str) -> tuple[Tensor, DType]:
@@ -305,7 +306,7 @@ def percentile(
 def _as_parts(q: Any) -> Tensor:
     """Positions are computed in double: in single they would be off by one soon."""
     if isinstance(q, (bool, int, float, list, tuple)) and not _has_tensors(q):
-        q = np.array(q, np.float64)
+        q = Tensor(np.array(q, np.float64), CONSTANT)
     parts = as_operand(q, "quantile")
     if is_complex(parts.dtype):
         raise DTypeError(f"q is real, got {parts._type}")
@@ -334,6 +335,7 @@ def _quantile(
     if high != 1:
         q = q / high
     x, dtype = as_wide(x, "quantile")
+    q = following(q, x.device)
     line, axes = as_line(x, axis)
     size = line.shape[-1]
     rest = line.shape[:-1]

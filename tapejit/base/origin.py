@@ -62,13 +62,17 @@ def user_origin(depth: int = 1) -> Origin | None:
     return None
 
 
-WRAPPERS = "tapejit.tensor.foreign_keywords"  # whose frames stand around functions
+# Functions of these are called by each other, for the user.
+CREATION = frozenset({"tapejit.tensor.foreign_keywords", "tapejit.array.creation"})
 
 
 def is_users_call(depth: int) -> bool:
-    """Whether the user's program, not tapejit, has called what is at `depth` - 1."""
+    """Whether the user's program, not tapejit, has called a function that creates.
+
+    `depth` is that of its caller.
+    """
     frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and frame.f_globals.get("__name__") == WRAPPERS:
+    while frame is not None and frame.f_globals.get("__name__") in CREATION:
         frame = frame.f_back
     return frame is None or not is_internal[frame.f_globals.get("__name__", "")]
 

@@ -377,6 +377,7 @@ def offer(
     if _is_traced((*inputs, *values)):
         return _offer_traced(rule, inputs, values, witness)
     results = tuple(another(x) for x in values)
+    rule.device = values[0].device
     operands = (Tensor(rule), *inputs, *map(witness.shadow_of, values))
     attrs = {"results": len(results)}
     for tape in TAPES.get():

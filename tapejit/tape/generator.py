@@ -13,6 +13,7 @@ Start reading at `Generator`, then `Generator._draw`.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,8 +27,10 @@ from tapejit.base.public import public
 from tapejit.ir.node import Op
 from tapejit.ops import philox
 from tapejit.ops.random import STATE_SIZE, block_count
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape.variable import Variable
-from tapejit.tensor.dispatch import TRACE, apply, as_operand
+from tapejit.tensor.device import CPU, CURRENT, met, move
+from tapejit.tensor.dispatch import TRACE, apply, as_operand, host_value
 from tapejit.tensor.shape_first import shape_first
 from tapejit.tensor.tensor import Tensor, TracedTensor
 
@@ -68,7 +71,8 @@ class Generator:
         if seed is not None:
             self._seeds[_stream_of(state)] = seed
         # Its lock is the generator's: whoever writes a variable holds it.
-        self._variable = Variable(state, trainable=False, name="random state")
+        with CPU:  # until it is moved
+            self._variable = Variable(state, trainable=False, name="random state")
         trace = TRACE.get()
         if trace is not None and trace.state is not None:
             trace.state.starts_from(self._variable, asarray(state))
@@ -88,7 +92,7 @@ class Generator:
         held = self._variable._held()
         if isinstance(held, TracedTensor):
             return held._trace.value_of(held._value)
-        return held._value
+        return host_value(held)
 
     @property
     def state(self) -> Tensor:
@@ -338,13 +342,29 @@ class Generator:
         """
         return random_distributions.draw_shuffle(self._draw, x, axis)
 
-    def _draw(self, shape: Shape, bits: int, make: distributions.Make) -> Tensor:
+    def to(self, device: Any) -> None:
+        """Move the state to a device, where draws of traced functions are made.
+
+        Elsewhere words are drawn where the state is, and copied.
+
+        >>> import tapejit as tj
+        >>> tj.random.Generator(7).to("cpu")
+        """
+        self._variable._move(device)
+
+    def _draw(
+        self, shape: Shape, bits: int, make: distributions.Make, beside: Sequence[Any] = ()
+    ) -> Tensor:
         """What `make` makes of random words, which are used up if it succeeds.
+
+        They are on the device of what they meet, or of the block around.
 
         While a function is mapped, how many rows will be drawn is not known yet: the
         draw gets a stream of its own, long enough for any number.
         """
         with self._variable._lock:
+            if DEVICE_ARRAYS:
+                self._variable._join_trace()
             while True:
                 state = source = self._variable._operand()
                 trace = TRACE.get()
@@ -356,9 +376,10 @@ class Generator:
                     blocks = 1
                     split = beside_rows(ops.random_split, state, count=1)
                     source = beside_rows(ops.reshape, split, shape=(STATE_SIZE,))
-                made = make(apply(ops.random_bits, source, shape=shape, bits=bits))
+                words = apply(ops.random_bits, source, shape=shape, bits=bits)
+                made = make(met(words, beside))
                 if self._advance(state, blocks):
-                    return made
+                    return move(made, None) if CURRENT.get() else made
 
     def _advance(self, state: Tensor, blocks: Size) -> bool:
         """Go on from `state`; False if a finalizer has drawn in the meantime."""
@@ -391,7 +412,7 @@ def _restored(state: Any, seed: int | None) -> Generator:
 
 def _stream_of(state: Any) -> bytes:
     """What draws leave as it is: all of a state but the low half of its counter."""
-    array = state._value if isinstance(state, Tensor) else state
+    array = host_value(state) if isinstance(state, Tensor) else state
     return np.asarray(array)[[0, 1, 4, 5]].tobytes()
 
 
@@ -422,14 +443,17 @@ def as_key(key: Any, name: str) -> Tensor:
     return tensor
 
 
-def source_of(key: Any, name: str) -> distributions.Source:
+def source_of(key: Any, name: str) -> distributions.Draws:
     """Where a function of this module takes its words from."""
     if key is None:
         return DEFAULT._draw
     state = as_key(key, name)
-    return lambda shape, bits, make: make(
-        apply(ops.keyed_bits, state, shape=shape, bits=bits)
-    )
+
+    def draw(shape: Shape, bits: int, make: distributions.Make, beside: Sequence[Any] = ()) -> Tensor:
+        words = apply(ops.keyed_bits, state, shape=shape, bits=bits)
+        return make(met(words, (state, *beside)))
+
+    return draw
 
 
 def _seed_or_fresh(seed: Any) -> int:

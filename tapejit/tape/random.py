@@ -19,9 +19,10 @@ from tapejit.array import distributions, random_distributions
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.ops import philox
 from tapejit.tape.generator import DEFAULT, Generator, as_key, source_of
+from tapejit.tensor.device import placed
 from tapejit.tensor.dispatch import apply, as_operand
 from tapejit.tensor.shape_first import shape_first
-from tapejit.tensor.tensor import Tensor
+from tapejit.tensor.tensor import CONSTANT, Tensor
 
 
 def default_generator() -> Generator:
@@ -71,7 +72,8 @@ def key(seed: Any) -> Tensor:
     >>> print(tj.random.uniform(2, key=k), tj.random.uniform(2, key=k))
     [0.26992512 0.83156234] [0.26992512 0.83156234]
     """
-    return Tensor(philox.seed_state(distributions.natural(seed, "seed", "key")))
+    state = philox.seed_state(distributions.natural(seed, "seed", "key"))
+    return placed(Tensor(state), None)
 
 
 def split(key: Any, n: int = 2) -> Tensor:
@@ -105,7 +107,8 @@ def fold_in(key: Any, data: Any) -> Tensor:
         number = distributions.natural(data, "data", "fold_in")
         if number > philox.MASK64:
             raise ArgumentError(f"data is below 2**64, got {number}", op="fold_in")
-        return apply(ops.random_fold_in, state, Tensor(np.uint64(number)))
+        data = Tensor(np.uint64(number), CONSTANT)
+        return apply(ops.random_fold_in, state, data)
     numbers = as_operand(data, "fold_in")
     if numbers.ndim:
         raise ShapeError(

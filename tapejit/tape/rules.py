@@ -40,6 +40,7 @@ from tapejit.ops.custom_rules import (
     Reconnected,
 )
 from tapejit.tape.linearity import check_linear, left_tapejit
+from tapejit.tensor.device import CPU, placed
 from tapejit.tensor.dispatch import TRACE, effect
 from tapejit.tensor.tensor import Tensor, TracedTensor
 from tapejit.tensor.trace import Trace, run_graph, trace
@@ -56,11 +57,13 @@ class PythonRule(Callback):
     arguments   the types of what gets a gradient
     results     the types of what the function returned
     is_repeatable  whether it may be asked again, so that its gradients are not held
+    device       where its results are, and so their cotangents
     takes_zeros  whether zeros or None stand for derivatives that are not given
     """
 
     is_repeatable = False
     takes_zeros = True
+    device = CPU
     line: Origin | None = None
 
     def __init__(
@@ -93,6 +96,8 @@ class PythonRule(Callback):
         axes: int = attrs["batch_axes"]
         attempt = ATTEMPT.get()
         rows = None if attempt is None else attempt.replayed(self)
+        if self.device != CPU:
+            tensors = [placed(x, self.device) for x in tensors]
         if rows is None:
             with _alone():
                 asked: Iterable[Any] = _rows(tensors, axes) if axes else [tensors]

@@ -45,7 +45,14 @@ from tapejit.base.waiting import acquire
 from tapejit.ir.node import Op
 from tapejit.runtime.sentinels import DEVICE_ARRAYS, FORKING
 from tapejit.tape.commits import MIDST, WAITS, has_away, note_assigned
-from tapejit.tensor.device import following, in_block, placed
+from tapejit.tensor.device import (
+    as_device,
+    device_of,
+    following,
+    in_block,
+    moved_value,
+    placed,
+)
 from tapejit.tensor.dispatch import (
     HANDLES,
     TAPES,
@@ -526,6 +533,30 @@ class Variable(Scatters, Operators):
         values = np.broadcast_to(source._value, positions.shape)
         write(new.reshape(-1), positions, values.astype(self.dtype).astype(wide))
         return Tensor(new.astype(self.dtype, copy=False))
+
+    def _move(self, name: Any) -> None:
+        """Hold the value on another device from now on."""
+        trace = TRACE.get()
+        state = None if trace is None else trace.state
+        if state is not None and id(self) in state.slots:
+            raise UnsupportedError(
+                f"variable {self._name!r} is moved in a function that uses it",
+                help="move it before the call",
+            )
+        there = as_device(name)
+        with self._lock:
+            held = self._tensor
+            if device_of(held) != there:
+                self._tensor = self._holding(moved_value(held._value, there))
+
+    def _join_trace(self) -> None:
+        """Be where a function is traced to run, unless it has met this already."""
+        trace = TRACE.get()
+        state = None if trace is None else trace.state
+        if state is None or state.placement.device is None or id(self) in state.slots:
+            return
+        if device_of(self._tensor) != state.device:
+            self._move(state.device)
 
     def _refuse_inplace(self, other: Any) -> NoReturn:
         raise VariableError(

@@ -13,6 +13,7 @@ Start reading at `device`, then `move`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,8 +23,9 @@ from tapejit import ops
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from tapejit.base.public import public
 from tapejit.ir.node import literal
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tensor.dispatch import TAPES, TRACE, is_constant
-from tapejit.tensor.tensor import DeviceTensor, Tensor, TracedTensor
+from tapejit.tensor.tensor import DeviceTensor, Tensor, TracedTensor, tensor_of
 
 if TYPE_CHECKING:
     from tapejit.runtime.cuda.devices import Device
@@ -79,7 +81,10 @@ CPU: Final = str.__new__(device, "cpu")
 def _is_text(name: Any) -> bool:
     if isinstance(name, str):
         return True
-    raise ArgumentTypeError(f"a device is a text, got {type(name).__name__}")
+    raise ArgumentTypeError(
+        f"a device is a text, got {type(name).__name__}",
+        help='such as "cpu" or "cuda:0"; for a dtype write x.astype(dtype)',
+    )
 
 
 def _help(name: str) -> str:
@@ -122,6 +127,12 @@ class MemoryInfo(NamedTuple):
 
     `used` are those that tensors and compiled functions have now, `peak` the most they
     have had, `limit` what they may have. The device itself has `free` of `total`.
+
+    >>> import tapejit as tj
+    >>> with tj.config.override(cuda="emulated"):
+    ...     info = tj.memory_info("cuda:0")
+    >>> info.used <= info.limit <= info.total
+    True
     """
 
     used: int
@@ -219,13 +230,20 @@ def in_block(tensor: Tensor) -> Tensor:
     blocks = CURRENT.get()
     if not blocks or device_of(tensor) == blocks[-1]:
         return tensor
-    value = np.asarray(tensor._value)
-    return Tensor(value[()]) if blocks[-1] == "cpu" else put_on(value, blocks[-1])
+    return tensor_of(moved_value(tensor._value, blocks[-1]))
 
 
 def following(x: Tensor, place: device) -> Tensor:
     """A constant on a device; whatever else is where it is."""
     return placed(x, place) if is_constant(x) else x
+
+
+def met(x: Tensor, others: Sequence[Any]) -> Tensor:
+    """A value on the device of the tensors that it is about to meet."""
+    if not DEVICE_ARRAYS or isinstance(x, TracedTensor):
+        return x
+    there = [y.device for y in others if isinstance(y, Tensor) and not is_constant(y)]
+    return move(x, there[0]) if there else x
 
 
 def beside(array: Any, x: Any) -> Tensor:
@@ -250,6 +268,16 @@ def device_of(x: Tensor) -> device:
     return CPU
 
 
+def moved_value(value: Any, there: device) -> Any:
+    """A copy of an array on another device."""
+    host = np.asarray(value)
+    if there == "cpu":
+        return host
+    from tapejit.runtime.cuda.arrays import upload
+
+    return upload(host, driven(there))
+
+
 def move(x: Tensor, name: Any) -> Tensor:
     """A tensor on a device: itself if it is there, else a copy."""
     here, there = device_of(x), as_device(name)
@@ -262,13 +290,7 @@ def move(x: Tensor, name: Any) -> Tensor:
             op="to",
             help="move it before the call, or what the function returns",
         )
-    value = x._value
-    if there == "cpu":
-        moved = Tensor(np.asarray(value)[()])
-    else:
-        from tapejit.runtime.cuda.arrays import upload
-
-        moved = DeviceTensor(upload(np.asarray(value), driven(there)))
+    moved = tensor_of(moved_value(x._value, there))
     attrs = {"source": str(here), "target": str(there)}
     for tape in TAPES.get():
         tape.record(ops.to_device, (x,), attrs, moved)

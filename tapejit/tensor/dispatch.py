@@ -29,7 +29,6 @@ from tapejit.base.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.origin import (
     describe,
-    is_users_call,
     short_location,
     user_origin,
     user_stacklevel,
@@ -587,9 +586,8 @@ def as_operand(value: Any, name: str = "operation", *, copy: bool = True) -> Ten
             return weak_scalar(value, default_float())
         value = value.item()
     tensor = convert(value, None, name=name, copy=copy)
-    made = tensor._made
-    if made is not None and (made.by == "constant" or isinstance(value, np.generic)):
-        made.follows = True
+    if isinstance(value, np.generic) and tensor._made is not None:
+        tensor._made.follows = True
     return tensor
 
 
@@ -664,8 +662,7 @@ def _is_symbolic(leaf: Any) -> bool:
 
 
 def _made(by: str) -> Provenance:
-    follows = by == "constant" and not is_users_call(3)
-    return Provenance(by, user_origin(3), follows=follows)
+    return Provenance(by, user_origin(3), follows=by == "constant")
 
 
 _widening_warned = False

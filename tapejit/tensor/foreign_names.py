@@ -198,12 +198,12 @@ RANDOM: Final = by_name(
 ATTRIBUTES: Final = by_name(
     {
         "tape.gradient(y, v)": "backward grad",
-        "x  # values are there": "block_until_ready",
+        "tj.synchronize(x.device)": "block_until_ready",
         "x.astype(tj.bool)": "bool",
         "tj.clip(x, 0, 1)": "clamp",
         "x.copy()": "clone",
         "x  # rows may lie anyhow": "contiguous",
-        "x  # there is one device, the CPU": "cpu cuda",
+        'x.to("cpu")': "cpu cuda",
         "tj.stop_gradient(x)": "detach",
         "x.ndim": "dim",
         "x.astype(tj.float64)": "double",
@@ -227,7 +227,6 @@ ATTRIBUTES: Final = by_name(
         "x - y": "sub",
         "tj.sort(x)": "sort",
         "x.T": "t",
-        "x.astype(tj.float32)  # there is one device, the CPU": "to",
         "tj.top_k(x, 1)": "topk",
         "tj.expand_dims(x, axis=0)": "unsqueeze",
         "tj.reshape(x, (-1,))": "view",

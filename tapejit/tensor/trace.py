@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from tapejit.tracing.trace import FunctionTrace
 
 
-class Placement:
+class TracePlacement:
     """Where a traced function runs: on the device of all of its inputs."""
 
     def __init__(self, name: str) -> None:
@@ -110,7 +110,7 @@ class Trace:
         self.effects: list[tuple[Op, tuple[Node, ...], dict[str, Any], Any]] = []
         self.is_over = False
         self.label: str | None = None
-        self.placement = Placement(name)
+        self.placement = TracePlacement(name)
 
     holds_state = False  # whether variables can be given this trace's tensors
     is_transparent = False  # whether draws are those of what is around
@@ -329,8 +329,10 @@ def run_graph(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:
 
 def is_elsewhere(graph: Graph, inputs: Sequence[Tensor]) -> bool:
     """Whether values of a Graph are on a device, or go there."""
-    if any(type(x) is DeviceTensor for x in inputs):
-        return True
+    for x in inputs:
+        is_rule = x.dtype.kind == "O"  # of a gradient: it knows where it belongs
+        if type(x) is DeviceTensor or (is_rule and x._value.device != CPU):
+            return True
     return any(node.op is ops.to_device for node in graph.nodes)
 
 

@@ -368,6 +368,16 @@ COMPARISON = [
     ),
     unary("stop_gradient", same, EXACT, takes=ANY, first="-"),
     unary("read", same, EXACT, takes=ANY, first="c", second=("-",)),
+    OpCase(
+        "to_device",
+        (Operand(SMOOTH),),
+        tuple(Variant(x, {"source": "cpu", "target": "cuda:0"}) for x in UNARY_SHAPES),
+        lambda x, source, target: x,
+        EXACT,
+        takes=ANY,
+        first="c",
+        second=("-",),
+    ),
 ]
 
 # Functions

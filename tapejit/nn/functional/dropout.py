@@ -70,7 +70,10 @@ def dropout(
     shape = operand.shape if noise_shape is None else noise_shape
     draw = source_of(key, name) if generator is None else generator._draw
     is_kept = draw(
-        sizes_of(shape, (), name), BITS, lambda words: kept_where(words, rate)
+        sizes_of(shape, (), name),
+        BITS,
+        lambda words: kept_where(words, rate),
+        (operand,),
     )
     if broadcast_shapes(operand._type, is_kept._type) != operand.shape:
         raise ShapeError(
