@@ -10,8 +10,8 @@ Start reading at `to_device`.
 from __future__ import annotations
 
 from tapejit.base.types import Type
-from tapejit.ir.node import ALL, CHEAP, Movement, Node, record
-from tapejit.ir.structural import batch_stack, linear_jvp
+from tapejit.ir.node import ALL, Movement, Node, record
+from tapejit.ir.structural import batch_stack
 
 
 def to_device_type(x: Type, *, source: str, target: str) -> Type:
@@ -34,10 +34,7 @@ to_device = record(
     type_rule=to_device_type,
     eval=_to_device_eval,
     vjp=to_device_vjp,
-    jvp=linear_jvp("to_device"),
     batch=batch_stack("to_device"),
-    conj_linear=True,
-    cost=CHEAP,
     linear=ALL,
     moves=Movement.ALIAS,
 )

@@ -21,6 +21,7 @@ import numpy as np
 from tapejit import ops
 from tapejit.array import distributions, random_distributions
 from tapejit.array.creation import asarray
+from tapejit.array.distributions import Make
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentTypeError, DTypeError
 from tapejit.base.public import public
@@ -353,7 +354,11 @@ class Generator:
         self._variable._move(device)
 
     def _draw(
-        self, shape: Shape, bits: int, make: distributions.Make, beside: Sequence[Any] = ()
+        self,
+        shape: Shape,
+        bits: int,
+        make: distributions.Make,
+        beside: Sequence[Any] = (),
     ) -> Tensor:
         """What `make` makes of random words, which are used up if it succeeds.
 
@@ -449,7 +454,7 @@ def source_of(key: Any, name: str) -> distributions.Draws:
         return DEFAULT._draw
     state = as_key(key, name)
 
-    def draw(shape: Shape, bits: int, make: distributions.Make, beside: Sequence[Any] = ()) -> Tensor:
+    def draw(shape: Shape, bits: int, make: Make, beside: Sequence[Any] = ()) -> Tensor:
         words = apply(ops.keyed_bits, state, shape=shape, bits=bits)
         return make(met(words, (state, *beside)))
 
