@@ -22,6 +22,7 @@ from tapejit.array.sorting import searchsorted, value_of
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import is_complex
+from tapejit.ops.ordering import compared_dtype
 from tapejit.tensor.device import beside
 from tapejit.tensor.dispatch import (
     apply,
@@ -178,8 +179,9 @@ def _counted_traced(x: Tensor, edges: Any, weights: Tensor | None) -> Tensor:
     last = len(edges) - 1
     values, line = reshape(x, (-1,)), Tensor(edges, CONSTANT)
     above = apply(ops.searchsorted, line, values, side="right")
-    from_below = apply(ops.searchsorted, line, values, side="left")
-    is_last_edge = (above > last) & (from_below <= last)
+    common = compared_dtype(x.dtype, edges.dtype)
+    end = cast(getitem(line, -1), common)
+    is_last_edge = apply(ops.equal, cast(values, common), end)
     places = elementwise.where(is_last_edge, last - 1, above - 1)
     is_inside = (places >= 0) & (places < last)
     places = elementwise.where(is_inside, places, last)

@@ -50,6 +50,16 @@ def comparable(x: Any) -> Any:
     return x.astype(np.float32) if x.dtype.name == "bfloat16" else x
 
 
+def compared_dtype(*dtypes: Any) -> Any:
+    """The dtype in which elements of several are compared.
+
+    >>> compared_dtype(np.dtype("int64"), np.dtype("float32"))
+    dtype('float64')
+    """
+    known = [np.float32 if x.name == "bfloat16" else x for x in dtypes]
+    return np.result_type(*known)
+
+
 def reversed_key(x: Any) -> Any:
     """Numbers that come in the opposite order; applied twice, `x` again.
 

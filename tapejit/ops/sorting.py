@@ -25,7 +25,7 @@ Start reading at `sort_by_type`, then `ordering.order_of`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ import numpy as np
 from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
-from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, record
+from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, always, record
 from tapejit.ir.structural import batch_stack
 from tapejit.ops.elementwise import (
     ANY,
@@ -43,7 +43,8 @@ from tapejit.ops.elementwise import (
     check_kind,
     lift,
 )
-from tapejit.ops.movement import broadcast_to, repeat_rows
+from tapejit.ops.indexing import gather, iota
+from tapejit.ops.movement import broadcast_to, permute_dims, repeat_rows
 from tapejit.ops.ordering import (
     Window,
     comparable,
@@ -57,6 +58,8 @@ from tapejit.ops.shapes import tensor
 
 INT64 = np.dtype("int64")
 SIDES = ("left", "right")
+# So many of a line are found in one pass that keeps the best so far in registers.
+FEW_FIRST = 64
 
 
 # argsort
@@ -86,6 +89,16 @@ def argsort_eval(x: Any, *, axis: int, descending: bool, window: Window = None) 
     return order_of(x, axis, descending, window)
 
 
+def wants_first(attrs: Any) -> bool:
+    """Whether a window is the first few of a sorted line.
+
+    >>> wants_first({"window": (0, 10)}), wants_first({"window": (1, 2)})
+    (True, False)
+    """
+    window = attrs.get("window")
+    return window is not None and window[0] == 0 < window[1] <= FEW_FIRST
+
+
 argsort = record(
     "argsort",
     type_rule=argsort_type,
@@ -94,6 +107,7 @@ argsort = record(
     differentiable=False,
     exact=True,
     sorted_by=0,
+    on_arrays=lambda node: wants_first(node.attrs),
 )
 
 
@@ -318,7 +332,27 @@ def put_along_vjp(
     return take_along(g, positions, axis=axis), None
 
 
-def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
+def take_along_gathered(node: Node) -> Node:
+    """The same as a gather: along the other axes an element stays where it is."""
+    values, positions = node.inputs
+    lead, along = values.ndim - positions.ndim, node.attrs["axis"]
+    indices = [
+        positions if axis == along else lift(iota(size=size), positions.ndim - 1 - axis)
+        for axis, size in enumerate(positions.shape)
+    ]
+    found = gather(values, *indices, axes=tuple(range(lead, values.ndim)))
+    axes = (*range(positions.ndim, values.ndim), *range(positions.ndim))
+    return permute_dims(found, axes=axes) if lead else found
+
+
+def moved_by_positions(
+    name: str,
+    type_rule: Rule,
+    eval: Rule,
+    vjp: Rule,
+    expands: Rule | None = None,
+    on_arrays: Callable[[Node], bool] | None = None,
+) -> Op:
     """A record that moves values by positions that are distinct in each line."""
     return record(
         name,
@@ -328,14 +362,20 @@ def moved_by_positions(name: str, type_rule: Rule, eval: Rule, vjp: Rule) -> Op:
         batch=batch_beside(name),
         conj_linear=True,
         linear=FIRST,
+        expands=expands,
+        on_arrays=on_arrays,
     )
 
 
 take_along = moved_by_positions(
-    "take_along", take_along_type, take_along_eval, take_along_vjp
+    "take_along",
+    take_along_type,
+    take_along_eval,
+    take_along_vjp,
+    expands=take_along_gathered,
 )
 put_along = moved_by_positions(
-    "put_along", put_along_type, put_along_eval, put_along_vjp
+    "put_along", put_along_type, put_along_eval, put_along_vjp, on_arrays=always
 )
 
 
@@ -394,4 +434,5 @@ searchsorted = record(
     eval=searchsorted_eval,
     batch=searchsorted_batch,
     differentiable=False,
+    on_arrays=always,
 )

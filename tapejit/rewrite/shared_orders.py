@@ -6,7 +6,8 @@ After differentiation one `argsort` serves all of them: the others take or put a
 positions it gives.
 
 Sorting a value by itself, if nobody asks for positions, is left alone: it is faster
-without them. Of a `top` whose positions nobody reads only such a value remains.
+without them, but for the first few of each line, which are found with them. Of a `top`
+whose positions nobody reads only such a value remains.
 
 Start reading at `share_orders`.
 """
@@ -22,6 +23,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ir.rewriting import Sources, rewritten
 from tapejit.ir.structural import item
+from tapejit.ops.sorting import wants_first
 
 
 def share_orders(graph: Graph, sources: Sources | None = None) -> Graph:
@@ -107,6 +109,8 @@ def _asking(node: Node) -> tuple[Node, Any] | None:
     keys = _keys_of(node)
     if keys is None:
         return None
-    if _is_projection(node, 0) or (node.op is ops.sort_by and node.inputs[0] is keys):
+    attrs = _attrs_of(node)
+    is_itself = node.op is ops.sort_by and node.inputs[0] is keys
+    if (is_itself or _is_projection(node, 0)) and not wants_first(attrs):
         return None
-    return keys, _attrs_of(node)
+    return keys, attrs

@@ -241,3 +241,19 @@ def test_parts_are_put_at_every_so_many_places(own: Device) -> None:
     assert_bits(
         own, "place", numbers(4, 5), starts=(1, 2), steps=(3, 2), shape=(12, 11)
     )
+
+
+# Orders
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, np.dtype("int64")], ids=str)
+def test_a_thread_has_a_line_of_what_is_sorted(own: Device, dtype: DType) -> None:
+    x = numbers(70, 90, dtype=dtype)
+    for axis, count in ((0, 3), (1, 20)):
+        attrs = {"axis": axis, "descending": True, "window": (0, count)}
+        assert_bits(own, "argsort", x, **attrs)
+        positions = interpret(graph_of("argsort", [x], **attrs), x)[0]
+        values = numbers(*positions.shape, dtype=dtype)
+        length = x.shape[axis]
+        assert_bits(own, "put_along", values, positions, axis=axis, length=length)
+    assert_bits(own, "searchsorted", np.sort(x[0]), x, side="right")

@@ -217,6 +217,10 @@ def gathering(at: Writer) -> Any:
         f"{x}.at[{front}{indices}].max({x}[{front}{indices}] + 1)",
         f"tj.one_hot({indices}, {shape[axis]})",
         f"tj.take_along_axis({x}, tj.argsort({x}, axis={axis}), axis={axis})",
+        f"tj.top_k({x}, {at.choice.randint(1, shape[axis])}, axis={axis}).values",
+        f"tj.top_k({x}, 1, axis={axis}, mode='smallest').indices",
+        f"tj.searchsorted(tj.linspace(-2, 2, 9), {x}, side='right')",
+        f"tj.histogram({x}, bins=5, range=(-2, 3))[0]",
     ]
     return at.write(at.choice.choice(table), *uses)
 

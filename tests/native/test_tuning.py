@@ -57,7 +57,9 @@ def rows(x: Any) -> Any:
 
 
 def searched(x: Any) -> Any:
-    return tj.argmax(x, axis=-1).astype("f4")[:, None] * x
+    first = tj.argmax(x, axis=-1).astype("f4")[:, None] * x
+    edges = tj.linspace(-2, 2, 30)
+    return tj.top_k(first, 9).values + tj.searchsorted(edges, x[:, :9]).astype("f4")
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import SUM, assert_agrees
+from limits import set_limits
 from op_cases import ROWS, Row
 from op_cases import references as ref
 from op_cases.scans import logcumsumexp as logcumsumexp_reference
@@ -355,6 +356,115 @@ def test_the_first_extremum_is_found(
                 given = [layout(x)[0]]
                 (got,), (expected,) = run(executable, given), run_numpy(graph, given)
                 assert_same_bits(got, expected, f"{name} of {x}")
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("shape", [(900, 33), (33, 900), (7, 40, 300)], ids=str)
+def test_tasks_share_lines(
+    name: str, shape: tuple[int, ...], rng: np.random.Generator, monkeypatch: Any
+) -> None:
+    set_limits(monkeypatch, line_task_elements=512)
+    for axis in range(len(shape)):
+        for x in rows_with_ties(rng, shape, F32):
+            assert_exact(name, x, axis=axis, keepdims=False)
+
+
+# The first few of sorted lines
+
+ORDERED_DTYPES = (
+    *FLOATS,
+    *map(np.dtype, ("int8", "uint16", "int32", "uint32", "int64", "uint64", "bool")),
+)
+FIRST = (
+    # shape, axis, how many
+    ((1,), 0, 1),
+    ((3, 5), 1, 5),
+    ((40, 2, 3), 0, 4),
+    ((2, 33), 1, 16),
+    ((2, 50), 1, 17),
+    ((3, 700), 1, 10),
+    ((70, 3), 0, 64),
+    ((2, 600, 3), 1, 40),
+)
+
+
+@pytest.mark.parametrize("first", FIRST, ids=str)
+def test_the_first_few_of_each_line_are_found(
+    first: Any, rng: np.random.Generator, full: bool
+) -> None:
+    shape, axis, count = first
+    at, kinds = FIRST.index(first), ORDERED_DTYPES
+    chosen = kinds if full else [kinds[(at * 3 + more) % 11] for more in range(3)]
+    for number, dtype in enumerate(chosen):
+        layout = LAYOUTS[(at + number) % 4]
+        for x in (numbers(rng, shape, dtype), *rows_with_ties(rng, shape, dtype)):
+            for descending in (False, True):
+                attrs = {"axis": axis, "descending": descending, "window": (0, count)}
+                assert_exact("argsort", x, layout=layout, **attrs)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["rising", "falling"])
+def test_the_first_of_lines_that_are_in_order_already(order: int) -> None:
+    """Each element that is looked at is better than all before it, or none is."""
+    line = np.arange(1000.0)[::order].astype(np.float32)
+    for descending in (False, True):
+        attrs = {"axis": 0, "descending": descending, "window": (0, 30)}
+        assert_exact("argsort", line.copy(), **attrs)
+
+
+def test_other_windows_are_numpy_s() -> None:
+    x = param("x", TensorType.parse("f32[100]"))
+    for window in (None, (0, 65), (1, 3), (99, 100), (0, 0)):
+        node = OPS["argsort"](x, axis=0, descending=False, window=window)
+        assert not is_native(node, CPU.supports)
+
+
+@pytest.mark.parametrize("lead", [(), (3,)], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "bool"])
+def test_elements_go_to_positions_and_come_back(
+    lead: tuple[int, ...], dtype: str, rng: np.random.Generator, monkeypatch: Any
+) -> None:
+    set_limits(monkeypatch, line_task_elements=256)
+    for axis, shape in enumerate(((50, 9), (9, 50))):
+        order = np.argsort(rng.random(shape), axis=axis)
+        for count in (50, 13, 1):
+            positions = np.take(order, range(count), axis=axis)
+            values = numbers(rng, (*lead, *positions.shape), np.dtype(dtype))
+            if dtype.startswith("float"):
+                values.reshape(-1)[::3] = -0.0
+            for layout in LAYOUTS:
+                attrs = {"layout": layout, "axis": axis}
+                assert_exact("put_along", values, positions, length=50, **attrs)
+                x = numbers(rng, (*lead, *shape), np.dtype(dtype))
+                assert_exact("take_along", x, positions, **attrs)
+
+
+def sorted_line(rng: np.random.Generator, shape: Any, dtype: DType) -> Array:
+    x = numbers(rng, shape, dtype)
+    if dtype.kind not in "biu":
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan]).astype(dtype)
+        x = np.where(rng.random(shape) < 0.3, rng.choice(special, shape), x)
+    wide = x.astype(np.float64) if dtype.kind not in "biu" else x
+    return np.asarray(np.sort(wide, axis=-1).astype(dtype))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", ORDERED_DTYPES, ids=str)
+def test_places_in_sorted_lines_are_found(
+    dtype: DType, side: str, rng: np.random.Generator, full: bool, monkeypatch: Any
+) -> None:
+    set_limits(monkeypatch, line_task_elements=512)
+    at = ORDERED_DTYPES.index(dtype)
+    others = ORDERED_DTYPES if full else (dtype, ORDERED_DTYPES[(at + 3) % 11])
+    for other in others:
+        for size, shape in ((1, (5,)), (2, (40,)), (7, ()), (100, (3, 77))):
+            line, values = sorted_line(rng, size, dtype), numbers(rng, shape, other)
+            if other == dtype and size > 1:
+                values = np.asarray(rng.choice(line, shape))
+            for layout in (LAYOUTS[at % 4], as_it_is):
+                assert_exact("searchsorted", line, values, layout=layout, side=side)
+    lines, values = sorted_line(rng, (5, 33), dtype), numbers(rng, (5, 40), dtype)
+    assert_exact("searchsorted", lines, values, side=side)
 
 
 # Scans

@@ -354,6 +354,7 @@ SORTING = [
             Variant(((3, 4),), sorting(1, True), note="descending"),
             Variant(((40,),), sorting(0), note="ties"),
             Variant(((40,),), sorting(0, True), note="ties descending"),
+            Variant(((3, 40),), sorting(1, True, (0, 9)), note="the first"),
             Variant(((0, 3),), sorting(0), note="of nothing"),
             Variant(((0, 3),), sorting(1), note="no lines"),
         ),

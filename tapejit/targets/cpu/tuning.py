@@ -87,6 +87,9 @@ class CPUTuning:
 
     # An element takes about so many.
     array_element_instructions: float = 10.0
+    # Lines that do not meet are shared by tasks of so many elements: some microseconds.
+    line_task_elements: int = 1 << 14
+    line_most_tasks: int = 64
     # A search has several vectors, which do not wait for each other.
     search_lanes: int = 32
     # A cipher makes so many blocks of random words at a time.

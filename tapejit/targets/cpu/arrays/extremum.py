@@ -5,6 +5,7 @@ Start reading at `Extremum`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,13 +13,15 @@ import numpy as np
 from tapejit.base.types import DType
 from tapejit.ir.node import OPS, Node
 from tapejit.loops.index import strides_of
+from tapejit.loops.steps import Step
 from tapejit.targets.cpu.arrays.loops import (
     ArrayOperand,
-    each,
-    each_part,
+    each_of_task,
+    each_vector_of_task,
     merged,
     moved,
     read,
+    tasks_for,
     write,
 )
 from tapejit.targets.cpu.llvm import ir
@@ -31,6 +34,17 @@ BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
 # The first extremum
+
+
+def tasks_of_argmax(step: Step) -> int:
+    """How many tasks share the lines."""
+    assert step.node is not None
+    size = math.prod(map(int, step.node.inputs[0].shape))
+    return tasks_for(math.prod(map(int, step.node.shape)), size)
+
+
+def tasks_of_argmin(step: Step) -> int:
+    return tasks_of_argmax(step)
 
 
 def emit_argmax(
@@ -78,15 +92,14 @@ class Extremum:
                 index = self.along(x, places[0], stride, length)
                 write(at, result, places[1], 1, self.whole(index))
 
-            each(at, sizes, strides, single)
+            each_of_task(at, sizes, strides, single)
             return
 
-        def part(places: list[Value], width: int) -> None:
-            place, to = places
-            _, found = self.chain(x, place, 1, stride, length, width)
-            write(at, result, to, 1, self.whole(found))
+        def some(places: list[Value], last: list[int], width: int) -> None:
+            _, found = self.chain(x, places[0], 1, stride, length, width)
+            write(at, result, places[1], 1, self.whole(found))
 
-        each_part(at, sizes, strides, CPU.tuning.search_lanes, part)
+        each_vector_of_task(at, sizes, strides, CPU.tuning.search_lanes, some)
 
     def whole(self, index: Value) -> Value:
         return self.at.converted(index, self.index, INT64)
@@ -137,8 +150,15 @@ class Extremum:
             return self.chain(x, place, stride, stride, length, 1)[1]
         count, left = divmod(length, width)
         best, index = self.chain(x, place, stride, stride * width, count, width)
+        lane = at.converted(steps(width), INT64, self.index)
         index = at.builder.mul(index, lanes.constant(self.index, width, width))
-        index = at.builder.add(index, at.converted(steps(width), INT64, self.index))
+        index = at.builder.add(index, lane)
+        if left:  # some elements once more, which changes nothing
+            first = length - width
+            here = at.builder.add(place, number(first * stride))
+            start = lanes.constant(self.index, first, width)
+            last = read(at, x, here, stride, width), at.builder.add(start, lane)
+            best, index = self.earlier((best, index), last)
         while best.type.count > 1:
             half = best.type.count // 2
             pairs = [
@@ -149,13 +169,6 @@ class Extremum:
                 for first in (0, half)
             ]
             best, index = self.earlier(*pairs)
-        for position in range(length - left, length):
-            here = at.builder.add(place, number(position * stride))
-            last = (
-                read(at, x, here, stride, 1),
-                lanes.constant(self.index, position, 1),
-            )
-            best, index = self.earlier((best, index), last)
         return index
 
     def lanes_from(self, value: Value, first: int, count: int) -> Value:

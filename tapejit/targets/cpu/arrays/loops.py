@@ -11,6 +11,7 @@ Start reading at `ArrayOperand`, then `emit_map`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -192,6 +193,99 @@ def by_repeated_vectors(
         at.long_range(
             number(0), number(size), width, lambda i: body(i, width), work, size
         )
+
+
+# Tasks
+
+
+def tasks_for(most: int, elements: int) -> int:
+    """How many tasks share work that can be cut in so many parts."""
+    wanted = elements // CPU.tuning.line_task_elements
+    return max(1, min(CPU.tuning.line_most_tasks, most, wanted))
+
+
+def share_of(at: Addressing, count: int) -> tuple[Value, Value]:
+    """What of `count` things this task does: from one number up to another."""
+    tasks = at.kernel.tasks
+    if tasks == 1:
+        return number(0), number(count)
+    low = at.builder.mul(at.task, number(count))
+    high = at.builder.add(low, number(count))
+    return at.builder.sdiv(low, number(tasks)), at.builder.sdiv(high, number(tasks))
+
+
+def each_of_task(
+    at: Addressing,
+    sizes: Sizes,
+    strides: Sequence[Strides],
+    body: Callable[[list[Value]], None],
+) -> None:
+    """The positions that this task has, of all that `each` goes through."""
+    if at.shares_places or at.kernel.tasks == 1:
+        each(at, sizes, strides, body)
+        return
+    count = math.prod(sizes)
+
+    def single(index: Value) -> None:
+        places, left = [number(0)] * len(strides), index
+        for axis in reversed(range(len(sizes))):
+            here, size = left, number(sizes[axis])
+            if axis:
+                here, left = at.builder.urem(left, size), at.builder.udiv(left, size)
+            places = [
+                moved(at, place, here, own[axis])
+                for place, own in zip(places, strides, strict=True)
+            ]
+        body(places)
+
+    low, high = share_of(at, count)
+    with at.builder.if_then(at.builder.icmp_signed("<", low, high)):
+        at.long_range(low, high, 1, single, at.kernel.work / count, count)
+
+
+def each_vector_of_task(
+    at: Addressing,
+    sizes: Sizes,
+    strides: Sequence[Strides],
+    width: int,
+    body: Callable[[list[Value], list[int], int], None],
+) -> None:
+    """`body(places, strides, lanes)` for vectors along the last axis.
+
+    Vectors of a row are those of one width, and a last one that begins earlier; it
+    belongs to the task that has the one before it.
+    """
+    if not sizes:
+        sizes, strides = [1], [[1] for _ in strides]
+    *outer, size = sizes
+    last = [own[-1] for own in strides]
+    if at.shares_places:
+        each(at, sizes, strides, lambda here: body(here, last, 1))
+        return
+    width = min(width, 1 << (size.bit_length() - 1))
+    count, left = divmod(size, width)
+    counted = (*[0] * len(outer), 1)
+
+    def part(places: list[Value]) -> None:
+        *rows, index = places
+        builder = at.builder
+        first = builder.mul(index, number(width))
+
+        def vector(offset: Value) -> None:
+            here = [
+                moved(at, row, offset, stride)
+                for row, stride in zip(rows, last, strict=True)
+            ]
+            body(here, last, width)
+
+        vector(first)
+        if left:
+            is_last = builder.icmp_signed("==", index, number(count - 1))
+            with builder.if_then(is_last):
+                vector(number(size - width))
+
+    rows = [(*own[:-1], 0) for own in strides]
+    each_of_task(at, [*outer, count], [*rows, counted], part)
 
 
 # Elements

@@ -35,6 +35,7 @@ from tapejit.targets.cpu.arrays.loops import (
     merged,
     part_of,
     read,
+    share_of,
     strides_of_operands,
     widest,
     write,
@@ -274,16 +275,6 @@ def emit_alike(
 
     low, high = share_of(at, len(parts))
     at.long_range(low, high, 1, single, at.kernel.work / len(parts), len(parts))
-
-
-def share_of(at: Addressing, count: int) -> tuple[Value, Value]:
-    """What of `count` things this task does: from one number up to another."""
-    tasks = at.kernel.tasks
-    if tasks == 1:
-        return number(0), number(count)
-    low = at.builder.mul(at.task, number(count))
-    high = at.builder.add(low, number(count))
-    return at.builder.sdiv(low, number(tasks)), at.builder.sdiv(high, number(tasks))
 
 
 def emit_part(

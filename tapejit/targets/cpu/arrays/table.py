@@ -21,6 +21,7 @@ from tapejit.ir.node import Node
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.arrays import (
     extremum,
+    ordering,
     placement,
     random,
     scan,
@@ -43,6 +44,9 @@ EMITTERS: Final[dict[str, Emitter]] = {
     for emit in (
         extremum.emit_argmax,
         extremum.emit_argmin,
+        ordering.emit_argsort,
+        ordering.emit_put_along,
+        ordering.emit_searchsorted,
         placement.emit_concat,
         placement.emit_place,
         placement.emit_place_add,
@@ -68,6 +72,11 @@ EMITTERS["keyed_bits"] = random.emit_random_bits  # a key is a state, too
 TASKS: Final[dict[str, Callable[[Step], int]]] = {
     tasks.__name__.removeprefix("tasks_of_"): tasks
     for tasks in (
+        extremum.tasks_of_argmax,
+        extremum.tasks_of_argmin,
+        ordering.tasks_of_argsort,
+        ordering.tasks_of_put_along,
+        ordering.tasks_of_searchsorted,
         placement.tasks_of_concat,
         placement.tasks_of_place_add,
         scatter.tasks_of_subtract_rows,
