@@ -274,6 +274,13 @@ class Config:  # written out: a dataclass takes 2 ms longer to import
         "let the CPU perform, on copies, what there is no GPU kernel for; without it "
         "that is an error",
     )
+    cuda_tf32: bool = _setting(
+        False,
+        "TAPEJIT_CUDA_TF32",
+        _SWITCH,
+        "let tensor cores of a GPU multiply float32 matrices, of whose numbers they "
+        "take 11 bits: several times as fast, with errors of 0.0005 of each product",
+    )
     device_memory: int = _setting(
         0,
         "TAPEJIT_DEVICE_MEMORY",

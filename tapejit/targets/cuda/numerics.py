@@ -15,6 +15,9 @@ from dataclasses import dataclass
 class CUDANumerics:
     """The numbers that fix bits."""
 
+    # Tensor cores multiply floats of 16 bits, in an order of their own.
+    tensor_cores: bool = True
+
     warp_threads: int = 32
     block_threads: int = 256
     # Blocks go on with other iterations where there are more of these.

@@ -35,6 +35,8 @@ class CUDATuning:
     shared_line_cost: float = 4.0
     # and a thread brings a byte from global memory there.
     global_byte_cost: float = 3.0
+    # A tensor core multiplies numbers of so many bytes in the time of one multiply-add.
+    tensor_core_bytes: int = 32
     # To begin and to end takes as long as so many terms.
     matmul_begin_steps: int = 40
     # Another kernel takes a few microseconds, with all threads of a multiprocessor.

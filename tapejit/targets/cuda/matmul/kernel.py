@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import Value
-from tapejit.targets.cpu.nest.addressing import number
+from tapejit.targets.cpu.nest.addressing import I8, number
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
 from tapejit.targets.cuda.matmul.epilogue import Strip, TileEpilogue, result_axes
 from tapejit.targets.cuda.matmul.operand import OperandTile
-from tapejit.targets.cuda.matmul.thread_tiles import ThreadTile
+from tapejit.targets.cuda.matmul.tensor_tile import TensorTile
+from tapejit.targets.cuda.matmul.thread_tile import ThreadTile
 from tapejit.targets.cuda.matmul.tiling import MatmulTiling
 from tapejit.targets.cuda.simt import SimtEmitter
 from tapejit.targets.cuda.target import CUDA
@@ -89,7 +90,8 @@ class ProductKernel:
         self.stack = numbers_of(at.builder, matrix, [digit.size for digit in x.stack])
         self.row = at.builder.mul(row, number(tiling.row_step))
         self.column = at.builder.mul(column, number(tiling.tile.columns))
-        self.sums = ThreadTile(at, tiling)
+        kind = ThreadTile if tiling.core == "fma" else TensorTile
+        self.sums = kind(at, tiling, self.operands)
 
     def emit(self) -> None:
         """The whole function."""
@@ -126,13 +128,12 @@ class ProductKernel:
 
     def half(self, which: Value, operand: int) -> Value:
         """A tile of an operand in one of the halves of shared memory."""
-        b, depth = self.at.builder, self.tiling.tile.depth
-        left, right = (pitch * depth for pitch in self.tiling.pitches)
-        place = b.mul(which, number(left + right))
+        b = self.at.builder
+        first, second = (x.nbytes for x in self.operands)
+        place = b.mul(which, number(first + second))
         if operand:
-            place = b.add(place, number(left))
-        element = lanes.memory_type(self.tiling.kept)
-        return b.gep(self.shared, [place], source_etype=element)
+            place = b.add(place, number(first))
+        return b.gep(self.shared, [place], source_etype=I8)
 
     def block_of_terms(self, low: Value, high: Value) -> None:
         """Add the products of a block of terms, of which there is one at least."""

@@ -2,7 +2,8 @@
 
 Neighbouring threads load what is side by side in memory, several elements at once where
 they begin at a multiple of their size: that may be along terms or across them. In
-shared memory a term has all its rows, or columns, side by side.
+shared memory a term has all its rows, or columns, side by side; for `ldmatrix`, what is
+side by side in memory is so there, too.
 
 Beyond the edge a tile has -0 of the left operand and 0 of the right one: their product
 is -0, which changes no sum.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+
+import numpy as np
 
 from tapejit.loops.steps import View
 from tapejit.targets.cpu.llvm import ir
@@ -44,10 +47,16 @@ class OperandTile:
         self.along = spans_of(x.terms, name)
         self.stack = [(digit.size, getattr(digit, name)) for digit in x.stack]
         self.base, self.dtype = at.start_of(view.base), view.base.dtype
-        self.offset, self.pitch = x.start[which], tiling.pitches[which]
-        self.kept = tiling.kept
+        self.kept, self.offset = tiling.kept, x.start[which]
         self.fill = lanes.constant(self.kept, (-0.0, 0.0)[which], 1)
         self.is_along = is_near(self.along) or not is_near(self.across)
+        self.is_rounded, self.keeps_terms = tiling.core == "tf32", False
+        if tiling.core == "mma":  # as it is in memory, whose sign is the first bit
+            self.dtype, self.keeps_terms = np.dtype(np.uint16), self.is_along
+            self.kept = self.dtype
+            self.fill = lanes.constant(self.kept, (0x8000, 0)[which], 1)
+        size = self.depth if self.keeps_terms else self.lines
+        self.pitch = size + tiling.padding
         self.edges = x.cut.edges()
         step = (tiling.row_step, self.lines)[which]
         self.has_rest = step != self.lines or self.limit % self.lines != 0
@@ -70,10 +79,16 @@ class OperandTile:
             return 1
         strides = [x.stride for x in (*near[:-1], *far)]
         numbers = [near[-1].size, *strides, *sizes, *others, self.offset]
-        width = ALIGNED // max(4, self.dtype.itemsize)
+        width = ALIGNED // self.kept.itemsize
         while any(x % width for x in numbers):
             width //= 2
         return width
+
+    @property
+    def nbytes(self) -> int:
+        """What a tile takes in shared memory."""
+        count = self.lines if self.keeps_terms else self.depth
+        return count * self.pitch * self.kept.itemsize
 
     @property
     def trips(self) -> int:
@@ -123,6 +138,8 @@ class OperandTile:
                 place = b.sext(place, I64)
             with self.at.aligned_if(True):
                 value = self.at.load_at(base, place, self.dtype, self.width)
+            if self.is_rounded:
+                value = rounded_to_tf32(b, value)
             fill = self.at.widened(self.fill, self.width)
             found.append(b.select(is_in, value, fill))
         return found
@@ -130,11 +147,13 @@ class OperandTile:
     def put(self, shared: Value, values: Sequence[Value]) -> None:
         """What a thread has loaded, to shared memory."""
         b = self.at.builder
+        is_vector = self.is_along == self.keeps_terms
         for trip, value in enumerate(values):
             line, term, is_there = self.place(trip)
+            outer, inner = (line, term) if self.keeps_terms else (term, line)
             with b.if_then(is_there):
-                where = b.add(b.mul(term, number(self.pitch)), line)
-                if not self.is_along:
+                where = b.add(b.mul(outer, number(self.pitch)), inner)
+                if is_vector:
                     with self.at.aligned_if(True):
                         self.at.store_at(shared, where, value, self.kept)
                     continue
@@ -142,6 +161,20 @@ class OperandTile:
                     here = b.add(where, number(lane * self.pitch))
                     one = self.at.lane(value, lane)
                     self.at.store_at(shared, here, one, self.kept)
+
+
+def rounded_to_tf32(b: IRBuilder, value: Value) -> Value:
+    """A float without the 13 bits that a tensor core does not look at; ties go up."""
+    kind = ir.VectorType(I32, value.type.count)
+
+    def every(number: int) -> Value:
+        return ir.Literal(kind, [ir.Literal(I32, number)] * value.type.count)
+
+    bits = b.bitcast(value, kind)
+    near = b.and_(b.add(bits, every(1 << 12)), every(-1 << 13))
+    is_nan = b.fcmp_unordered("uno", value, value)
+    found = b.select(is_nan, b.or_(bits, every(1 << 22)), near)
+    return b.bitcast(found, value.type)
 
 
 def is_near(spans: Sequence[StridedSpan]) -> bool:

@@ -64,6 +64,18 @@ DOUBLE: Final = (
 )
 
 
+# For tensor cores: a warp has 8 times as many rows, and 4 times as many columns.
+TENSOR: Final = (
+    Tile(128, 128, 32, 4, 16),
+    Tile(128, 64, 16, 4, 8),
+    Tile(64, 128, 32, 4, 8),
+    Tile(64, 64, 32, 4, 8),
+    Tile(64, 32, 32, 2, 8),
+    Tile(32, 32, 64, 2, 4),
+    Tile(16, 64, 64, 2, 4),
+)
+
+
 class TileSums(NamedTuple):
     """What an epilogue adds up: values, over units of rows and groups of columns."""
 
@@ -80,6 +92,7 @@ class MatmulTiling(Choice):
     tile: Tile
     sums: TileSums
     is_split: bool = False  # whether each block of terms is a part of its own
+    core: str = "fma"  # or "mma" or "tf32", on tensor cores
 
     @property
     def kept(self) -> DType:
@@ -133,17 +146,28 @@ class MatmulTiling(Choice):
         return size * self.itemsize if self.is_split else 0
 
     @property
-    def pitches(self) -> tuple[int, int]:
-        """How far apart terms are in shared tiles of both operands.
+    def padding(self) -> int:
+        """By how much lines of shared tiles are longer than what is in them.
 
-        Threads that store terms next to each other are not to meet in one bank.
+        Threads that store or load a column are not to meet in one bank.
         """
-        return self.tile.rows + self.lanes, self.tile.columns + self.lanes
+        return self.lanes if self.core == "fma" else 8
+
+    @property
+    def operand_bytes(self) -> int:
+        """What a shared tile of each operand takes, whichever way it lies."""
+        depth, most = self.tile.depth, 0
+        for lines in self.tile[:2]:
+            most += lines * depth + self.padding * max(lines, depth)
+        itemsize = 2 if self.core == "mma" else self.itemsize
+        return most * itemsize
 
     @property
     def chunks(self) -> int:
         """How many chunks of rows a thread has: each is in another part of the tile."""
-        return max(1, self.tile.thread_rows // self.lanes)
+        if self.core == "fma":
+            return max(1, self.tile.thread_rows // self.lanes)
+        return self.tile.thread_rows // 2
 
     @property
     def chunk_rows(self) -> int:
@@ -171,7 +195,7 @@ class MatmulTiling(Choice):
     @property
     def shared_size(self) -> int:
         """Sums in shared memory: two tiles of each operand, or strips of the result."""
-        tiles = 2 * self.tile.depth * sum(self.pitches)
+        tiles = 2 * self.operand_bytes // self.itemsize
         return max(tiles, self.stages * self.strip_rows * self.stage_pitch)
 
     @property
@@ -180,7 +204,8 @@ class MatmulTiling(Choice):
         tile, words = self.tile, self.itemsize // 4
         sums = tile.thread_rows * tile.thread_columns * (1 + self.has_totals)
         operands = tile.thread_rows + tile.thread_columns
-        operands += tile.depth * (tile.rows + tile.columns) // tile.threads
+        fetched = tile.depth * (tile.rows + tile.columns) // tile.threads
+        operands += fetched // 2 if self.core == "mma" else fetched
         x, tuning = self.contraction, CUDA.tuning
         needed = words * (sums + operands) + tuning.matmul_other_registers
         if any(size % self.lanes for size in (x.m, x.n, x.k)):
@@ -206,9 +231,14 @@ class MatmulTiling(Choice):
     def time(self) -> float:
         """About how long it takes, in instructions of a multiprocessor's threads."""
         tile, tuning = self.tile, CUDA.tuning
-        loads, lines = self.shared_loads
+        loads, lines = map(float, self.shared_loads)
         multiplied = tile.thread_rows * tile.thread_columns * self.itemsize / 4
-        fills = (tile.rows + tile.columns) / tile.threads * self.itemsize
+        itemsize = self.contraction.dtype.itemsize
+        fills = (tile.rows + tile.columns) / tile.threads * itemsize
+        if self.core != "fma":  # 16 numbers take a thread 8 words, or 16
+            rate = itemsize / tuning.tensor_core_bytes
+            multiplied *= rate
+            loads, lines = loads * itemsize / 8, 8 * lines * rate
         step = max(multiplied, tuning.shared_line_cost * lines) + loads
         step += tuning.global_byte_cost * fills
         steps = self.contraction.k / self.parts + tuning.matmul_begin_steps
@@ -227,12 +257,13 @@ class MatmulTiling(Choice):
         return is_enough and is_whole
 
 
-def tiling_of(contraction: Contraction, sums: TileSums) -> MatmulTiling:
+def tiling_of(contraction: Contraction, sums: TileSums, core: str) -> MatmulTiling:
     """The tiling that takes the least time."""
     is_double = accumulator(contraction.dtype).itemsize == 8
+    tiles = TENSOR if core != "fma" else DOUBLE if is_double else SINGLE
     choices = (
-        MatmulTiling(contraction, tile, sums, is_split)
-        for tile in (DOUBLE if is_double else SINGLE)
+        MatmulTiling(contraction, tile, sums, is_split, core)
+        for tile in tiles
         for is_split in (False, True)[: 1 + (contraction.cut.blocks > 1)]
     )
     return min((x for x in choices if x.fits), key=lambda x: x.time)
