@@ -26,14 +26,17 @@ from devices.on_devices import (
 )
 from devices.test_ptx import needs_wheels
 from tapejit import ops
+from tapejit.base.config import config
 from tapejit.ir import Graph, Node
+from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.cuda.device_code import device_code
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.driver import DeviceError
 from tapejit.targets.cuda.matmul import tiling
 from tapejit.targets.cuda.matmul.products import tilings_of
 from tapejit.targets.cuda.ptx import assemble, broken_promises, to_ptx
-from tapejit.targets.cuda.target import CUDA
+from tapejit.targets.cuda.target import CUDA, target_for
+from tapejit.transforms.vjp import vjp_graph
 
 TILES = {
     **{f"f32 {'x'.join(map(str, x))}": (x, "float32") for x in tiling.SINGLE},
@@ -268,3 +271,126 @@ def test_every_tile_assembles_within_its_budget(
         for kernel, usage in assemble(ptx, processor).usage.items():
             assert usage.spilled_bytes == usage.stack_bytes == 0, kernel
             assert usage.shared_bytes <= CUDA.tuning.shared_most_bytes
+
+
+# Tensor cores
+
+
+TENSOR = {"x".join(map(str, x)): x for x in tiling.TENSOR}
+
+
+def core_of(device: Device, graph: Graph) -> str:
+    """What multiplies in the first kernel of a Graph."""
+    kernel = device_code(graph, device).built.plan.kernels[0]
+    assert kernel.array_op is not None
+    return tilings_of(kernel, kernel.array_op)[0].core
+
+
+@pytest.mark.parametrize("name", TENSOR)
+@pytest.mark.parametrize("turns", [(False, False), (True, True), (False, True)])
+def test_tensor_cores_multiply_floats_of_16_bits(
+    own: Device, monkeypatch: pytest.MonkeyPatch, name: str, turns: tuple[bool, bool]
+) -> None:
+    """The executor adds up in the CPU's order; products of such floats are exact."""
+    tile = TENSOR[name]
+    monkeypatch.setattr(tiling, "TENSOR", (tile,))
+    dtype = "bfloat16" if turns[0] else "float16"
+    sizes = (tile.rows + 1, tile.depth + 17, tile.columns + 8)
+    graph = plain(*sizes, dtype=dtype, turns=turns)
+    assert core_of(own, graph) == "mma"
+    assert_bits_of_cpu(own, graph)
+
+
+def test_tensor_cores_take_epilogues_stacks_and_long_sums(own: Device) -> None:
+    inputs, z = product(40, 400, 48, dtype="float16", fronts=((2,), (2,)))
+    bias = given("c", 48, dtype="float16")
+    graph = Graph("layer", (*inputs, bias), (ops.maximum(z + bias, bias), z * z))
+    assert core_of(own, graph) == "mma"
+    assert_bits_of_cpu(own, graph)
+
+
+def test_float32_is_rounded_for_tensor_cores_where_that_is_set(own: Device) -> None:
+    graph = plain(33, 40, 36)
+    with config.override(cuda_tf32=True):
+        assert core_of(own, graph) == "tf32"
+        arrays = numbers(graph)
+        arrays[0][3, 7], arrays[0][4, 8] = np.inf, np.float32(np.nan)
+        arrays[0].view(np.int32)[5, 9] = 0x7FFFFFFF  # NaN that rounds to -0
+        (got,) = run_on(own, device_code(graph, own), arrays)
+    (exact,) = run_native(graph, arrays)
+    rounded = [rounded_to_11_bits(x) for x in arrays]
+    (wanted,) = run_native(graph, rounded)
+    np.testing.assert_array_equal(got, wanted)
+    assert not np.array_equal(wanted, exact)
+    assert np.isnan(got[5]).all()
+    assert core_of(own, graph) == "fma"
+
+
+def rounded_to_11_bits(x: np.ndarray) -> np.ndarray:
+    bits = x.view(np.int32)
+    near = ((bits + 0x1000) & ~0x1FFF).view(np.float32)
+    return np.where(np.isnan(x), x, near)
+
+
+def test_a_device_without_such_tensor_cores_does_without() -> None:
+    graph = plain(33, 40, 36, dtype="float16")
+    older = target_for((7, 5))
+    text = older.emit(graph, older.plan(graph), "older").text
+    assert "mma" not in text
+    assert ".target sm_75" in to_ptx(text, "sm_75")
+
+
+@needs_wheels
+@pytest.mark.parametrize("name", TENSOR)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tiles_of_tensor_cores_assemble(
+    monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, full: bool
+) -> None:
+    monkeypatch.setattr(tiling, "TENSOR", (TENSOR[name],))
+    graphs = [
+        plain(512, 600, 512, dtype=dtype),
+        plain(255, 254, 257, dtype=dtype, turns=(True, True)),
+    ]
+    for graph in graphs:
+        with config.override(cuda_tf32=True):
+            plan = CUDA.plan(graph)
+        text = CUDA.emit(graph, plan, "tensor").text
+        for processor in ("sm_80", "sm_90", "sm_100")[:: 1 if full else 2]:
+            ptx = to_ptx(text, processor)
+            assert "mma.sync" in ptx
+            assert ("ldmatrix" in ptx) == (dtype != "float32")
+            assert broken_promises(ptx) == []
+            for kernel, usage in assemble(ptx, processor).usage.items():
+                assert usage.spilled_bytes == usage.stack_bytes == 0, kernel
+
+
+# Convolutions
+
+
+def convolution(seed: int) -> Graph:
+    """A convolution of some sizes, with its derivatives by both operands."""
+    r = random.Random(seed)
+    rank, dtype = r.choice([1, 2, 2]), r.choice(["float32", "float32", "float64"])
+    count, channels = r.choice([1, 2, 5]), r.choice([1, 3, 4, 8, 16])
+    features, groups = r.choice([4, 5, 8, 16]), 1
+    if r.random() < 0.2:
+        channels, features, groups = 8, 16, 2
+    sizes = [r.choice([5, 7, 8, 12, 13]) for _ in range(rank)]
+    window = [r.choice([1, 2, 3]) for _ in range(rank)]
+    x = given("x", count, *sizes, channels, dtype=dtype)
+    w = given("w", *window, channels // groups, features, dtype=dtype)
+    y = ops.conv(
+        x,
+        w,
+        strides=tuple(r.choice([1, 1, 2]) for _ in range(rank)),
+        dilations=tuple(r.choice([1, 1, 2]) for _ in range(rank)),
+        input_dilations=(1,) * rank,
+        padding=tuple((r.choice([0, 1, 2]), r.choice([0, 1])) for _ in range(rank)),
+        groups=groups,
+    )
+    return optimise(vjp_graph(Graph("c", (x, w), (ops.tanh(y),)), wrt=(x, w)))
+
+
+def test_convolutions_have_the_bits_of_a_cpu(own: Device, full: bool) -> None:
+    for seed in range(60 if full else 8):
+        assert_bits_of_cpu(own, convolution(seed), seed)

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from tapejit.base.config import config
 from tapejit.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -63,7 +64,7 @@ class DeviceCode:
 
     def __init__(self, graph: Graph, device: Device) -> None:
         # Here, as who only has arrays on a device needs no compiler.
-        from tapejit.targets.cuda.target import CUDA
+        from tapejit.targets.cuda.target import target_for
 
         self.given, self.device = graph, device
         self.types = [tensor_type(x) for x in graph.outputs]
@@ -71,8 +72,9 @@ class DeviceCode:
         # The number of each result that kernels compute: empty ones are there.
         self.computed = [at for at, x in enumerate(self.types) if 0 not in x.shape]
         name = f"tj_{graph.digest[:16]}"
-        self.built = CUDA.emit(self.graph, CUDA.plan(self.graph), name)
         driver = device.driver
+        target = target_for(driver.properties(device.number).capability)
+        self.built = target.emit(self.graph, target.plan(self.graph), name)
         code = driver.compile(self.built.text, device.number)
         launches = [
             Launch(x.name, x.blocks, x.threads, tuple(arguments_of(x)))
@@ -216,7 +218,10 @@ def on_host(array: DeviceArray) -> Any:
 
 
 _STATES: Final[WeakKeyDictionary[Device, DeviceState]] = WeakKeyDictionary()
-_CODES: Final[WeakKeyDictionary[Device, dict[str, DeviceCode]]] = WeakKeyDictionary()
+# By the digest of a Graph, and the settings that its kernels depend on.
+_CODES: Final[WeakKeyDictionary[Device, dict[tuple[str, bool], DeviceCode]]] = (
+    WeakKeyDictionary()
+)
 _MAKING: Final = RLock()
 
 
@@ -236,9 +241,10 @@ def device_code(graph: Graph, device: Device) -> DeviceCode:
     """
     with _MAKING:
         known = _CODES.setdefault(device, {})
-        found = known.get(graph.digest)
+        key = (graph.digest, config.cuda_tf32)
+        found = known.get(key)
         if found is None:
-            found = known[graph.digest] = DeviceCode(graph, device)
+            found = known[key] = DeviceCode(graph, device)
         return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.base.types import DType
@@ -56,3 +57,16 @@ class CUDATarget(Target[CUDATuning, CUDANumerics, "BuiltKernels"]):
 
 
 CUDA: Final = CUDATarget("cuda", CUDATuning(), CUDANumerics())
+WITH_TENSOR_CORES: Final = (8, 0)  # the first capability that has those we use
+
+
+def target_for(capability: tuple[int, int]) -> CUDATarget:
+    """The target of a GPU: older ones have no tensor cores, so bits differ.
+
+    >>> target_for((9, 0)) is CUDA, target_for((7, 5)).numerics.tensor_cores
+    (True, False)
+    """
+    if capability >= WITH_TENSOR_CORES:
+        return CUDA
+    numerics = replace(CUDA.numerics, tensor_cores=False)
+    return CUDATarget(CUDA.name, CUDA.tuning, numerics)

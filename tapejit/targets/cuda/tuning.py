@@ -18,8 +18,9 @@ class CUDATuning:
     # Without it nvJitLink took 255 registers where `ptxas` took 32.
     resident_threads: int = 1024
 
-    # The registers of a multiprocessor.
+    # The registers of a multiprocessor, of which a thread gets so many at a time.
     registers: int = 1 << 16
+    register_grain: int = 8
 
     # Matmul
 

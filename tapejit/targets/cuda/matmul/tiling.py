@@ -201,15 +201,17 @@ class MatmulTiling(Choice):
     @property
     def resident_threads(self) -> int:
         """How many threads a multiprocessor is to hold, by the registers they take."""
-        tile, words = self.tile, self.itemsize // 4
+        tile, x, tuning = self.tile, self.contraction, CUDA.tuning
         sums = tile.thread_rows * tile.thread_columns * (1 + self.has_totals)
         operands = tile.thread_rows + tile.thread_columns
         fetched = tile.depth * (tile.rows + tile.columns) // tile.threads
-        operands += fetched // 2 if self.core == "mma" else fetched
-        x, tuning = self.contraction, CUDA.tuning
-        needed = words * (sums + operands) + tuning.matmul_other_registers
-        if any(size % self.lanes for size in (x.m, x.n, x.k)):
-            needed += tuning.uneven_matmul_registers
+        is_even = not any(size % self.lanes for size in (x.m, x.n, x.k))
+        if self.core == "mma" and is_even:
+            fetched //= 2
+        needed = self.itemsize // 4 * (sums + operands + fetched)
+        needed += tuning.matmul_other_registers
+        needed += 0 if is_even else tuning.uneven_matmul_registers
+        needed = ceil(needed / tuning.register_grain) * tuning.register_grain
         fitting, most = tuning.registers // needed, tuning.resident_threads
         return max(tile.threads, min(most, fitting // tile.threads * tile.threads))
 
@@ -260,7 +262,11 @@ class MatmulTiling(Choice):
 def tiling_of(contraction: Contraction, sums: TileSums, core: str) -> MatmulTiling:
     """The tiling that takes the least time."""
     is_double = accumulator(contraction.dtype).itemsize == 8
-    tiles = TENSOR if core != "fma" else DOUBLE if is_double else SINGLE
+    tiles = DOUBLE if is_double else SINGLE
+    if core != "fma":  # numbers of 32 bits are twice as long
+        tiles = TENSOR
+    if core == "tf32":
+        tiles = tuple(x._replace(depth=x.depth // 2) for x in TENSOR)
     choices = (
         MatmulTiling(contraction, tile, sums, is_split, core)
         for tile in tiles
