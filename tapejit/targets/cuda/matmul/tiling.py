@@ -39,7 +39,7 @@ class Tile(NamedTuple):
         return self.rows // self.thread_rows * (self.columns // self.thread_columns)
 
 
-SINGLE: Final = (
+SINGLE: Final[tuple[Tile, ...]] = (
     Tile(128, 128, 8, 8, 8),
     Tile(128, 64, 8, 8, 4),
     Tile(64, 64, 16, 4, 4),
@@ -53,7 +53,7 @@ SINGLE: Final = (
     Tile(8, 64, 32, 2, 1),
     Tile(4, 128, 16, 4, 1),
 )
-DOUBLE: Final = (
+DOUBLE: Final[tuple[Tile, ...]] = (
     Tile(64, 64, 8, 4, 4),
     Tile(64, 32, 16, 4, 2),
     Tile(32, 64, 16, 2, 4),
@@ -65,7 +65,7 @@ DOUBLE: Final = (
 
 
 # For tensor cores: a warp has 8 times as many rows, and 4 times as many columns.
-TENSOR: Final = (
+TENSOR: Final[tuple[Tile, ...]] = (
     Tile(128, 128, 32, 4, 16),
     Tile(128, 64, 16, 4, 8),
     Tile(64, 128, 32, 4, 8),
