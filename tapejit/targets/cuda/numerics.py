@@ -17,6 +17,8 @@ class CUDANumerics:
 
     # Tensor cores multiply floats of 16 bits, in an order of their own.
     tensor_cores: bool = True
+    # GPUs that have those we use have this compute capability, or a later one.
+    tensor_capability: tuple[int, int] = (8, 0)
 
     warp_threads: int = 32
     block_threads: int = 256

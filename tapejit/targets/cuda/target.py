@@ -57,16 +57,13 @@ class CUDATarget(Target[CUDATuning, CUDANumerics, "BuiltKernels"]):
 
 
 CUDA: Final = CUDATarget("cuda", CUDATuning(), CUDANumerics())
-WITH_TENSOR_CORES: Final = (8, 0)  # the first capability that has those we use
-
-
 def target_for(capability: tuple[int, int]) -> CUDATarget:
     """The target of a GPU: older ones have no tensor cores, so bits differ.
 
     >>> target_for((9, 0)) is CUDA, target_for((7, 5)).numerics.tensor_cores
     (True, False)
     """
-    if capability >= WITH_TENSOR_CORES:
+    if capability >= CUDA.numerics.tensor_capability:
         return CUDA
     numerics = replace(CUDA.numerics, tensor_cores=False)
     return CUDATarget(CUDA.name, CUDA.tuning, numerics)
