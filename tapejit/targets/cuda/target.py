@@ -57,6 +57,8 @@ class CUDATarget(Target[CUDATuning, CUDANumerics, "BuiltKernels"]):
 
 
 CUDA: Final = CUDATarget("cuda", CUDATuning(), CUDANumerics())
+
+
 def target_for(capability: tuple[int, int]) -> CUDATarget:
     """The target of a GPU: older ones have no tensor cores, so bits differ.
 
