@@ -81,7 +81,9 @@ def cases_of(patterns: Sequence[str]) -> Iterator[tuple[str, Graph, list[Array]]
     for program in all_programs(patterns or ["golden/*", "bench/*", "random/*"]):
         if program.name.startswith("op/"):
             continue
-        for at, graph in enumerate(program.graphs()):
+        for at, whole in enumerate(program.graphs()):
+            # What only looks at values is for who runs the Graph.
+            graph = Graph(whole.name, whole.inputs, whole.outputs)
             yield f"{program.name}#{at}", graph, arguments_for(graph)
 
 

@@ -127,6 +127,38 @@ def test_threads_have_memory_of_their_own_and_constants() -> None:
     assert out.tolist() == [-1, 2, 4, 8] * 2
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_own_memory_is_kept_while_a_thread_waits(order: str) -> None:
+    text = """
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare void @llvm.nvvm.bar.warp.sync(i32)
+define ptx_kernel void @k(ptr %out, i32 %low) {
+entry:
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %own = alloca [4 x i32], align 16
+  br label %loop
+loop:
+  %k = phi i32 [0, %entry], [%next, %loop]
+  %at = getelementptr i32, ptr %own, i32 %k
+  %value = add i32 %thread, %k
+  store i32 %value, ptr %at, align 4
+  call void @llvm.nvvm.bar.warp.sync(i32 -1)
+  %next = add i32 %k, 1
+  %more = icmp slt i32 %next, 4
+  br i1 %more, label %loop, label %done
+done:
+  %which = and i32 %low, 3
+  %from = getelementptr i32, ptr %own, i32 %which
+  %found = load i32, ptr %from, align 4
+  %to = getelementptr i32, ptr %out, i32 %thread
+  store i32 %found, ptr %to, align 4
+  ret void
+}"""
+    out = np.zeros(64, np.int32)
+    executor_of(text).launch("k", 1, 64, [out, np.int32(3)], order=order, watch=True)
+    assert out.tolist() == [thread + 3 for thread in range(64)]
+
+
 def test_numbers_are_given_as_the_kernel_has_them() -> None:
     text = """
 define ptx_kernel void @k(ptr %out, i32 %a, float %b, double %c, half %d) {

@@ -262,7 +262,7 @@ def whole_graph(graph: Graph) -> Graph:
     """
     outputs = [x for x in graph.outputs if not is_empty(x)]
     graph = Graph(graph.name, graph.inputs, outputs, graph.effects)
-    for node in graph.nodes:
+    for node in dict.fromkeys((*graph.nodes, *outputs)):
         reason = why_no_kernel(node)
         if reason is not None:
             raise UnsupportedError(

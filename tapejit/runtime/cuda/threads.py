@@ -52,6 +52,8 @@ POINTER: Final = re.compile(
     rf"(%{NAME}) = (?:alloca|(?:getelementptr|phi|select|freeze|bitcast)\b(.*))"
 )
 
+OWN: Final = re.compile(rf"(%{NAME}) = alloca (.*?)(?:, align \d+)?$")
+
 # What a thread may ask for its place, and what answers.
 REGISTERS: Final = {
     "tid.x": "add i32 %tj.thread, 0",
@@ -82,6 +84,7 @@ tj.entry:
   %tj.warp = getelementptr i32, ptr @tj.slots, i32 %tj.warp.word
   %tj.slot.word = mul i32 %tj.thread, {SLOT_WORDS}
   %tj.slot = getelementptr i32, ptr @tj.slots, i32 %tj.slot.word"""
+FREED: Final = "  %tj.freed ="
 EXIT: Final = f"""tj.fault:
   br label %tj.final
 tj.over:
@@ -94,7 +97,7 @@ tj.final:
 tj.trap:
   unreachable
 tj.cleanup:
-  %tj.freed = call ptr @llvm.coro.free(token %tj.id, ptr %tj.handle)
+{FREED} call ptr @llvm.coro.free(token %tj.id, ptr %tj.handle)
   call void @free(ptr %tj.freed)
   br label %tj.suspend
 tj.suspend:
@@ -164,12 +167,18 @@ def as_coroutines(module: Any) -> Coroutines:
 
 
 def inline(module: Any) -> None:
-    """Let kernels call no functions of their module: only kernels can stop."""
+    """Let kernels call no functions of their module: only kernels can stop.
+
+    What can be in registers is there. The rest of a thread's own memory is allocated
+    when it begins: memory on a stack that is used before a stop and behind it was found
+    to be one for all threads.
+    """
     for function in module.functions:
         if not function.is_declaration and "ptx_kernel" not in str(function):
             function.add_function_attribute("alwaysinline")
     passes = binding.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
     options = binding.create_pipeline_tuning_options()
     passes.run(module, binding.create_pass_builder(host_machine(), options))
 
@@ -217,17 +226,22 @@ class CoroutineWriter:
         else:
             body = [f"{self.first}:", *body]
         self.find_local(body)
+        own = [OWN.match(line.strip()) for line in body]
+        body = [x for x, found in zip(body, own, strict=True) if not found]
+        pieces = {found[1]: size_of(found[2]) for found in own if found}
         parameters = [f"{x} {y}" for x, y in zip(self.types, self.names, strict=True)]
         self.emit(
             f"define internal ptr @{self.name}({', '.join([*parameters, PLACE])}) "
-            f"presplitcoroutine {{{ENTRY}"
+            f"presplitcoroutine {{{ENTRY}",
+            *(f"{x} = call ptr @malloc(i64 {n})" for x, n in pieces.items()),
         )
         self.stop(FOR_WARP, StopSite(self.name, "its start"))
         self.emit(f"br label %{self.first}")
         self.ends.clear()
         for line in body:
             self.instruction(line.strip())
-        self.emit(EXIT)
+        freed = "".join(f"  call void @free(ptr {x})\n" for x in pieces)
+        self.emit(EXIT.replace(FREED, f"{freed}{FREED}"))
         phis = re.compile(rf"%({NAME}) \]")
         for at, line in enumerate(self.lines):
             if " = phi " in line:

@@ -37,6 +37,7 @@ from tapejit.targets.cpu.nest.addressing import (
     Place,
     PointerTable,
     number,
+    steps,
 )
 from tapejit.targets.cpu.nest.reductions import accumulator_of
 from tapejit.targets.cpu.simd import lanes
@@ -392,16 +393,56 @@ class SimtAddressing(Addressing):
         with self.aligned_if(memory.lanes > 0 or self.fits(memory.strides)):
             super().write(memory, value)
 
+    def gather_where(
+        self, step: Step, pointer: Value, place: Value, times: int, holds: Value | None
+    ) -> Value:
+        if holds is None or not self.is_written_here(step):
+            return super().gather_where(step, pointer, place, times, holds)
+        if times > 1:
+            place = self.builder.mul(place, self.whole(times, self.width))
+            place = self.builder.add(place, steps(self.width))
+        return self.only_where(step, pointer, place, self.widened(holds, self.width))
+
     def guarded(
         self, step: Step, pointer: Value, base: Value, width: int, holds: Value | None
     ) -> Value:
-        if holds is None or width == 1:
+        is_written = self.is_written_here(step)
+        if holds is None or (width == 1 and not is_written):
             return super().guarded(step, pointer, base, width, holds)
-        kind = ir.VectorType(I64, width)
-        steps = ir.Literal(kind, [ir.Literal(I64, lane) for lane in range(width)])
-        place = self.builder.add(self.spread(base, width), steps)
+        place = self.builder.add(self.spread(base, width), steps(width))
         holds = self.widened(holds, width)
+        if is_written:
+            return self.only_where(step, pointer, place, holds)
         place = self.builder.select(holds, place, self.whole(0, width))
         found = self.gather(pointer, place, step.dtype, width)
         fill = lanes.constant(step.dtype, 0, width)
         return self.builder.select(holds, found, fill)
+
+    def is_written_here(self, step: Step) -> bool:
+        """Whether a Step loads from memory that other threads of the kernel write."""
+        source = step.source
+        if not isinstance(source, Step):
+            return not self.alone
+        return self.plan.kernel_of.get(source) == self.kernel.number
+
+    def only_where(
+        self, step: Step, pointer: Value, place: Value, holds: Value
+    ) -> Value:
+        """Elements from places where a condition holds; others are not looked at.
+
+        Nothing else is always there to be looked at: another thread may be writing it.
+        """
+        b, width = self.builder, place.type.count
+        zero = lanes.constant(step.dtype, 0, 1)
+        found: Value = lanes.constant(step.dtype, 0, width)
+        for lane in range(width):
+            before = b.block
+            with b.if_then(self.lane_number(holds, lane)):
+                here = self.lane_number(place, lane)
+                value, inside = self.load_at(pointer, here, step.dtype, 1), b.block
+            either = b.phi(value.type)
+            either.add_incoming(zero, before)
+            either.add_incoming(value, inside)
+            at = ir.Literal(I32, lane)
+            found = b.insert_element(found, self.lane_number(either, 0), at)
+        return found

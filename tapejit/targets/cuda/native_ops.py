@@ -5,6 +5,7 @@ Start reading at `why_no_kernel`.
 
 from __future__ import annotations
 
+from tapejit.base.types import TensorType, is_complex
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node, param
 from tapejit.ir.structural import require, start
@@ -25,8 +26,11 @@ def why_no_kernel(node: Node) -> str | None:
     >>> why_no_kernel(ops.exp(param("x", TensorType.parse("c64[3]"))))
     'complex numbers'
     """
-    if node.op in (LITERAL, PARAM, start, require) or is_empty(node):
+    if is_empty(node) or node.op in (start, require):
         return None
+    if node.op in (LITERAL, PARAM):
+        is_known = isinstance(node.type, TensorType) and not is_complex(node.dtype)
+        return None if is_known else "complex numbers"
     if any(map(is_empty, node.inputs)):
         graph = without_empty(Graph("alone", node.inputs, (node,)))
         (now,) = graph.outputs

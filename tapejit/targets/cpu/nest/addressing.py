@@ -605,6 +605,26 @@ class Addressing:
             found = self.builder.insert_element(found, value, ir.Literal(I32, lane))
         return lanes.from_memory(self.builder, found, dtype)
 
+    def gather_where(
+        self, step: Step, pointer: Value, place: Value, times: int, holds: Value | None
+    ) -> Value:
+        """What a Step loads from these places; 0 where a condition does not hold.
+
+        `times` is the size of an element in lanes.
+        """
+        width = self.width
+        if holds is not None:
+            holds = self.widened(holds, width)
+            place = self.builder.select(holds, place, self.whole(0, width))
+        if times > 1:
+            place = self.builder.mul(place, self.whole(times, width))
+            place = self.builder.add(place, steps(width))
+        found = self.gather(pointer, place, step.dtype, width)
+        if holds is not None:
+            fill = lanes.constant(step.dtype, 0, width)
+            found = self.builder.select(holds, found, fill)
+        return found
+
     def guarded(
         self, step: Step, pointer: Value, base: Value, width: int, holds: Value | None
     ) -> Value:

@@ -27,7 +27,6 @@ from tapejit.targets.cpu.nest.addressing import (
     Addressing,
     lane_numbers,
     number,
-    steps,
     strays,
 )
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
@@ -269,17 +268,7 @@ class StepValues(Steps[Value]):
         place = places[0]
         for x in places[1:]:
             place = self.at.builder.add(place, x)
-        if holds is not None:
-            holds = self.at.widened(holds, width)
-            place = self.at.builder.select(holds, place, self.at.whole(0, width))
-        if times > 1:
-            place = self.at.builder.mul(place, self.at.whole(times, width))
-            place = self.at.builder.add(place, steps(width))
-        found = self.at.gather(pointer, place, step.dtype, width)
-        if holds is not None:
-            fill = lanes.constant(step.dtype, 0, width)
-            found = self.at.builder.select(holds, found, fill)
-        return found
+        return self.at.gather_where(step, pointer, place, times, holds)
 
     def fetch_next(
         self, step: Step, pointer: Value, base: Value, place: Affine
