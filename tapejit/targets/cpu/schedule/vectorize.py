@@ -1,8 +1,9 @@
 """Vectorization: how loops are run, as vectors, in tiles and blocks, by tasks.
 
-`choose_vector` picks the axis that vectors go along. Numbers that belong to rows get
-vectors of their own by `tile`; `block` keeps large accumulators in the nearest cache;
-`choose_tasks` cuts the outermost loop for threads, and the next one if it is short.
+`choose_vector` picks the axis that vectors go along, for the kernel and for each loop
+that does not go along that one. Numbers that belong to rows get vectors of their own by
+`tile`; `block` keeps large accumulators in the nearest cache; `choose_tasks` cuts the
+outermost loop for threads, and the next one if it is short.
 
 Start reading at `vectorize`, then `parallelize`.
 """
@@ -10,14 +11,15 @@ Start reading at `vectorize`, then `parallelize`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
     Kernel,
+    LoopNest,
     LoopPlan,
     accumulator,
     grain_of,
@@ -34,6 +36,7 @@ from tapejit.loops.steps import (
     Copy,
     IndexValue,
     Load,
+    PartialSum,
     Step,
     Verify,
     tiles_of,
@@ -109,6 +112,11 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
     # same order for each: a tie stays one.
     terms: list[float] = []
     own: dict[Axis, dict[int, float]] = {axis: {} for axis in axes}
+    apart = lanes_apart(plan, kernel)
+    loops = {y: plan.paths[x][-1:] for x in reversed(steps) for y in (*x.inputs, x)}
+    # Terms in lanes of their own. They have no say in the order in which sums add up.
+    alone: list[tuple[int, frozenset[Axis], float]] = []
+    is_free = not any(step.closed for step in steps)
     for step in (*steps, *leaves):
         around = step.labels | step.closed
         count = math.prod(x.hint for x in around)
@@ -116,6 +124,13 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
         here, at = cost(step), len(terms)
         terms += [(1.0 if is_in_memory else here) * count, 0.0]
         near = axes_of_memory(step) if is_in_memory else frozenset[Axis]()
+        for loop in loops[step]:
+            if is_free and loop in apart and loop.axis in around:
+                width = apart[loop].width
+                full = loop.axis.hint / math.ceil(loop.axis.hint / width)
+                is_near = not is_in_memory or distance(step, loop.axis) in (0, 1)
+                each = 1.5 * full if not is_near else 1.0 if is_in_memory else here
+                alone.append((at, apart[loop].around, each * count / full))
         for axis in (around | near) & own.keys():
             full = axis.hint / math.ceil(axis.hint / width_along(axis))
             if is_in_memory:
@@ -133,6 +148,9 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
 
     def price(axis: Axis) -> float:
         priced, total = list(terms), 0.0
+        for at, around, term in alone:
+            if axis not in around:
+                priced[at] = term
         for at, term in own[axis].items():
             priced[at] = term
         for term in priced:  # `sum` rounds otherwise in other versions of Python
@@ -142,7 +160,65 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
     if not axes:
         return kernel
     best = min(axes, key=lambda axis: (price(axis), axis.number))
-    return replace(kernel, vector=best, width=width_along(best))
+    items = [with_lanes(item, (), apart, best) for item in kernel.items]
+    return replace(kernel, items=tuple(items), vector=best, width=width_along(best))
+
+
+class LoopLanes(NamedTuple):
+    """How a loop may have vectors of its own: their width, and the axes around it."""
+
+    width: int
+    around: frozenset[Axis]
+
+
+def lanes_apart(plan: LoopPlan, kernel: Kernel) -> dict[Loop, LoopLanes]:
+    """The innermost loops that can go along their own axis, whatever others do.
+
+    What adds up does so along the axis of the kernel, and a loop over rows for products
+    is that of a tile.
+    """
+    found: dict[Loop, LoopLanes] = {}
+    for step in kernel.steps():
+        path = plan.paths[step]
+        if len(path) < 2 or path[-1] in found:
+            continue
+        loop, around = path[-1], frozenset(x.axis for x in path)
+        is_tiled = any(x.tile for x in path)
+        if is_tiled or any(not is_one_by_one(x) for x in loop.body):
+            continue
+        values = [y for x in loop.steps() for y in (x, *x.inputs)]
+        sizes = [
+            x.dtype.itemsize
+            for x in values
+            if loop.axis in x.labels and not isinstance(x.what, POSITIONS)
+        ]
+        width = CPU.numerics.vector_bytes // max([4, *sizes])
+        width = min(width, 1 << (loop.axis.hint.bit_length() - 1))
+        found[loop] = LoopLanes(width, around)
+    return found
+
+
+def is_one_by_one(item: Step | Loop) -> bool:
+    """Whether this is a value of one iteration, which nothing adds up."""
+    if isinstance(item, Loop) or isinstance(item.what, (ArrayOp, PartialSum)):
+        return False
+    return not item.closed
+
+
+def with_lanes(
+    item: Step | Loop, around: LoopNest, apart: Mapping[Loop, LoopLanes], vector: Axis
+) -> Step | Loop:
+    """A loop, with vectors along its own axis if no loop around goes along `vector`."""
+    if not isinstance(item, Loop):
+        return item
+    own = apart.get(item)
+    if own is None:
+        path = (*around, item)
+        body = [with_lanes(x, path, apart, vector) for x in item.body]
+        return replace(item, body=body)
+    if vector in own.around or own.width == 1:
+        return item
+    return replace(item, lanes=(item.axis, own.width))
 
 
 def axes_of_memory(step: Step) -> frozenset[Axis]:
