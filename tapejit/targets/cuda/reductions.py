@@ -117,11 +117,13 @@ class BlockReductions(Reductions):
         if warps <= 1:
             return total
         words = self.words.get(made.dtype)
+        is_again = words is not None or self.steps.is_repeated
         if words is None:
             words = at.shared_array(warps, made.dtype)
             self.words[made.dtype] = words
         b = at.builder
-        at.barrier()  # others may still read what an earlier sum has left
+        if is_again:
+            at.barrier()  # others may still read what an earlier sum has left
         lane = b.and_(at.rank, number(warp - 1))
         with b.if_then(b.icmp_signed("==", lane, number(0))):
             own = b.lshr(at.rank, number(warp.bit_length() - 1))

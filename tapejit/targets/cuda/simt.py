@@ -84,6 +84,13 @@ class SimtEmitter(StepValues, Walk[Value, Accumulator]):
         self.body(loop, path)
         self.around = before
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a thread may come here again: in a loop, or in another unit."""
+        kernel = self.kernel
+        has_turns = kernel.units > kernel.tasks
+        return any(has_turns or axis not in kernel.grid for axis in self.around)
+
     def units(self, body: Callable[[], None]) -> None:
         """The units of this team, one after the other."""
         kernel, b = self.kernel, self.at.builder

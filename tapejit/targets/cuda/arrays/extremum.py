@@ -163,6 +163,7 @@ class TeamSearch:
         threads = min(most, team * power_above(units)) if is_short else team
         teams = threads // team
         blocks = min(numbers.most_blocks, math.ceil(units / teams))
+        self.has_turns = units > blocks * teams
         with array_kernel(self.made, self.kernel, name, threads, blocks, team) as at:
             self.at, self.extremum = at, Extremum(at, self.order, self.dtype)
             self.extremum.index = INT64
@@ -216,7 +217,8 @@ class TeamSearch:
         words = [at.shared_array(warps, x) for x in (self.dtype, INT64)]
         dtypes = self.dtype, INT64
         lane = b.and_(at.rank, number(warp - 1))
-        at.barrier()  # the first thread may still read those of the unit before
+        if self.has_turns:
+            at.barrier()  # the first thread may still read those of the unit before
         with b.if_then(b.icmp_signed("==", lane, number(0))):
             own = b.lshr(at.rank, number(warp.bit_length() - 1))
             for memory, value, dtype in zip(words, found, dtypes, strict=True):
