@@ -94,6 +94,10 @@ def total(x: Node) -> Node:
     return ops.sum(x * x, axes=(0, 1), keepdims=False)
 
 
+def of_columns(x: Node) -> Node:
+    return ops.sum(ops.tanh(x), axes=(0,), keepdims=False)
+
+
 def first_largest(x: Node) -> Node:
     return ops.argmax(x, axis=1, keepdims=False)
 
@@ -110,6 +114,7 @@ def numbers(*shape: int) -> Array:
 WITH_BARRIERS = {
     "softmax": (softmax, [numbers(3, 700)]),
     "total": (total, [numbers(60, 500)]),
+    "of_columns": (of_columns, [numbers(700, 3)]),
     "first_largest": (first_largest, [numbers(2, 3000)]),
     "scattered": (scattered, [numbers(300, 2), RNG.integers(0, 9, 300)]),
 }

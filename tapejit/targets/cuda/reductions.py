@@ -117,7 +117,7 @@ class BlockReductions(Reductions):
         if warps <= 1:
             return total
         words = self.words.get(made.dtype)
-        is_again = words is not None or self.steps.is_repeated
+        is_again = words is not None or self.steps.is_repeated or bool(made.axes)
         if words is None:
             words = at.shared_array(warps, made.dtype)
             self.words[made.dtype] = words
