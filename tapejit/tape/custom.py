@@ -45,14 +45,7 @@ from tapejit.tape.linearity import line_of
 from tapejit.tape.rules import Gradients, PythonRule
 from tapejit.tape.variable import Variable
 from tapejit.tape.witness import Witness
-from tapejit.tensor.dispatch import (
-    TAPES,
-    TRACE,
-    apply,
-    as_operand,
-    is_weak,
-    weak_scalar,
-)
+from tapejit.tensor import dispatch
 from tapejit.tensor.recorder import Observer
 from tapejit.tensor.tensor import Tensor, TracedTensor, another
 from tapejit.tensor.trace import Trace, beginnings
@@ -169,7 +162,7 @@ class CustomGradient:
         with witness.watching(is_sealed=self._is_sealed):
             found, grad_fn = self._checked_pair(self._function(*args, **kwargs))
             outputs, structure = tree.flatten(found)
-            values = [as_operand(x, self._name) for x in outputs]
+            values = [dispatch.as_operand(x, self._name) for x in outputs]
         variables = witness.variables()
         if variables:
             self._check_takes_variables(grad_fn, variables)
@@ -243,10 +236,10 @@ class Arguments:
         The last result are those that get a gradient, as Tensors that tapes know.
         """
         leaves = [
-            apply(read, leaf) if isinstance(leaf, Tensor) else leaf
+            dispatch.apply(read, leaf) if isinstance(leaf, Tensor) else leaf
             for leaf in self.leaves
         ]
-        inputs = [as_operand(leaves[at]) for at in self.places]
+        inputs = [dispatch.as_operand(leaves[at]) for at in self.places]
         args, values = tree.unflatten(self.structure, leaves)
         return args, dict(zip(self.names, values, strict=True)), inputs
 
@@ -347,10 +340,10 @@ class UserRule(PythonRule):
             what = f"argument {self.places[at]}"
         else:
             what = f"variable {self.variables[at - len(self.places)].name!r}"
-        if is_weak(given):
-            gradient = weak_scalar(given, kind.dtype)
+        if dispatch.is_weak(given):
+            gradient = dispatch.weak_scalar(given, kind.dtype)
         else:
-            gradient = as_operand(given, f"the grad_fn of {self.name}")
+            gradient = dispatch.as_operand(given, f"the grad_fn of {self.name}")
         if gradient.shape != kind.shape:
             raise ShapeError(
                 f"the grad_fn of {self.name} returned a gradient of shape "
@@ -380,7 +373,7 @@ def offer(
     rule.device = values[0].device
     operands = (Tensor(rule), *inputs, *map(witness.shadow_of, values))
     attrs = {"results": len(results)}
-    for tape in TAPES.get():
+    for tape in dispatch.TAPES.get():
         tape.record(custom_call, operands, attrs, results)
     return list(results)
 
@@ -396,7 +389,7 @@ def _offer_traced(
     A tape inside the trace calls the rule itself when it is asked, as it would in
     plain Python; what a tape around it asks is traced now.
     """
-    trace: Any = TRACE.get()
+    trace: Any = dispatch.TRACE.get()
     shadows = [witness.shadow_of(x) for x in values]
     for x in inputs:
         trace.node_of(x)
@@ -406,7 +399,7 @@ def _offer_traced(
         custom_call, [trace.node_of(x) for x in operands], attrs
     )
     called = (Tensor(rule), *inputs, *shadows)
-    for tape in TAPES.get():
+    for tape in dispatch.TAPES.get():
         if isinstance(tape, Observer):
             tape.record(custom_call, operands, attrs, results)
         elif tape.trace is trace:
@@ -427,7 +420,7 @@ def _as_graphs(
     held = {} if state is None else state.written()
     effects = len(trace.effects)
     mark = first_token().serial
-    token = TAPES.set(() if state is None else (state.watcher,))
+    token = dispatch.TAPES.set(() if state is None else (state.watcher,))
     name = f"{rule.name}.backward"
     seeds = [param(f"d_{at}", kind) for at, kind in enumerate(rule.results)]
     looked_at: list[Node] = []
@@ -445,7 +438,7 @@ def _as_graphs(
         if state is not None:
             state.put_back(held)  # a tape inside calls the rule again
         del trace.effects[effects:]
-        TAPES.reset(token)
+        dispatch.TAPES.reset(token)
     for x in map(trace.node_of, inputs):  # a size may stand in an argument alone
         if not x.tensor_type.is_static and x not in looked_at:
             looked_at.append(x)
@@ -477,7 +470,7 @@ def _refuse_writes(rule: PythonRule, before: Any, after: Any) -> None:
 
 def _is_traced(tensors: Sequence[Tensor]) -> bool:
     """Whether the call is part of a trace; constants in a mapped function are not."""
-    trace = TRACE.get()
+    trace = dispatch.TRACE.get()
     if trace is None:
         return False
     return trace.holds_state or any(isinstance(x, TracedTensor) for x in tensors)

@@ -10,21 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.base.types import (
-    DType,
-    as_dtype,
-    default_float,
-    is_integer,
-    promote,
-    promote_all,
-    scalar_dtype,
-    weak_dtype,
-)
+from tapejit.base import types
 
 Scalar = (bool, int, float, complex)
 
 
-def list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:
+def list_dtype(array: np.ndarray[Any, Any], value: Any) -> types.DType:
     """Python numbers in lists get tapejit's defaults, arrays keep their dtype.
 
     Beside arrays or NumPy's scalars Python numbers are weak.
@@ -36,16 +27,16 @@ def list_dtype(array: np.ndarray[Any, Any], value: Any) -> DType:
     strong = [x.dtype for x in leaves if isinstance(x, (np.ndarray, np.generic))]
     if strong:
         numbers = [x for x in leaves if type(x) in Scalar]
-        return joined_dtype(map(as_dtype, strong), numbers)
+        return joined_dtype(map(types.as_dtype, strong), numbers)
     if not leaves:
-        return default_float()
+        return types.default_float()
     if array.dtype.kind in "iuO":
         low, high = array.min(), array.max()
-        return scalar_dtype(int(low if low < -(2**31) else high))
-    return scalar_dtype(array.dtype.type(0).item())
+        return types.scalar_dtype(int(low if low < -(2**31) else high))
+    return types.scalar_dtype(array.dtype.type(0).item())
 
 
-def joined_dtype(strong: Iterable[DType], numbers: Sequence[Any]) -> DType:
+def joined_dtype(strong: Iterable[types.DType], numbers: Sequence[Any]) -> types.DType:
     """The dtype in which tensors and Python numbers stand in one list.
 
     The numbers are weak; an integer that would not fit widens it.
@@ -58,15 +49,15 @@ def joined_dtype(strong: Iterable[DType], numbers: Sequence[Any]) -> DType:
     if integers:
         weak += {min(integers), max(integers)}
     given = list(strong)
-    dtype = promote_all(given) if given else scalar_dtype(weak[0])
+    dtype = types.promote_all(given) if given else types.scalar_dtype(weak[0])
     for scalar in weak:
-        dtype = weak_dtype(scalar, dtype)
-        if is_integer(dtype) and type(scalar) is int and not _fits(scalar, dtype):
-            dtype = promote(dtype, scalar_dtype(scalar))
+        dtype = types.weak_dtype(scalar, dtype)
+        if types.is_integer(dtype) and type(scalar) is int and not _fits(scalar, dtype):
+            dtype = types.promote(dtype, types.scalar_dtype(scalar))
     return dtype
 
 
-def _fits(number: int, dtype: DType) -> bool:
+def _fits(number: int, dtype: types.DType) -> bool:
     limits = np.iinfo(dtype)
     return limits.min <= number <= limits.max
 

@@ -18,15 +18,7 @@ from tapejit.base.types import TensorType, Type
 from tapejit.ir.graph import Graph, topological_order
 from tapejit.ir.node import LITERAL, ZERO, Node, Op, Zero, param
 from tapejit.ir.structural import call, recomputed, results
-from tapejit.ops.custom_rules import (
-    CONNECTED,
-    Flags,
-    callback_of,
-    custom_call,
-    custom_jvp,
-    custom_vjp,
-    failing,
-)
+from tapejit.ops import custom_rules
 from tapejit.transforms.jvp import PUSHES, jvp
 from tapejit.transforms.scatters import join_scatters
 from tapejit.transforms.vjp import PULLS, Cotangent, carries_gradient, materialize, vjp
@@ -136,13 +128,13 @@ def pull_back_custom(node: Node, g: Sequence[Any]) -> tuple[Cotangent, ...]:
         try:
             found = pull_back_call(again, g, again=True)
         except TapejitError as error:
-            found = failing(error, [x.type for x in operands])
+            found = custom_rules.failing(error, [x.type for x in operands])
         return (*found, *[None] * len(values))
-    callback = callback_of(node)
+    callback = custom_rules.callback_of(node)
     if callback is not None:
-        parts = _asked(custom_vjp, callback, g, values, operands[1:])
+        parts = _asked(custom_rules.custom_vjp, callback, g, values, operands[1:])
         return (None, *parts, *g)
-    connected: Flags = node.attrs["connected"]
+    connected: custom_rules.Flags = node.attrs["connected"]
     parts = [ZERO if flag else None for flag in connected]
     residuals = operands[len(connected) :]
     if given and any(connected):
@@ -162,12 +154,14 @@ def push_forward_custom(node: Node, tangents: Sequence[Any]) -> tuple[Cotangent,
         try:
             return push_forward_call(again, tangents[:-count], again=True)
         except TapejitError as error:
-            return failing(error, [x.type for x in values])
-    callback = callback_of(node)
+            return custom_rules.failing(error, [x.type for x in values])
+    callback = custom_rules.callback_of(node)
     if callback is not None:
-        parts = _asked(custom_jvp, callback, tangents[1:-count], operands[1:], values)
+        parts = _asked(
+            custom_rules.custom_jvp, callback, tangents[1:-count], operands[1:], values
+        )
         return tuple(map(_sum, tangents[-count:], parts))
-    connected: Flags = node.attrs["connected"]
+    connected: custom_rules.Flags = node.attrs["connected"]
     pairs = zip(tangents, operands, connected, strict=False)
     given = [(t, x) for t, x, flag in pairs if flag]
     carrying = [carries_gradient(x.type) for x in values]
@@ -194,7 +188,7 @@ def _asked(
     """
     flags = tuple(part is not None for part in given)
     every = tuple(any(flags) and carries_gradient(x.type) for x in ends)
-    connected = CONNECTED.get().get((callback, flags), every)
+    connected = custom_rules.CONNECTED.get().get((callback, flags), every)
     if not any(connected) or not any(isinstance(part, Node) for part in given):
         return [ZERO if flag else None for flag in connected]
     pairs = zip(given, starts, strict=True)
@@ -223,5 +217,5 @@ def _sum(x: Cotangent, y: Cotangent) -> Cotangent:
     return x if isinstance(x, Node) or y is None else y
 
 
-PULLS.update({call: pull_back_call, custom_call: pull_back_custom})
-PUSHES.update({call: push_forward_call, custom_call: push_forward_custom})
+PULLS.update({call: pull_back_call, custom_rules.custom_call: pull_back_custom})
+PUSHES.update({call: push_forward_call, custom_rules.custom_call: push_forward_custom})
