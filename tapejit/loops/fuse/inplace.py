@@ -95,14 +95,15 @@ class Order:
 
     def put_last(self, last: int, others: set[int]) -> bool:
         """Have a nest come after others; False if that is impossible."""
-        others = others - {last}
-        if last in self.failing or any(self.before[at] >> last & 1 for at in others):
+        others, own = others - {last}, 1 << last
+        if last in self.failing or any(self.before[at] & own for at in others):
             return False
         self.needs[last] |= others
         new = self.bits(others)
-        for at, known in enumerate(self.before):
-            if at == last or known >> last & 1:
-                self.before[at] = known | new
+        if new & ~self.before[last]:
+            for at, known in enumerate(self.before):
+                if at == last or known & own:
+                    self.before[at] = known | new
         return True
 
     def sorted(self) -> list[int]:
@@ -153,13 +154,15 @@ def is_scatter(step: Step) -> bool:
 
 def candidates(nest: Nest) -> Iterator[tuple[Buffer, Buffer]]:
     """Results and inputs that the nest reads only where it writes the result."""
-    uses: dict[Buffer, list[tuple[Step, Step]]] = {}
+    uses: dict[Buffer, list[Step]] = {}
+    places: dict[Buffer, list[dict[Axis, int] | None]] = {}
     whole: set[Buffer] = set()
     inside = set(nest.steps())
     for step in nest.steps():
         for x in (step, *step.needed()):
             if isinstance(x.what, Load) and is_input(x.source):
-                uses.setdefault(x.source, []).append((x, step))
+                uses.setdefault(x.source, []).append(step)
+                places.setdefault(x.source, []).append(strides_in(x))
         whole.update(viewed(step))
     for step in nest.steps():
         out = step.output
@@ -173,13 +176,13 @@ def candidates(nest: Nest) -> Iterator[tuple[Buffer, Buffer]]:
             continue
         place = own_strides(step)
         behind: set[Step] | None = None
-        for given, loads in uses.items():
+        for given, users in uses.items():
             if given in whole or not is_alike(given, out):
                 continue
-            if any(strides_in(load) != place for load, _ in loads):
+            if any(x != place for x in places[given]):
                 continue
             behind = ancestors(step, inside) if behind is None else behind
-            if all(user in behind for _, user in loads):
+            if behind.issuperset(users):
                 yield out, given
 
 

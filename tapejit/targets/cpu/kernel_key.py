@@ -158,12 +158,14 @@ class Description:
             self.found.append(root.extent)
 
     def axes(self, axes: Iterable[Axis | None]) -> None:
+        found, numbers = self.found, self._numbers
         for axis in axes:
-            if axis is None:
-                self.found.append(None)
+            known = None if axis is None else numbers.get(axis.root)
+            if axis is None or known is not None:
+                found.append(known)
             else:
                 self.axis(axis)
-        self.found.append("axes")
+        found.append("axes")
 
     def affine(self, position: Affine) -> None:
         self.found += (position.constant, len(position.terms))
@@ -197,7 +199,9 @@ class Description:
         self.axes(step.axes)
         self.axes(step.reduced)
         self.axes(step.dims or ())
-        self.add(memory)
+        self.found.append(memory is None)
+        if memory is not None:
+            self.storage(memory)
         is_read = memory is not None and not memory.lanes
         if is_read and step not in self._inside and not step.is_leaf:
             return  # another kernel has made it, however that may be
@@ -206,8 +210,11 @@ class Description:
             self.element(step.what, step.what.source)
         else:
             self.add(step.what)
-        self.sequence(step.inputs)
-        self.add(step.output)
+        self.found += (len(step.inputs), step.output is None)
+        for x in step.inputs:
+            self.step(x)
+        if step.output is not None:
+            self.buffer(step.output)
         if isinstance(step.what, ArrayOp):
             self.add(step.node)
         else:
