@@ -13,7 +13,7 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.base.types import DType, TensorType, is_complex, is_float
-from tapejit.ir.interpret import has_dims
+from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import LITERAL, Movement, Node, Op
 from tapejit.loops import numerics
 from tapejit.loops.lower.grouped import is_written_out
@@ -38,16 +38,14 @@ def is_native(node: Node, supports: Supports) -> bool:
     `supports` is a Target's: whether it can compute an elementwise operation on these
     dtypes, or sums of products that are rounded once.
     """
-    given = [node.type, *[x.type for x in node.inputs]]
-    types = [x for x in given if isinstance(x, TensorType) and x.is_static]
-    if len(types) < len(given) or has_dims(node):
-        return False
-    shapes = [kind.shape for kind in types]
-    if any(is_complex(kind.dtype) for kind in types):
-        return False
-    if any(0 in shape for shape in shapes):
-        return False
+    for kind in (node.type, *[x.type for x in node.inputs]):
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            return False
+        if is_complex(kind.dtype) or 0 in kind.shape:
+            return False
     op, attrs = node.op, node.attrs
+    if any(map(contains_dim, attrs.values())):
+        return False
     if op is ops.gather:
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
     if op is ops.gather_add and one_hot(node) is not None:

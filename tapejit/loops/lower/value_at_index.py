@@ -94,7 +94,7 @@ class ValueAtIndex:
         for axis in (*own, *step.reduced):
             axis.root.steps.add(step.number)
         step.inputs = list(make_inputs())
-        varying = frozenset().union(*[x.labels for x in step.inputs])
+        varying = {axis.root for x in step.inputs for axis in x.axes}
         for x in step.ranges:
             varying |= {axis.root for axis in axes_in(x.position)}
         if isinstance(what, Copy):

@@ -242,6 +242,7 @@ class Scheduler:
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self.axes: dict[Step, frozenset[Axis]] = {}
+        self.sets: dict[frozenset[Axis], frozenset[Axis]] = {}  # equal ones are one
         self.before: dict[Step, Waits] = {}
         self.facts: dict[Step, Facts] = {}
         for step in steps:
@@ -249,7 +250,8 @@ class Scheduler:
 
     def note(self, step: Step) -> None:
         """A Step is new, or has other inputs."""
-        self.axes[step] = step.labels | step.closed
+        axes = step.labels | step.closed
+        self.axes[step] = self.sets.setdefault(axes, axes)
         self.before[step] = list(waits(step))
         self.facts[step] = Facts.of(step)
 
@@ -262,7 +264,8 @@ class Scheduler:
         """
         open_axes = {step: self.axes[step] for step in steps}
         if bound:
-            open_axes = {step: axes - bound for step, axes in open_axes.items()}
+            rest = {axes: axes - bound for axes in set(open_axes.values())}
+            open_axes = {step: rest[axes] for step, axes in open_axes.items()}
         if not any(open_axes.values()):
             return list(steps)
         known = dict(known)
@@ -449,13 +452,12 @@ def phases(
     axis: Axis,
 ) -> dict[Step, int]:
     """When each Step runs: odd numbers are passes over the axis, even ones between."""
-    levels: dict[Step, int] = {}
-    is_behind = False  # a Step that runs over the axis
-    for step in steps:
-        inside = axis in open_axes[step]
-        is_behind = is_behind or inside
+    runs = [axis in open_axes[step] for step in steps]
+    first = runs.index(True)
+    levels = dict.fromkeys(steps[:first], 0)
+    for step, inside in zip(steps[first:], runs[first:], strict=True):
         level = 1 if inside else 0
-        for x, apart in before[step] if is_behind else ():
+        for x, apart in before[step]:
             last = levels.get(x)
             if not last:  # it is not in these Steps, or behind nothing
                 continue
