@@ -20,8 +20,7 @@ Start reading at `Tangents.record`, then `ForwardAccumulator`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from threading import get_ident
 from typing import Any, Final
 from weakref import ref
@@ -36,9 +35,8 @@ from tapejit.base.errors import (
     DTypeError,
     ShapeError,
     TapeError,
-    TapeNotRecording,
 )
-from tapejit.base.origin import Origin, describe, user_origin, warn_user
+from tapejit.base.origin import user_origin, warn_user
 from tapejit.base.public import public
 from tapejit.base.types import (
     OPAQUE,
@@ -53,7 +51,7 @@ from tapejit.ir.structural import results
 from tapejit.ops.custom_rules import CONNECTED, custom_call
 from tapejit.tape.recording import identify, leaf_key
 from tapejit.tape.rules import run_settled
-from tapejit.tape.tape import UnconnectedGradients, at_path, filler
+from tapejit.tape.tape import RecordingBlock, UnconnectedGradients, at_path, filler
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TAPES, TRACE, as_operand, cast
 from tapejit.tensor.scope import SCOPE
@@ -322,7 +320,7 @@ class Tangents:
 
 
 @public("tapejit")
-class ForwardAccumulator:
+class ForwardAccumulator(RecordingBlock):
     """Computes derivatives in one direction, along with the values.
 
     `tangents` says for each of the `primals`, tensors or variables, how it changes;
@@ -352,11 +350,12 @@ class ForwardAccumulator:
     gradient on a tape comes from each read.
     """
 
+    _called = "an accumulator"
+
     def __init__(self, primals: Any, tangents: Any) -> None:
-        self._tangents = Tangents()
+        super().__init__()
+        self._recording = Tangents()
         self._was_entered = False
-        self._scope: object | None = None
-        self._origin: Origin | None = None
         found, spec = _leaves(primals, "primals")
         _check_distinct(found, spec)
         if isinstance(primals, (Tensor, Variable)):
@@ -368,7 +367,7 @@ class ForwardAccumulator:
         for at, (primal, tangent) in enumerate(zip(found, given, strict=True)):
             if is_differentiable(primal.dtype):
                 where = at_path(spec.paths()[at])
-                self._tangents.watch(primal, _checked_tangent(tangent, primal, where))
+                self._recording.watch(primal, _checked_tangent(tangent, primal, where))
             else:
                 warn_user(
                     f"a primal has dtype {primal.dtype.name}: tangents exist for "
@@ -378,7 +377,7 @@ class ForwardAccumulator:
     # Life
 
     def __enter__(self) -> ForwardAccumulator:
-        if self._tangents.thread is not None:
+        if self._recording.thread is not None:
             raise ArgumentError(
                 "this accumulator is recording already",
                 help="it can be entered again after its block has ended",
@@ -386,60 +385,14 @@ class ForwardAccumulator:
         self._was_entered = True
         self._scope = SCOPE.get()
         self._origin = user_origin(2)
-        self._tangents.outer = TAPES.get()
-        self._tangents.trace = TRACE.get()
+        self._recording.outer = TAPES.get()
+        self._recording.trace = TRACE.get()
         self._start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stop()
-        self._tangents.outer = ()
-
-    def _start(self) -> None:
-        observer: Any = self._tangents
-        observer.thread = get_ident()
-        TAPES.set((*TAPES.get(), observer))
-
-    def _stop(self) -> None:
-        """Stop, also in contexts that were copied while it was recording."""
-        self._tangents.thread = None
-        TAPES.set(tuple([tape for tape in TAPES.get() if tape.thread is not None]))
-
-    @contextmanager
-    def stop_recording(self) -> Iterator[None]:
-        """Operations inside are constants to this accumulator.
-
-        >>> import tapejit as tj
-        >>> x = tj.asarray(3.0)
-        >>> with tj.ForwardAccumulator(x, 1.0) as acc:
-        ...     with acc.stop_recording():
-        ...         c = x * x
-        ...     y = c * x
-        >>> print(acc.jvp(y))
-        9.0
-        """
-        if self._tangents.thread is None:
-            raise TapeNotRecording(
-                "stop_recording() on an accumulator that is not recording"
-            )
-        self._stop()
-        try:
-            yield
-        finally:
-            self._start()
-
-    def _check_scope(self) -> None:
-        """It belongs to the body of the function it was opened in, as a tape does."""
-        if SCOPE.get() == self._scope:
-            return
-        opened = "outside any function" if self._scope is None else "in a function"
-        raise TapeError(
-            f"jvp on an accumulator that was opened {opened}, at "
-            f"{describe(self._origin)}, and does not belong to the function that is "
-            "running",
-            help="open it in the body that uses it, or return the tensors and ask "
-            "for their tangents outside",
-        )
+        super().__exit__(*exception)
+        self._recording.outer = ()
 
     # Derivatives
 
@@ -464,10 +417,10 @@ class ForwardAccumulator:
                 "jvp on an accumulator that has never recorded",
                 help="compute inside `with tj.ForwardAccumulator(x, t) as acc:`",
             )
-        self._check_scope()
+        self._check_scope("jvp")
         fill = filler(unconnected_gradients)
         found, spec = _leaves(primals, "jvp's argument")
-        tangents = [self._tangents.tangent_of(x) for x in found]
+        tangents = [self._recording.tangent_of(x) for x in found]
         pairs = zip(tangents, found, strict=True)
         filled = [zeros_like(x) if t is ZERO else t for t, x in pairs]
         return tree.unflatten(spec, fill(filled, found))

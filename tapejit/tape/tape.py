@@ -15,7 +15,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, ClassVar
 
 from tapejit.array.creation import asarray, zeros
 from tapejit.base import tree
@@ -55,8 +55,85 @@ class UnconnectedGradients(enum.Enum):
     ZERO = "zero"
 
 
+class RecordingBlock:
+    """A block whose operations are recorded: a tape's, or an accumulator's.
+
+    `_called` is what it is in messages. What records is `_recording`, in the thread
+    that it names.
+    """
+
+    _called: ClassVar[str]
+    _recording: Any
+    _is_used_up = False
+
+    def __init__(self) -> None:
+        self._scope: Any = None
+        self._origin: Origin | None = None
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+    @property
+    def _is_recording(self) -> bool:
+        return self._recording is not None and self._recording.thread is not None
+
+    def _start(self) -> None:
+        self._recording.thread = get_ident()
+        TAPES.set((*TAPES.get(), self._recording))
+
+    def _stop(self) -> None:
+        """Stop recording, also in contexts that were copied while it recorded.
+
+        What was stopped from another context is still listed in this one: the stopped
+        ones go too.
+        """
+        self._recording.thread = None
+        tapes = TAPES.get()
+        if len(tapes) == 1 and tapes[0] is self._recording:
+            TAPES.set(())  # the usual case
+        else:
+            TAPES.set(tuple([tape for tape in tapes if tape.thread is not None]))
+
+    @contextmanager
+    def stop_recording(self) -> Iterator[None]:
+        """Operations inside are constants to this tape or accumulator.
+
+        >>> import tapejit as tj
+        >>> x = tj.Variable(3.0)
+        >>> with tj.GradientTape() as tape:
+        ...     with tape.stop_recording():
+        ...         c = x * x
+        ...     y = c * x
+        >>> print(tape.gradient(y, x))
+        9.0
+        """
+        if not self._is_recording:
+            raise TapeNotRecording(
+                f"stop_recording() on {self._called} that is not recording"
+            )
+        self._stop()
+        try:
+            yield
+        finally:
+            if not self._is_used_up:
+                self._start()
+
+    def _check_scope(self, what: str) -> None:
+        """It belongs to the body of the function it was opened in."""
+        if SCOPE.get() == self._scope:
+            return
+        opened = "outside any function" if self._scope is None else "in a function"
+        raise TapeError(
+            f"{what} on {self._called} that was opened {opened}, at "
+            f"{describe(self._origin)}, and does not belong to the function that is "
+            "running",
+            help=f"open {self._called} in the body that uses it, or return the tensors "
+            "and ask outside",
+        )
+
+
 @public("tapejit")
-class GradientTape:
+class GradientTape(RecordingBlock):
     """Records operations for automatic differentiation.
 
     Trainable variables are watched when they are read, anything else after `watch`.
@@ -70,16 +147,16 @@ class GradientTape:
     [<tj.Tensor f32[] 6.0>, <tj.Tensor f32[] 8.0>]
     """
 
+    _called = "a tape"
+
     def __init__(
         self, persistent: bool = False, watch_accessed_variables: bool = True
     ) -> None:
+        super().__init__()
         self._persistent = bool(persistent)
         self._watch_accessed = bool(watch_accessed_variables)
         self._recording: Recording | None = None
-        self._is_used_up = False
         self._warned_inside = False
-        self._scope: Any = None
-        self._origin: Origin | None = None
 
     # Life
 
@@ -98,33 +175,6 @@ class GradientTape:
         self._start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._stop()
-
-    @property
-    def _is_recording(self) -> bool:
-        return self._recording is not None and self._recording.thread is not None
-
-    def _start(self) -> None:
-        assert self._recording is not None
-        self._recording.thread = get_ident()
-        TAPES.set((*TAPES.get(), self._recording))
-
-    def _stop(self) -> None:
-        """Stop recording, also in contexts that were copied while it recorded.
-
-        A tape that was stopped from another context is still listed in this one: the
-        stopped ones go too.
-        """
-        recording = self._recording
-        assert recording is not None
-        recording.thread = None
-        tapes = TAPES.get()
-        if len(tapes) == 1 and tapes[0] is recording:
-            TAPES.set(())  # the usual case
-        else:
-            TAPES.set(tuple([tape for tape in tapes if tape.thread is not None]))
-
     def _entered(self, what: str) -> Recording:
         if self._recording is None:
             raise TapeError(
@@ -134,18 +184,6 @@ class GradientTape:
         self._check_scope(what)
         return self._recording
 
-    def _check_scope(self, what: str) -> None:
-        """A tape belongs to the body of the function it was opened in."""
-        if SCOPE.get() == self._scope:
-            return
-        opened = "outside any function" if self._scope is None else "in a function"
-        raise TapeError(
-            f"{what} on a tape that was opened {opened}, at {describe(self._origin)}, "
-            "and does not belong to the function that is running",
-            help="open the tape in the body that uses it, or return the tensors and "
-            "ask the tape outside",
-        )
-
     def _active(self, what: str) -> Recording:
         recording = self._entered(what)
         if not self._is_recording:
@@ -154,28 +192,6 @@ class GradientTape:
                 help=f"call tape.{what} inside the tape's block",
             )
         return recording
-
-    @contextmanager
-    def stop_recording(self) -> Iterator[None]:
-        """Operations inside are constants to this tape.
-
-        >>> import tapejit as tj
-        >>> x = tj.Variable(3.0)
-        >>> with tj.GradientTape() as tape:
-        ...     with tape.stop_recording():
-        ...         c = x * x
-        ...     y = c * x
-        >>> print(tape.gradient(y, x))
-        9.0
-        """
-        if not self._is_recording:
-            raise TapeNotRecording("stop_recording() on a tape that is not recording")
-        self._stop()
-        try:
-            yield
-        finally:
-            if not self._is_used_up:
-                self._start()
 
     def reset(self) -> None:
         """Forget everything recorded and watched, and go on recording.

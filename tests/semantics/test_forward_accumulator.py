@@ -434,7 +434,7 @@ def test_s40_a_tangent_goes_when_its_tensor_goes() -> None:
             assert [t() is not None for t in tangents] == [False] * (
                 len(tangents) - 1
             ) + [True]
-        assert len(acc._tangents.table.entries) == 2, "x and the last y"
+        assert len(acc._recording.table.entries) == 2, "x and the last y"
     del acc
     assert tangents[-1]() is None, "nothing but the accumulator held it"
 
@@ -448,8 +448,8 @@ def test_s40_assignments_leave_nothing_behind() -> None:
             w.assign_add(1.0) * x
             w.assign_add(1.0)
             v * x
-    assert len(acc._tangents.table.entries) <= 2, "x and the value of v"
-    assert not acc._tangents.pending
+    assert len(acc._recording.table.entries) <= 2, "x and the value of v"
+    assert not acc._recording.pending
 
 
 def test_s40_each_rule_is_built_once_and_their_number_is_bounded(
