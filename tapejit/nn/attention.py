@@ -16,7 +16,8 @@ from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.public import public
 from tapejit.nn import building
 from tapejit.nn import functional as functions
-from tapejit.nn.layers import Dense, Function, described, positive
+from tapejit.nn.functional.windows import positive
+from tapejit.nn.layers import Dense, Function, described
 from tapejit.nn.module import Module
 from tapejit.tape.generator import DEFAULT, Generator
 from tapejit.tensor.dispatch import as_operand

@@ -14,15 +14,8 @@ from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.public import public
 from tapejit.nn import functional as functions
 from tapejit.nn import initializers
-from tapejit.nn.functional.windows import per_axis
-from tapejit.nn.layers import (
-    Function,
-    Layer,
-    activation_of,
-    described,
-    name_of,
-    positive,
-)
+from tapejit.nn.functional.windows import per_axis, positive
+from tapejit.nn.layers import Function, Layer, activation_of, described, name_of
 from tapejit.nn.module import Module, in_small_letters
 from tapejit.tape.generator import Generator
 from tapejit.tape.variable import Variable

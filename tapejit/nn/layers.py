@@ -23,6 +23,7 @@ from tapejit.base.types import as_dtype, default_float, is_complex, is_different
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
 from tapejit.nn.functional.activations import __all__ as ACTIVATIONS
+from tapejit.nn.functional.windows import positive
 from tapejit.nn.module import Module
 from tapejit.tape.generator import DEFAULT, Generator
 from tapejit.tape.variable import Variable
@@ -326,18 +327,6 @@ def activation_of(activation: Any) -> Function | None:
         )
     function: Function = activation
     return function
-
-
-def positive(value: Any, label: str, name: str) -> int:
-    """A size of at least 1."""
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise ArgumentTypeError(
-            f"{label} is an integer, got {type(value).__name__}", op=name
-        )
-    number = int(value)
-    if number < 1:
-        raise ArgumentError(f"{label} is at least 1, got {number}", op=name)
-    return number
 
 
 def described(layer: Module, sizes: str, **options: Any) -> str:

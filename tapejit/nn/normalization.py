@@ -19,7 +19,8 @@ from tapejit.base.public import public
 from tapejit.base.types import wide_dtype
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
-from tapejit.nn.layers import Layer, described, positive
+from tapejit.nn.functional.windows import positive
+from tapejit.nn.layers import Layer, described
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import cast
 from tapejit.tensor.tensor import Tensor

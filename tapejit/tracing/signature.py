@@ -210,7 +210,8 @@ class Binder:
     ) -> Call:
         """The Call of these arguments; `general` are the floats that are inputs."""
         if kwargs or len(args) != self.arity:
-            return self._bound_call(args, kwargs, default_float, general)
+            args, kwargs = self._bound(args, kwargs)
+            return self._structured(args, kwargs, default_float, general)
         call = Call()
         key: list[Any] = [default_float]
         arrays = call.arrays
@@ -241,19 +242,16 @@ class Binder:
         call.key = tuple(key)
         return call
 
-    def _bound_call(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        default_float: str,
-        general: set[Any],
-    ) -> Call:
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as the signature has them, with its defaults."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}() {error}") from None
         bound.apply_defaults()
-        return self._structured(bound.args, bound.kwargs, default_float, general)
+        return bound.args, bound.kwargs
 
     def _structured(
         self,

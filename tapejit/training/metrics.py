@@ -13,7 +13,8 @@ Start reading at `Metric`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -145,16 +146,10 @@ class Mean(Metric):
         self.accumulate(values, weights)
 
 
-@public("tapejit", "metrics")
-class MeanSquaredError(Metric):
-    """The mean of squared differences of predictions and targets.
+class _MeanError(Metric):
+    """The mean of how far predictions are from targets."""
 
-    >>> import tapejit as tj
-    >>> metric = tj.metrics.MeanSquaredError()
-    >>> metric.update([1.0, 2.0], [1.0, 4.0])
-    >>> print(metric.result())
-    2.0
-    """
+    _error: ClassVar[Callable[..., Tensor]]
 
     @takes_keras_names
     def update(self, predictions: Any, targets: Any, weights: Any = None) -> None:
@@ -167,7 +162,21 @@ class MeanSquaredError(Metric):
         0.0
         """
         found, wanted = _constant(predictions, self.name), _constant(targets, self.name)
-        self.accumulate(squared_error(found, wanted, reduction="none"), weights)
+        self.accumulate(self._error(found, wanted, reduction="none"), weights)
+
+
+@public("tapejit", "metrics")
+class MeanSquaredError(_MeanError):
+    """The mean of squared differences of predictions and targets.
+
+    >>> import tapejit as tj
+    >>> metric = tj.metrics.MeanSquaredError()
+    >>> metric.update([1.0, 2.0], [1.0, 4.0])
+    >>> print(metric.result())
+    2.0
+    """
+
+    _error = staticmethod(squared_error)
 
 
 @public("tapejit", "metrics")
@@ -194,7 +203,7 @@ class RootMeanSquaredError(MeanSquaredError):
 
 
 @public("tapejit", "metrics")
-class MeanAbsoluteError(Metric):
+class MeanAbsoluteError(_MeanError):
     """The mean of absolute differences of predictions and targets.
 
     >>> import tapejit as tj
@@ -204,18 +213,7 @@ class MeanAbsoluteError(Metric):
     1.0
     """
 
-    @takes_keras_names
-    def update(self, predictions: Any, targets: Any, weights: Any = None) -> None:
-        """Add a batch of predictions and targets, which have one shape.
-
-        >>> import tapejit as tj
-        >>> metric = tj.metrics.MeanAbsoluteError()
-        >>> metric.update([1.0, 2.0], [1.0, 4.0], weights=[1.0, 0.0])
-        >>> print(metric.result())
-        0.0
-        """
-        found, wanted = _constant(predictions, self.name), _constant(targets, self.name)
-        self.accumulate(absolute_error(found, wanted, reduction="none"), weights)
+    _error = staticmethod(absolute_error)
 
 
 @public("tapejit", "metrics")

@@ -9,19 +9,19 @@ Start reading at `conv2d`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 from tapejit import ops
 from tapejit.array.manipulation import flip, permute_dims, reshape
 from tapejit.base.dims import Dim, Size
-from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.nn.functional.windows import (
     channels_last,
     check_fit,
     padding_pairs,
     per_axis,
+    positive,
     reach,
 )
 from tapejit.ops.movement import exceeds, largest
@@ -285,15 +285,7 @@ def _operands(
 def _group_count(groups: Any, name: str) -> Size:
     if isinstance(groups, Dim):  # as many as there are channels
         return groups
-    try:
-        count = operator.index(groups)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"groups is an integer, got {groups!r}", op=name
-        ) from None
-    if count < 1:
-        raise ArgumentError(f"groups is at least 1, got {count}", op=name)
-    return count
+    return positive(groups, "groups", name)
 
 
 def _output_sizes(

@@ -30,6 +30,18 @@ Pairs = tuple[tuple[Any, Any], ...]
 FORMATS: Final = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}
 
 
+def positive(value: Any, label: str, name: str) -> int:
+    """A size of at least 1."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise ArgumentTypeError(
+            f"{label} is an integer, got {type(value).__name__}", op=name
+        )
+    number = int(value)
+    if number < 1:
+        raise ArgumentError(f"{label} is at least 1, got {number}", op=name)
+    return number
+
+
 def per_axis(value: Any, rank: int, label: str, name: str) -> tuple[int, ...]:
     """One integer from 1 on for each spatial axis.
 
