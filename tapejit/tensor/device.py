@@ -24,11 +24,12 @@ from tapejit.base.errors import ArgumentError, ArgumentTypeError, UnsupportedErr
 from tapejit.base.public import public
 from tapejit.ir.node import literal
 from tapejit.runtime.sentinels import DEVICE_ARRAYS
-from tapejit.tensor.dispatch import TAPES, TRACE, is_constant
+from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, described_type, is_constant
 from tapejit.tensor.tensor import DeviceTensor, Tensor, TracedTensor, tensor_of
 
 if TYPE_CHECKING:
     from tapejit.runtime.cuda.devices import Device
+    from tapejit.tensor.trace import Trace
 
 # Larger constants on a device are inputs of the Graph that meets them.
 LITERAL_BYTES: Final = 1 << 16
@@ -233,6 +234,35 @@ def in_block(tensor: Tensor) -> Tensor:
     return tensor_of(moved_value(tensor._value, blocks[-1]))
 
 
+def check_placement(trace: Trace, name: str, inputs: Sequence[Tensor]) -> None:
+    """Whether the tensors that an op of a trace meets are where the function runs."""
+    for x in inputs:
+        if isinstance(x, TracedTensor) or is_constant(x):
+            continue
+        if trace.is_placed and device_of(x) != trace.device:
+            raise two_devices(name, (trace.device, device_of(x)), inputs)
+        if not trace.is_placed:
+            (trace.state or trace).placement.note(device_of(x), "a tensor")
+
+
+def two_devices(
+    name: str, devices: tuple[str, str], inputs: Sequence[Tensor]
+) -> ArgumentError:
+    """The error for operands that are not on one device."""
+    return ArgumentError(
+        f"operands are on two devices, {devices[0]} and {devices[1]}",
+        op=name,
+        operands=tuple(
+            described_type(
+                x._type if x._made is SCALAR else f"{x._type} on {device_of(x)}",
+                x._made,
+            )
+            for x in inputs
+        ),
+        help=f'move one of them: .to("{devices[0]}") or .to("{devices[1]}")',
+    )
+
+
 def following(x: Tensor, place: device) -> Tensor:
     """A constant on a device; whatever else is where it is."""
     return placed(x, place) if is_constant(x) else x
@@ -266,6 +296,11 @@ def device_of(x: Tensor) -> device:
     if type(x) is DeviceTensor:
         return str.__new__(device, x._value.device.name)
     return CPU
+
+
+def place_of(x: Any) -> device:
+    """Where an argument is: a tensor, or an array."""
+    return device_of(x) if isinstance(x, Tensor) else CPU
 
 
 def moved_value(value: Any, there: device) -> Any:

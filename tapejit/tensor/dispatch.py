@@ -303,6 +303,10 @@ def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any
             return apply(op, *inputs, **attrs)
         finally:
             TRACE.reset(token)
+    if DEVICE_ARRAYS:
+        from tapejit.tensor.device import check_placement
+
+        check_placement(trace, op.name, inputs)
     try:
         inputs, attrs = trace.prepared(op, inputs, attrs)
         nodes = [trace.node_of(x) for x in inputs]

@@ -23,7 +23,6 @@ import numpy as np
 from tapejit import ops
 from tapejit.base.config import NUMERICS, config
 from tapejit.base.errors import (
-    ArgumentError,
     GraphError,
     TapejitError,
     UnsupportedError,
@@ -35,6 +34,7 @@ from tapejit.ir.node import ORIGIN, Movement, Node, Op, param
 from tapejit.ir.structural import results
 from tapejit.runtime.cuda.arrays import DeviceArray, upload
 from tapejit.runtime.cuda.device_code import (
+    HELP,
     DeviceCode,
     device_code,
     on_host,
@@ -42,13 +42,12 @@ from tapejit.runtime.cuda.device_code import (
     why_no_kernel,
 )
 from tapejit.runtime.cuda.devices import Device
-from tapejit.tensor.device import device_of
+from tapejit.tensor.device import device_of, two_devices
 from tapejit.tensor.dispatch import (
     SCALAR,
     TAPES,
     check_dtypes,
     check_numerics,
-    described_type,
     explained,
     is_constant,
 )
@@ -92,7 +91,7 @@ def common_device(name: str, inputs: Sequence[Tensor]) -> Device:
     device: Device = first._value.device
     for x in inputs:
         if not is_on(x, device):
-            raise _two_devices(name, device, x, inputs)
+            raise two_devices(name, (device.name, device_of(x)), inputs)
     return device
 
 
@@ -101,25 +100,6 @@ def is_on(x: Tensor, device: Device) -> bool:
     if type(x) is DeviceTensor:
         return x._value.device is device
     return is_constant(x)
-
-
-def _two_devices(
-    name: str, device: Device, other: Tensor, inputs: Sequence[Tensor]
-) -> TapejitError:
-    """The error for operands that are not on one device."""
-    names = device.name, device_of(other)
-    return ArgumentError(
-        f"operands are on two devices, {names[0]} and {names[1]}",
-        op=name,
-        operands=tuple(
-            described_type(
-                f"{x._type} on {device_of(x)}" if x._made is not SCALAR else x._type,
-                x._made,
-            )
-            for x in inputs
-        ),
-        help=f'move one of them: .to("{names[0]}") or .to("{names[1]}")',
-    )
 
 
 def array_on(device: Device, x: Tensor) -> DeviceArray:
@@ -222,11 +202,7 @@ def is_hosts(node: Node, types: Sequence[TensorType]) -> bool:
 
 def no_kernel(reason: str) -> UnsupportedError:
     """The error for an operation that a GPU has no kernel for."""
-    return UnsupportedError(
-        f"a GPU cannot do this: {reason}",
-        help='do it on the CPU, x.to("cpu"), or let tapejit do so: '
-        "tj.config.update(soft_placement=True)",
-    )
+    return UnsupportedError(f"a GPU cannot do this: {reason}", help=HELP)
 
 
 def _on_host(

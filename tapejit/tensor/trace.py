@@ -132,6 +132,13 @@ class Trace:
         return found
 
     @property
+    def is_placed(self) -> bool:
+        """Whether it is known where its tensors are."""
+        if self.placement.device is not None:
+            return True
+        return self.outer is not None and self.outer.is_placed
+
+    @property
     def state(self) -> FunctionTrace | None:
         """The trace that variables are read from and written to."""
         return None if self.outer is None else self.outer.state

@@ -311,7 +311,7 @@ def _fits(want: Any, got: Any) -> bool:
         return True
     if not (is_tensor_part(want) and is_tensor_part(got)) or want[0] != got[0]:
         return False
-    return fits_shape(got[1], want[1])
+    return want[2:] == got[2:] and fits_shape(got[1], want[1])
 
 
 def _as_concrete(x: Any) -> Any:

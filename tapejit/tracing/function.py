@@ -41,9 +41,10 @@ from tapejit.base.origin import Origin, warn_user
 from tapejit.base.public import public
 from tapejit.base.waiting import acquire
 from tapejit.ir.node import ORIGIN
-from tapejit.runtime.sentinels import MISS
+from tapejit.runtime.sentinels import DEVICE_ARRAYS, MISS
 from tapejit.tape.commits import in_order
 from tapejit.tape.variable import JOURNAL, Variable
+from tapejit.tensor.device import place_of
 from tapejit.tensor.dispatch import TRACE, TRACED_NUMBERS, alias, as_operand
 from tapejit.tensor.eager_mode import hinted_breakpoints
 from tapejit.tensor.mutation import GivenArguments
@@ -283,6 +284,8 @@ class Function(Inspected[P], Generic[P, R]):
             name = self._binder.leaf_name(call.structure, at)
             made = getattr(leaves[at], "_made", None)
             value = None if at in call.unknown else array
+            if DEVICE_ARRAYS and not isinstance(leaves[at], (*FLOATS, np.generic)):
+                trace.placement.note(place_of(leaves[at]), f"argument {name}")
             x = trace.argument(name, kind, value, made)
             arguments.append(x)
             if isinstance(leaves[at], Tensor) and type(leaves[at]._made) is Provenance:

@@ -41,9 +41,10 @@ def relaxed_key(key: tuple[Any, ...], loose: Axes) -> tuple[Any, ...]:
         return key
     parts = list(key)
     for leaf, axis in loose:
-        number, shape = parts[leaf + 1]
+        number, shape, *place = parts[leaf + 1]
         if shape[axis] is not None and shape[axis] >= 2:
-            parts[leaf + 1] = (number, (*shape[:axis], None, *shape[axis + 1 :]))
+            opened = (*shape[:axis], None, *shape[axis + 1 :])
+            parts[leaf + 1] = (number, opened, *place)
     return tuple(parts)
 
 
@@ -114,7 +115,7 @@ def _changed_sizes(new: Any, old: Any) -> Axes:
             continue
         if not (is_tensor_part(now) and is_tensor_part(then)):
             return frozenset()
-        if now[0] != then[0] or len(now[1]) != len(then[1]):
+        if (now[0], *now[2:]) != (then[0], *then[2:]) or len(now[1]) != len(then[1]):
             return frozenset()
         for axis, (size, before) in enumerate(zip(now[1], then[1], strict=True)):
             if size == before:

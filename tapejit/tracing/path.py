@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from tapejit.ir.node import Node
 from tapejit.ir.structural import GuardFailed, bound_type, call, guard, reread
 from tapejit.runtime.executable import Executable, RunState, executable_for, steps_of
 from tapejit.runtime.result_containers import can_be_native
-from tapejit.runtime.sentinels import MISS
+from tapejit.runtime.sentinels import DEVICE_ARRAYS, MISS
 from tapejit.tape.commits import (
     MIDST,
     Overtaken,
@@ -44,15 +44,19 @@ from tapejit.tape.recording import Recording
 from tapejit.tape.variable import JOURNAL, Variable, warn_tracked
 from tapejit.tensor.dispatch import TAPES, described_node, muted
 from tapejit.tensor.recorder import Observer
-from tapejit.tensor.tensor import Provenance, Tensor
+from tapejit.tensor.tensor import Provenance, Tensor, another, tensor_of
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
 from tapejit.tracing.native_call import native_entry
+from tapejit.tracing.on_device import are_alone, device_of_values
 from tapejit.tracing.reachable import Reached
 from tapejit.tracing.signature import FLOATS, FastKey, is_scalar
-from tapejit.tracing.trace import Traced
+from tapejit.tracing.trace import Traced, host_array
 from tapejit.transforms.partition import partition
 from tapejit.transforms.vjp import carries_gradient, passes_gradient, vjp_graph
+
+if TYPE_CHECKING:
+    from tapejit.runtime.cuda.devices import Device
 
 _new = Tensor.__new__
 
@@ -140,6 +144,8 @@ class TracedPath:
         self._captured_values = tuple(x._value for x in traced.captured)
         self._is_single = traced.structure is LEAF
         self._unused = _unused(graph)
+        self._on_cpu = traced.on_cpu
+        self._on_devices: dict[tuple[str, Graph], Any] = {}
         places = {id(slot): at for at, slot in enumerate(traced.slots)}
         self._unread = [(at, places[id(slot)]) for at, slot in traced.unread.items()]
         observe = report.pass_observer()
@@ -212,7 +218,8 @@ class TracedPath:
         ]
         values = all_at_once(_array_held, variables)
         try:
-            executable.run([*arrays, *values, *self._captured_values])
+            given = [*arrays, *values, *self._captured_values]
+            executable.run([host_array(x) for x in given])
         except Exception as error:  # of any op; raised again, explained
             raise self._explained(error, guards, executable, leaves) from None
 
@@ -263,6 +270,10 @@ class TracedPath:
             recorded = self._run_recorded(arrays, leaves, variables)
             if recorded is not MISS:
                 return recorded
+        if DEVICE_ARRAYS:
+            elsewhere = self._run_elsewhere(arrays, leaves, variables)
+            if elsewhere is not MISS:
+                return elsewhere
         executable = self._executable
         has_missed = not self._writes
         is_checked = NUMERICS and config.check_numerics
@@ -300,6 +311,56 @@ class TracedPath:
         return tree.unflatten(
             self.structure, [Tensor(value) for value in found[: self.results]]
         )
+
+    # On a device
+
+    def _run_elsewhere(
+        self,
+        arrays: Sequence[Any],
+        leaves: Sequence[Any],
+        variables: Sequence[Variable],
+    ) -> Any:
+        """Run on the device where the inputs are; MISS if that is the CPU."""
+        held = all_at_once(_tensor_held, variables) if variables else []
+        values = [*arrays, *[x._value for x in held], *self._captured_values]
+        device = device_of_values(self.graph, values)
+        if device is None:
+            return MISS
+        executable: Any = None
+        try:
+            executable = self._executable_on(device, self.graph)
+            found = self._run_on(executable, values, held)
+        except Exception as error:  # of any op; raised again, explained
+            raise self._explained(error, self.graph, executable, leaves) from None
+        if self._writes:
+            self._commit(variables, held, found)
+        return self._results([tensor_of(x) for x in found], variables)
+
+    def _executable_on(self, device: Device, graph: Graph) -> Any:
+        """What runs a Graph on a device: NumPy, while numerics are checked."""
+        from tapejit.runtime.cuda.executable import HostExecutable, device_executable
+
+        if NUMERICS and config.check_numerics:
+            return HostExecutable(self._checked(graph), device)
+        found = device_executable(graph, device)
+        self._on_devices[device.name, graph] = found  # as long as this is there
+        return found
+
+    def _run_on(
+        self, executable: Any, values: list[Any], held: Sequence[Tensor]
+    ) -> list[Any]:
+        """The outputs of a run on a device, constants on the CPU among them."""
+        first = len(self.takes)
+        alone = [False] * len(values)
+        if held:
+            alone[first : first + len(held)] = are_alone(held, values, first)
+        written = enumerate(self._writes, self.results)
+        found: list[Any] = executable.run(
+            values, {out: first + at for out, at in written}, alone
+        )
+        for at, value in self._on_cpu.items():
+            found[at] = value
+        return found
 
     def _taken_from(self, leaves: Sequence[Any]) -> list[Any]:
         """The arguments that are inputs, as a native entry takes them."""
@@ -418,11 +479,11 @@ class TracedPath:
         self,
         error: Exception,
         graph: Graph,
-        executable: Executable,
+        executable: Executable | None,
         leaves: Sequence[Any],
     ) -> Exception:
         """A failure in terms of the user's program."""
-        step = executable.failed_step(error)
+        step = None if executable is None else executable.failed_step(error)
         if step is None:
             return error
         steps = steps_of(graph)
@@ -484,7 +545,7 @@ class TracedPath:
         tensors += held
         tensors.extend(self.captured)
         for at in self._unused:  # being passed is no use: no tape hears of them
-            tensors[at] = Tensor(tensors[at]._value)
+            tensors[at] = another(tensors[at])
         watched = tuple(
             [
                 x._id != 0
@@ -499,15 +560,21 @@ class TracedPath:
             executable = self._checked(graph)
         if assigned is not None:
             warn_tracked(assigned)
+        values = [x._value for x in tensors]
+        device = device_of_values(graph, values) if DEVICE_ARRAYS else None
         try:
-            found = executable.run([x._value for x in tensors])
+            if device is None:
+                found = executable.run(values)
+            else:
+                executable = self._executable_on(device, graph)
+                found = self._run_on(executable, values, ())
         except Exception as error:  # of any op; raised again, explained
             explained = self._explained(error, graph, executable, leaves)
             if isinstance(explained, WrongPath):
                 for recording, state, count in marks:  # another path reads its own
                     recording.forget_reads(state, count)
             raise explained from None
-        results = tuple([Tensor(value) for value in found])
+        results = tuple([tensor_of(value) for value in found])
         if self._writes:
             try:
                 self._commit(variables, held, found)
@@ -525,7 +592,7 @@ class TracedPath:
         for at, which in self._unread:
             variable = variables[which]
             made = Provenance("assign", None, variable._name)
-            results[at] = variable._pending(Tensor(results[at]._value, made))
+            results[at] = variable._pending(tensor_of(results[at]._value, made))
         return tree.unflatten(self.structure, results)
 
     def _tensors(self, arrays: Sequence[Any], leaves: Sequence[Any]) -> list[Tensor]:

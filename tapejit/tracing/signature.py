@@ -4,7 +4,7 @@ A call is bound to the function's parameters, so that positional, keyword and de
 spell the same call, and its structures are taken apart into leaves. Each leaf is one
 part of the key:
 
-    tensors and arrays   (number of the dtype, shape)
+    tensors and arrays   (number of the dtype, shape), and the device if it is a GPU
     variables            (VARIABLE, number of the dtype, shape, trainable, alias)
     Python floats        (float, value), or (FLOAT,) once they change from call to call
     NumPy floats         (np.float64, value), or (FLOAT, np.float64)
@@ -30,7 +30,7 @@ from tapejit.base.errors import ArgumentTypeError
 from tapejit.base.types import DType, TensorType, as_dtype
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import as_operand, leaked
-from tapejit.tensor.tensor import Tensor, TracedTensor
+from tapejit.tensor.tensor import DeviceTensor, Tensor, TracedTensor
 
 VARIABLE: Final = "variable"
 FLOAT: Final = "float"
@@ -276,7 +276,7 @@ class Binder:
             found.append(x)
             if isinstance(x, Tensor):
                 value = x._value
-                key.append((value.dtype.num, value.shape))
+                key.append((value.dtype.num, value.shape, *_place(x)))
                 call.arrays.append(value)
                 call.takes.append(at)
             elif type(x) is np.ndarray:
@@ -287,7 +287,8 @@ class Binder:
             elif type(x) is Variable:
                 alias = variables.setdefault(id(x), len(variables))
                 held = x._tensor._value
-                key.append((VARIABLE, held.dtype.num, held.shape, x.trainable, alias))
+                kind = (VARIABLE, held.dtype.num, held.shape, x.trainable, alias)
+                key.append((*kind, *_place(x._tensor)))
             elif isinstance(x, FLOATS) and _is_input(
                 mode, (call.structure, at) in general
             ):
@@ -395,7 +396,7 @@ class FastKey:
     def arrays(self) -> list[Any]:
         """The values of the inputs."""
         return [
-            x._value if type(x) is Tensor else x if x.shape else x[()]
+            x._value if isinstance(x, Tensor) else x if x.shape else x[()]
             for x in self.taken
         ]
 
@@ -435,6 +436,11 @@ class FastKey:
                 key += (kind, x)
             elif kind is float:
                 key += (kind, repr(x))  # as `_part` has it
+            elif kind is DeviceTensor:
+                value = x._value
+                key += (value.dtype.num, value.shape, *_place(x))
+                self.places.append(len(leaves))
+                self.taken.append(x)
             else:
                 return False
             leaves.append(x)
@@ -557,9 +563,17 @@ def leaf_names(binder: Binder, structure: tree.Structure | None) -> _LeafNames:
     return _LeafNames(binder, structure)
 
 
+def _place(x: Tensor) -> tuple[str, ...]:
+    """The part of a key for where a tensor is: nothing for the CPU."""
+    return (x._value.device.name,) if type(x) is DeviceTensor else ()
+
+
 def is_tensor_part(part: Any) -> bool:
-    """Whether this part of a key is a tensor's: (number of the dtype, shape)."""
-    return isinstance(part, tuple) and len(part) == 2 and type(part[0]) is int
+    """Whether this part of a key is a tensor's: (number of the dtype, shape).
+
+    One of a device has its name behind them.
+    """
+    return isinstance(part, tuple) and len(part) in (2, 3) and type(part[0]) is int
 
 
 def is_float_part(part: Any) -> bool:
@@ -573,10 +587,11 @@ def is_float_part(part: Any) -> bool:
 def describe_part(part: Any) -> str:
     """One part of a key, as messages show it."""
     if isinstance(part, tuple) and part and isinstance(part[0], int):
-        return str(TensorType(DTYPES.get(part[0]) or _other_dtype(part[0]), part[1]))
+        dtype = DTYPES.get(part[0]) or _other_dtype(part[0])
+        return " on ".join([str(TensorType(dtype, part[1])), *part[2:]])
     if isinstance(part, tuple) and part and part[0] == VARIABLE:
         kind = DTYPES.get(part[1]) or _other_dtype(part[1])
-        return f"variable {TensorType(kind, part[2])}"
+        return " on ".join([f"variable {TensorType(kind, part[2])}", *part[5:]])
     if isinstance(part, tuple) and part and part[0] in (FLOAT, SCALAR):
         return f"any {part[-1].__name__}" if len(part) == 2 else "any float"
     if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type):

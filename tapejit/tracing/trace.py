@@ -48,10 +48,12 @@ from tapejit.ir.node import (
     param,
 )
 from tapejit.ir.structural import first_token, guard, read, require, reread, results
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape.variable import Variable
+from tapejit.tensor.device import device_of
 from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, described_node, leaked
 from tapejit.tensor.symbolic_size import SizeFacts
-from tapejit.tensor.tensor import Provenance, Tensor, TracedTensor
+from tapejit.tensor.tensor import DeviceTensor, Provenance, Tensor, TracedTensor
 from tapejit.tensor.trace import Trace, result_tensor
 
 # A constant that only the trace refers to is part of the Graph up to this size.
@@ -179,6 +181,11 @@ class FunctionTrace(Trace):
         if x._made is SCALAR:
             return literal(x._value, x.dtype)
         found = self.derived.get(id(x)) or self.captures.get(id(x))
+        if type(x) is DeviceTensor and found is None:
+            self.placement.note(device_of(x), "a tensor")
+            found = (x, param(f"captured_{len(self.captures)}", x._type))
+            self.captures[id(x)] = found
+            self.values[found[1]] = x._value
         if found is None:
             counting = _counting(x)
             found = (x, counting or _constant(x))
@@ -223,6 +230,9 @@ class FunctionTrace(Trace):
         """What is known of a variable here."""
         slot = self.slots.get(id(variable))
         if slot is None:
+            if DEVICE_ARRAYS:
+                what = f"variable {variable._name!r}"
+                self.placement.note(device_of(variable._tensor), what)
             slot = self.slots[id(variable)] = Slot(variable, self)
             self.values[slot.entry] = variable._tensor._value
         return slot
@@ -309,9 +319,11 @@ class FunctionTrace(Trace):
             perform(needed, self.values, self._evaluated)
         finally:
             restore(token)
-        return self.values[node]
+        found = self.values[node] = host_array(self.values[node])
+        return found
 
     def _evaluated(self, node: Node, inputs: Sequence[Any]) -> Any:
+        inputs = [host_array(x) for x in inputs]
         if node.op is LITERAL:
             return node.attrs["value"][()]
         if node.op is PARAM:
@@ -489,6 +501,7 @@ class Traced:
     results     how many there are
     unread      position -> the variable's slot, for results that are what an
                 assignment returned and that nobody used
+    on_cpu      position -> value, for results on the CPU of what runs on a device
     """
 
     def __init__(self, trace: FunctionTrace, arguments: Sequence[Node]) -> None:
@@ -509,13 +522,14 @@ class Traced:
         self.structure: Any = None
         self.results = 0
         self.unread: dict[int, Slot] = {}
+        self.on_cpu: dict[int, Any] = {}
         self.graph: Graph
 
 
 def _run_body(
     trace: FunctionTrace, body: Callable[[], Any]
-) -> tuple[tree.Structure, list[Node], dict[int, Slot]]:
-    """The structure of what `body` returns, its Nodes, and which are unread."""
+) -> tuple[tree.Structure, list[Node], dict[int, Slot], dict[int, Any]]:
+    """The structure of what `body` returns, its Nodes, which are unread or constant."""
     trace_token = TRACE.set(trace)
     tapes_token = TAPES.set((trace.watcher,))
     try:
@@ -526,7 +540,8 @@ def _run_body(
         outputs = [
             x._value if at in unread else trace.node_of(x) for at, x in enumerate(given)
         ]
-        return structure, outputs, unread
+        on_cpu = {at: x._value for at, x in enumerate(given) if type(x) is Tensor}
+        return structure, outputs, unread, on_cpu if trace.device != "cpu" else {}
     finally:
         TAPES.reset(tapes_token)
         TRACE.reset(trace_token)
@@ -538,7 +553,7 @@ def run_traced(
 ) -> Traced:
     """Run `body` in a trace and gather its Graph."""
     try:
-        structure, outputs, unread = _run_body(trace, body)
+        structure, outputs, unread, on_cpu = _run_body(trace, body)
     except BaseException:  # an interrupt too must release what it holds
         try:
             trace.perform_effects()
@@ -548,7 +563,7 @@ def run_traced(
     traced = Traced(trace, [x._value for x in arguments])
     traced.structure = structure
     traced.results = len(outputs)
-    traced.unread = unread
+    traced.unread, traced.on_cpu = unread, on_cpu
     trace.check_created()
     traced.serves_once = trace.serves_once
     traced.slots = tuple(trace.slots.values())
@@ -586,15 +601,23 @@ def _counting(x: Tensor) -> Node | None:
     return node if x.shape == (size,) else ops.reshape(node, shape=x.shape)
 
 
+def host_array(value: Any) -> Any:
+    """A value that Python or NumPy asks for: fetched, if it is on a device."""
+    return np.asarray(value)[()] if type(value) in DEVICE_ARRAYS else value
+
+
 def _still_captured(trace: FunctionTrace) -> list[tuple[Tensor, Node]]:
     """The captured tensors that somebody else refers to, or that are large.
 
     A tape can only watch what somebody refers to: the rest are constants.
     """
-    weak = [(ref(tensor), node) for tensor, node in trace.captures.values()]
+    known = list(trace.captures.values())
+    kept: list[tuple[Tensor, Node]] = []
+    kept += [(x, node) for x, node in known if type(x) is DeviceTensor]
+    weak = [(ref(x), node) for x, node in known if type(x) is not DeviceTensor]
+    del known
     trace.captures.clear()
     trace.derived.clear()
-    kept: list[tuple[Tensor, Node]] = []
     for tensor, node in weak:
         alive = tensor()
         if alive is not None:

@@ -15,7 +15,7 @@ Start reading at `DeviceCode.run`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -31,7 +31,7 @@ from tapejit.base.errors import (
 )
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, line_of
+from tapejit.ir.node import LITERAL, Node, line_of
 from tapejit.ir.structural import require, start
 from tapejit.rewrite.empty import is_empty, without_empty
 from tapejit.rewrite.pipeline import optimise
@@ -44,6 +44,10 @@ if TYPE_CHECKING:  # who only has arrays on a device needs no compiler
     from tapejit.targets.cuda.module import KernelLaunch
 
 WORD_BYTES: Final = 16  # two words
+HELP: Final = (  # for who meets an operation that has no kernel
+    'do it on the CPU, x.to("cpu"), or let tapejit do so: '
+    "tj.config.update(soft_placement=True)"
+)
 MOST_UNSEEN: Final = 64  # steps that may have failed, with the values that they took
 
 
@@ -71,6 +75,9 @@ class DeviceCode:
         self.graph = whole_graph(without_empty(optimise(graph)))
         # The number of each result that kernels compute: empty ones are there.
         self.computed = [at for at, x in enumerate(self.types) if 0 not in x.shape]
+        for node in self.graph.outputs[len(self.computed) :]:
+            self.computed.append(len(self.types))
+            self.types.append(tensor_type(node))
         name = f"tj_{graph.digest[:16]}"
         driver = device.driver
         target = target_for(driver.properties(device.number).capability)
@@ -98,7 +105,7 @@ class DeviceCode:
         """Results for these inputs; nothing is waited for.
 
         `overwritten` are the numbers of inputs whose memory nobody else has: results
-        may be written over them, which are then gone.
+        may be written over them, which are then gone. A Mapping says by which result.
         """
         self.check(arrays)
         with self.device.lock:
@@ -111,7 +118,7 @@ class DeviceCode:
             if self.can_fail:
                 state.expect(self, arrays)
             self.launches.run(addresses, self.device.stream)
-        return outputs
+        return outputs[: len(self.given.outputs)]
 
     def check(self, arrays: Sequence[DeviceArray]) -> None:
         """Whether these can be its inputs."""
@@ -138,8 +145,9 @@ class DeviceCode:
         """Memory for the results: that of inputs where it may be, else new memory."""
         over: dict[int, DeviceArray] = {}
         left = set(overwritten)
+        wanted = overwritten if isinstance(overwritten, Mapping) else {}
         for out, at in self.updates:
-            if at in left and out not in over:
+            if at in left and out not in over and wanted.get(at, out) == out:
                 left.remove(at)
                 given = arrays[at]
                 over[out] = DeviceArray(
@@ -182,13 +190,18 @@ class DeviceState:
         if len(self.unseen) >= MOST_UNSEEN:
             self.device.synchronize()
         self.count += 1
-        self.unseen[self.count] = code, list(arrays)
+        for x in arrays:
+            x.memory.witnesses += 1
+        self.unseen[self.count] = code, [x.with_shape(x.shape) for x in arrays]
 
     def look(self) -> None:
         """Whether a step has failed, now that all of them are over; then it raises."""
         if not self.unseen:
             return
         steps, self.unseen = self.unseen, {}
+        for _, arrays in steps.values():
+            for x in arrays:
+                x.memory.witnesses -= 1
         words = self.words.download()
         failed = int(words[0])
         if failed == -1:
@@ -255,10 +268,20 @@ def why_no_kernel(node: Node) -> str | None:
     return native_ops.why_no_kernel(node)
 
 
+def why_not_whole(graph: Graph) -> UnsupportedError | None:
+    """Why kernels cannot do all of an optimised Graph; None if they can."""
+    try:
+        whole_graph(without_empty(graph))
+    except UnsupportedError as error:
+        return error
+    return None
+
+
 def whole_graph(graph: Graph) -> Graph:
     """The Graph without effects and results that are empty.
 
-    UnsupportedError if not all of it has kernels.
+    What nobody reads and may fail is one more result. UnsupportedError if not all of it
+    has kernels.
     """
     outputs = [x for x in graph.outputs if not is_empty(x)]
     graph = Graph(graph.name, graph.inputs, outputs, graph.effects)
@@ -269,19 +292,18 @@ def whole_graph(graph: Graph) -> Graph:
                 f"a GPU cannot do this: {reason}",
                 op=node.op.name,
                 origin=line_of(node),
-                help="do it on the CPU: move its operands there",
+                help=HELP,
             )
-    whole = Graph(graph.name, graph.inputs, graph.outputs)
-    kept = set(whole.nodes)
     for node in graph.nodes:
-        is_lost = node.op is require and node.inputs[0] not in kept
-        if is_lost or (node not in kept and node.op.is_effect and node.op is not start):
+        if node.op.is_effect and node.op not in (start, require):
             raise UnsupportedError(
-                "on a GPU nobody would see whether this fails",
-                op=node.op.name,
-                origin=line_of(node),
+                "an effect happens on the host", op=node.op.name, origin=line_of(node)
             )
-    return whole
+    kept = set(Graph(graph.name, graph.inputs, graph.outputs).nodes)
+    required = [x.inputs[0] for x in graph.nodes if x.op is require]
+    unread = [x for x in required if x not in kept and x.op is not LITERAL]
+    outputs = (*graph.outputs, *dict.fromkeys(unread))
+    return Graph(graph.name, graph.inputs, outputs)
 
 
 def tensor_type(node: Node) -> TensorType:

@@ -19,13 +19,17 @@ MEGABYTE: Final = 1 << 20
 
 
 class Memory:
-    """A piece of device memory, lent for as long as this object lives."""
+    """A piece of device memory, lent for as long as this object lives.
 
-    __slots__ = ("__weakref__", "address", "nbytes")
+    `witnesses` counts those who refer to it only to look at it if a step has failed.
+    """
+
+    __slots__ = ("__weakref__", "address", "nbytes", "witnesses")
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.address = address
         self.nbytes = nbytes
+        self.witnesses = 0
 
 
 class MemoryReceipt(ref[Memory]):
