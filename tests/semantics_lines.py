@@ -96,6 +96,7 @@ TITLES = {
     56: "running eagerly, tapes around calls, nested functions",
     57: "threads, pickling and collecting of functions",
     58: "control flow",
+    62: "devices",
 }
 
 

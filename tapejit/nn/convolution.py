@@ -97,7 +97,7 @@ class _Convolution(Layer):
                 f"takes [batch, {AXES[self.RANK]}, channels], got {operand._type}",
                 op=self.name,
             )
-        self._ready(operand.shape[-1])
+        self._ready(operand.shape[-1], beside=operand)
         channels = self._channels()
         if operand.shape[-1] != channels:
             raise ShapeError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from tapejit.array.manipulation import reshape
@@ -69,10 +70,11 @@ class Layer(Module):
             )
         return super().__getattr__(name)
 
-    def _ready(self, *sizes: Any) -> None:
-        """Make the variables if they are missing."""
+    def _ready(self, *sizes: Any, beside: Tensor | None = None) -> None:
+        """Make the variables if they are missing: beside the first input, if any."""
         if not self.is_built:
-            with building.building:
+            here = nullcontext() if beside is None else beside.device
+            with building.building, here:
                 if not self.is_built:
                     self._build(*sizes)
 
@@ -151,7 +153,7 @@ class Dense(Layer):
         operand = self._input(x)
         if not operand.ndim:
             raise ShapeError(f"needs an axis of features, got {x!r}", op=self.name)
-        self._ready(operand.shape[-1])
+        self._ready(operand.shape[-1], beside=operand)
         if operand.shape[-1] != self.weight.shape[0]:
             raise ShapeError(
                 f"was made for {self.weight.shape[0]} features, got {operand._type}",

@@ -17,7 +17,7 @@ import reprlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tapejit.base.structure import KINDS, LEAF_TYPES, classify
 from tapejit.nn.summary import Summary, SummaryRow
 from tapejit.tape.generator import Generator
 from tapejit.tape.variable import Variable
-from tapejit.tensor.device import move
+from tapejit.tensor.device import as_device, move
 from tapejit.tensor.foreign_keywords import LAYER_KEYWORDS, with_hints
 from tapejit.tensor.tensor import Tensor
 
@@ -40,7 +40,8 @@ SPELLINGS: Final[dict[str, str]] = {
     "call": "name the method __call__",
     "children": "the attributes are the children",
     "compile": "write the step and decorate it with tj.function",
-    "cuda": "layers take dtype=, and there is one device",
+    "cuda": 'use .to("cuda:0")',
+    "cpu": 'use .to("cpu")',
     "eval": "call it with training=False, which is the default",
     "fit": "write the step and run it with tj.fit",
     "forward": "name the method __call__",
@@ -56,7 +57,6 @@ SPELLINGS: Final[dict[str, str]] = {
     "save": "write tj.save(path, model)",
     "save_weights": "write tj.save(path, model)",
     "set_weights": "use .load_state_dict(state)",
-    "to": "layers take dtype=, and there is one device",
     "train": "call it with training=True",
     "trainable_weights": "use .trainable_variables",
     "update_state": "use .update(predictions, targets)",
@@ -187,6 +187,23 @@ class Module:
         """
         named = _named_state(self)
         return [(name, x) for name, x in named.items() if type(x) is Variable]
+
+    def to(self, device: Any) -> Self:
+        """Move all variables and random generators to a device; returns the module.
+
+        What refers to the variables, an optimizer for example, goes on with them.
+
+        >>> import tapejit as tj
+        >>> layer = tj.nn.Dense(2, input_size=3)
+        >>> with tj.config.override(cuda="emulated"):
+        ...     layer.to("cuda:0").weight.device
+        'cuda:0'
+        """
+        there = as_device(device)
+        for found in walk(self):
+            if not isinstance(found.thing, Module):
+                _variable_of(found.thing)._move(there)
+        return self
 
     # Its state
 

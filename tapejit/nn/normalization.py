@@ -112,7 +112,7 @@ class LayerNorm(_Normalization):
     def __call__(self, x: Any) -> Tensor:
         operand = self._input(x)
         sizes = self._sizes(operand)
-        self._ready(*sizes)
+        self._ready(*sizes, beside=operand)
         self._check(operand, sizes)
         return functions.layer_norm(
             operand, self.scale, self.bias, self.axis, epsilon=self.epsilon
@@ -178,7 +178,7 @@ class BatchNorm(_Normalization):
     def __call__(self, x: Any, training: Any = False) -> Tensor:
         operand = self._input(x)
         sizes = self._sizes(operand)
-        self._ready(*sizes)
+        self._ready(*sizes, beside=operand)
         self._check(operand, sizes)
         wide = cast(operand, self.moving_mean.dtype)
         if training:

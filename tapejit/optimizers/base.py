@@ -40,8 +40,10 @@ from tapejit.base.types import (
     wide_dtype,
 )
 from tapejit.optimizers.slots import ByVariable
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape.tape import GradientTape
 from tapejit.tape.variable import Variable
+from tapejit.tensor.device import move
 from tapejit.tensor.dispatch import apply, as_operand, cast
 from tapejit.tensor.foreign_keywords import OPTIMIZER_KEYWORDS, with_hints
 from tapejit.tensor.foreign_names import attribute_error
@@ -238,16 +240,27 @@ class Optimizer:
         gradients = self._clipped(
             [_lifted(gradient, variable.dtype) for gradient, variable in pairs]
         )
+        if DEVICE_ARRAYS:
+            self._join(variables)
         rate = self._current_rate()
         step = cast(self._iterations.value() + 1, FLOAT64)
         numbers = (rate, *self.coefficients(rate, step))
-        rounded: dict[DType, list[Tensor]] = {}
+        rounded: dict[tuple[DType, str], list[Tensor]] = {}
         for gradient, variable in zip(gradients, variables, strict=True):
-            kind = gradient.dtype
-            if kind not in rounded:
-                rounded[kind] = [cast(x, kind) for x in numbers]
-            self._update_variable(gradient, variable, rounded[kind])
+            key = kind, there = gradient.dtype, gradient.device
+            if key not in rounded:
+                rounded[key] = [move(cast(x, kind), there) for x in numbers]
+            self._update_variable(gradient, variable, rounded[key])
         self._iterations.assign_add(1)
+
+    def _join(self, variables: Sequence[Variable]) -> None:
+        """Keep the numbers of a step with the first variable, slots with their own."""
+        for own in (self._iterations, self._rate):
+            if own is not None:
+                own._join(variables[0].device)
+        for variable in variables:
+            for slot in self._slots_of(variable).values():
+                slot._join(variable.device)
 
     def _update_variable(
         self, gradient: Tensor, variable: Variable, numbers: Sequence[Tensor]
@@ -501,14 +514,15 @@ class Optimizer:
                 )
             shape = variable.shape + ((2,) if is_complex(variable.dtype) else ())
             kind = _wide(variable.dtype)
-            slots = self._slots[variable] = {
-                name: Variable(
-                    np.full(shape, self.initial(name), kind),
-                    trainable=False,
-                    name=f"{variable.name}/{name}",
-                )
-                for name in self.slot_names
-            }
+            with variable.device:
+                slots = self._slots[variable] = {
+                    name: Variable(
+                        np.full(shape, self.initial(name), kind),
+                        trainable=False,
+                        name=f"{variable.name}/{name}",
+                    )
+                    for name in self.slot_names
+                }
         return slots
 
     def state(self) -> dict[str, Variable]:

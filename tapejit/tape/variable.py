@@ -136,7 +136,7 @@ class Variable(Scatters, Operators):
                     help="create it outside the function",
                 )
             initial, there = value._value, value.device
-            value = placed(Tensor(state.value_of(initial)[()]), there)
+            value = tensor_of(moved_value(state.value_of(initial), there))
         value = in_block(value)
         self._name = "Variable" if name is None else str(name)
         self._trainable = bool(trainable)
@@ -549,14 +549,21 @@ class Variable(Scatters, Operators):
             if device_of(held) != there:
                 self._tensor = self._holding(moved_value(held._value, there))
 
-    def _join_trace(self) -> None:
-        """Be where a function is traced to run, unless it has met this already."""
+    def _join(self, there: str) -> None:
+        """Be on a device, unless a function that is being traced has met this."""
         trace = TRACE.get()
         state = None if trace is None else trace.state
-        if state is None or state.placement.device is None or id(self) in state.slots:
+        if state is not None and id(self) in state.slots:
             return
-        if device_of(self._tensor) != state.device:
-            self._move(state.device)
+        if device_of(self._tensor) != there:
+            self._move(there)
+
+    def _join_trace(self) -> None:
+        """Be where a function is traced to run."""
+        trace = TRACE.get()
+        state = None if trace is None else trace.state
+        if state is not None and state.placement.device is not None:
+            self._join(state.device)
 
     def _refuse_inplace(self, other: Any) -> NoReturn:
         raise VariableError(

@@ -31,7 +31,7 @@ from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import ORIGIN, Movement, Node, Op, param
-from tapejit.ir.structural import results
+from tapejit.ir.structural import call, results
 from tapejit.runtime.cuda.arrays import DeviceArray, upload
 from tapejit.runtime.cuda.device_code import (
     HELP,
@@ -42,6 +42,7 @@ from tapejit.runtime.cuda.device_code import (
     why_no_kernel,
 )
 from tapejit.runtime.cuda.devices import Device
+from tapejit.runtime.cuda.executable import DeviceExecutable, device_executable
 from tapejit.tensor.device import device_of, two_devices
 from tapejit.tensor.dispatch import (
     SCALAR,
@@ -51,7 +52,7 @@ from tapejit.tensor.dispatch import (
     explained,
     is_constant,
 )
-from tapejit.tensor.tensor import DeviceTensor, Tensor
+from tapejit.tensor.tensor import DeviceTensor, Tensor, TracedTensor
 
 MOST_NUMBERS: Final = 1024  # that are kept on a device
 
@@ -61,7 +62,7 @@ class DeviceOp(NamedTuple):
 
     results: tuple[TensorType, ...]
     is_tuple: bool
-    code: DeviceCode | None
+    code: DeviceCode | DeviceExecutable | None
 
 
 _OPS: Final[WeakKeyDictionary[Device, dict[Any, DeviceOp]]] = WeakKeyDictionary()
@@ -96,7 +97,12 @@ def common_device(name: str, inputs: Sequence[Tensor]) -> Device:
 
 
 def is_on(x: Tensor, device: Device) -> bool:
-    """Whether a tensor is on a device, or follows others there."""
+    """Whether a tensor is on a device, or follows others there.
+
+    Of what is being traced the trace knows.
+    """
+    if isinstance(x, TracedTensor):
+        return True
     if type(x) is DeviceTensor:
         return x._value.device is device
     return is_constant(x)
@@ -182,8 +188,10 @@ def _new(
     is_tuple = not isinstance(node.type, TensorType)
     outputs = results(node) if is_tuple else (node,)
     kinds = tuple([x.tensor_type for x in outputs])
-    code = None
-    if not is_hosts(node, (*[x.tensor_type for x in operands], *kinds)):
+    code: DeviceCode | DeviceExecutable | None = None
+    if op is call:
+        code = device_executable(attrs["graph"], device)
+    elif not is_hosts(node, (*[x.tensor_type for x in operands], *kinds)):
         code = device_code(Graph(ALONE, operands, outputs), device)
     return DeviceOp(kinds, is_tuple, code)
 

@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from tapejit.array.creation import asarray
 from tapejit.array.distributions import natural
 from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.base.public import public
 from tapejit.ops import philox
+from tapejit.tensor.device import as_device
 from tapejit.tensor.foreign_keywords import with_hints
 
 __all__ = ["Batches", "batches"]
@@ -36,6 +38,8 @@ def batches(
     shuffle: bool = False,
     seed: int | None = None,
     drop_remainder: bool = False,
+    *,
+    device: Any = None,
 ) -> Batches:
     """Cut arrays into batches along their first axis, to iterate over.
 
@@ -43,7 +47,8 @@ def batches(
     of rows; each batch is the same structure of NumPy arrays, views of the originals
     unless they are shuffled. The last batch may be smaller; `drop_remainder` leaves it
     out, which spares a traced function another size. With `shuffle`, every epoch has
-    another order; without a `seed`, the orders differ from run to run.
+    another order; without a `seed`, the orders differ from run to run. With a `device`
+    the batches are tensors there.
 
     >>> import numpy as np
     >>> import tapejit as tj
@@ -57,7 +62,7 @@ def batches(
     >>> [batch.tolist() for epoch in range(2) for batch in data]
     [[0, 3, 4, 1, 2], [4, 0, 1, 3, 2]]
     """
-    return Batches(arrays, size, shuffle, seed, drop_remainder)
+    return Batches(arrays, size, shuffle, seed, drop_remainder, device=device)
 
 
 @public("tapejit", "data")
@@ -91,7 +96,10 @@ class Batches:
         shuffle: bool = False,
         seed: int | None = None,
         drop_remainder: bool = False,
+        *,
+        device: Any = None,
     ) -> None:
+        self._device = None if device is None else as_device(device)
         leaves, self._spec = tree.flatten(arrays, is_leaf=_is_array)
         paths = self._spec.paths()
         self._arrays = [
@@ -169,7 +177,10 @@ class Batches:
             rows: Any = slice(at * self._size, (at + 1) * self._size)
             if order is not None:
                 rows = order[rows]
-            yield tree.unflatten(self._spec, [array[rows] for array in self._arrays])
+            parts: list[Any] = [array[rows] for array in self._arrays]
+            if self._device is not None:
+                parts = [asarray(part, device=self._device) for part in parts]
+            yield tree.unflatten(self._spec, parts)
         self._epoch, self._position = epoch + 1, 0
 
     def _order(self, epoch: int) -> Array:

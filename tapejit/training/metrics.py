@@ -29,6 +29,7 @@ from tapejit.base.types import default_float, is_float, is_integer
 from tapejit.nn.functional.keras_names import takes_keras_names
 from tapejit.nn.functional.losses import absolute_error, squared_error
 from tapejit.nn.module import Module
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import cast
 from tapejit.tensor.tensor import Tensor
@@ -80,6 +81,9 @@ class Metric(Module):
             factors = self._fitting(_constant(weights, self.name), found)
             # What has no weight may be anything, infinite or not a number.
             found = where(equal(factors, 0), 0.0, found * factors)
+        if DEVICE_ARRAYS:
+            for sum_so_far in (self.total, self.weight):
+                sum_so_far._join(found.device)
         self.total.assign_add(reductions.sum(found))
         self.weight.assign_add(reductions.sum(factors))
 

@@ -86,6 +86,7 @@ from tapejit.base.structure import LEAF
 from tapejit.base.types import is_differentiable
 from tapejit.tape import variable
 from tapejit.tensor import dispatch
+from tapejit.tensor.tensor import DeviceTensor
 
 from .native_sample import SAMPLE
 
@@ -174,7 +175,7 @@ def values_of(state: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 def put_back(state: Sequence[Any], values: Sequence[Any]) -> None:
     """Give variables the values they had."""
     for v, value in zip(state, values, strict=True):
-        v.assign(tj.asarray(value))
+        v.assign(tj.asarray(value, device=v.device))
 
 
 def arguments(setup: Setup) -> tuple[Any, ...]:
@@ -531,7 +532,8 @@ def same_structure(mode: str, got: Any, plain: Any, op_class: str = EXACT) -> No
         if x is None or y is None:
             assert x is y, f"{where}: {x} is not {y}"
             continue
-        assert type(x) is tj.Tensor, f"{where} is a {type(x).__name__}"
+        assert type(x) in (tj.Tensor, DeviceTensor), f"{where} is a {type(x).__name__}"
+        assert x.device == getattr(y, "device", "cpu"), f"{where} is on {x.device}"
         same_values(where, [np.asarray(x)], [np.asarray(y)], op_class)
 
 

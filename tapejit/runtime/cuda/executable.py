@@ -85,8 +85,14 @@ class DeviceExecutable:
             return
         if why_not_whole(self.graph) is None:
             self.code = device_code(self.graph, device)
+            self.code.repeats = True
         else:
             self.split = self.cut()
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a run may fail after it has returned."""
+        return self.code is not None and self.code.can_fail
 
     def cut(self) -> Split:
         """The Graph in segments; UnsupportedError names what nobody performs."""

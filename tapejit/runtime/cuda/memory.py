@@ -21,7 +21,8 @@ MEGABYTE: Final = 1 << 20
 class Memory:
     """A piece of device memory, lent for as long as this object lives.
 
-    `witnesses` counts those who refer to it only to look at it if a step has failed.
+    `witnesses` counts those who refer to it but do not read it as it is: who looks at
+    it if a step has failed, and who will write there when nobody else has it.
     """
 
     __slots__ = ("__weakref__", "address", "nbytes", "witnesses")

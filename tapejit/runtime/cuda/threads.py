@@ -70,11 +70,21 @@ BARRIERS: Final = {
 REFUSED: Final = re.compile(r"llvm\.(?:nvvm|masked|memset|memcpy|memmove)\.")
 
 PLACE: Final = "i32 %tj.thread, i32 %tj.block"
+# What a coroutine keeps has vectors in it, which are read as if they were aligned: 8
+# halves, widened, take 32 bytes. `malloc` promises 16, so its address stands in front.
+FRAME_ALIGN: Final = 64
 ENTRY: Final = f"""
 tj.entry:
-  %tj.id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)
+  %tj.id = call token @llvm.coro.id(i32 {FRAME_ALIGN}, ptr null, ptr null, ptr null)
   %tj.size = call i64 @llvm.coro.size.i64()
-  %tj.memory = call ptr @malloc(i64 %tj.size)
+  %tj.room = add i64 %tj.size, {2 * FRAME_ALIGN}
+  %tj.raw = call ptr @malloc(i64 %tj.room)
+  %tj.raw.at = ptrtoint ptr %tj.raw to i64
+  %tj.beyond = add i64 %tj.raw.at, {2 * FRAME_ALIGN - 1}
+  %tj.memory.at = and i64 %tj.beyond, {-FRAME_ALIGN}
+  %tj.memory = inttoptr i64 %tj.memory.at to ptr
+  %tj.front = getelementptr i8, ptr %tj.memory, i64 -8
+  store ptr %tj.raw, ptr %tj.front
   %tj.handle = call ptr @llvm.coro.begin(token %tj.id, ptr %tj.memory)
   %tj.state.at = getelementptr i32, ptr @tj.state, i32 %tj.thread
   %tj.epoch.at = getelementptr i32, ptr @tj.warp_epochs, i32 %tj.thread
@@ -98,7 +108,9 @@ tj.trap:
   unreachable
 tj.cleanup:
 {FREED} call ptr @llvm.coro.free(token %tj.id, ptr %tj.handle)
-  call void @free(ptr %tj.freed)
+  %tj.freed.front = getelementptr i8, ptr %tj.freed, i64 -8
+  %tj.freed.raw = load ptr, ptr %tj.freed.front
+  call void @free(ptr %tj.freed.raw)
   br label %tj.suspend
 tj.suspend:
   call void @llvm.coro.end(ptr %tj.handle, i1 false, token none)
