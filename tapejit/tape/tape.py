@@ -510,11 +510,12 @@ class GradientTape(RecordingBlock):
 
 
 class _Row:
-    """The shape and dtype of one row of a source, for zeros of the right shape."""
+    """What one row of a source is, for zeros that are like it."""
 
     def __init__(self, source: Any) -> None:
         self.shape = source.shape[1:]
         self.dtype = source.dtype
+        self.device = source.device
 
 
 def filler(given: Any) -> Any:

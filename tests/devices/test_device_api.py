@@ -404,6 +404,13 @@ def jacobian(x: tj.Tensor) -> Any:
     return tape.jacobian(y, x)
 
 
+def of_rows(x: tj.Tensor) -> Any:
+    with tj.GradientTape() as tape:
+        tape.watch(x)
+        y = tj.exp(x) * x
+    return tape.batch_jacobian(y, x)
+
+
 def of_a_linear_function(x: tj.Tensor) -> Any:
     with tj.GradientTape(persistent=True) as tape:
         tape.watch(x)
@@ -439,6 +446,7 @@ DERIVATIVES: dict[str, Callable[[tj.Tensor], Any]] = {
     "gradient": gradient,
     "second": second,
     "jacobian": jacobian,
+    "of rows": of_rows,
     "of a linear function": of_a_linear_function,
     "unconnected": unconnected,
     "forward": forward,
