@@ -62,7 +62,7 @@ def _two_devices(
     )
 
 
-class Counts(NamedTuple):
+class ReferenceCounts(NamedTuple):
     """How often a Tensor, its array and its memory are referred to."""
 
     tensor: int
@@ -72,7 +72,7 @@ class Counts(NamedTuple):
     @classmethod
     def of(
         cls, tensors: Sequence[Tensor], values: Sequence[Any], at: int, first: int
-    ) -> Counts:
+    ) -> ReferenceCounts:
         """Those of one of the tensors, whose array is among the values."""
         memory = values[first + at].memory
         return cls(
@@ -92,7 +92,7 @@ class _Holder:
 
 
 @cache
-def usual_counts() -> Counts:
+def usual_counts() -> ReferenceCounts:
     """What is counted where nobody else refers to a Tensor: it is asked here, too."""
     from tapejit.runtime.cuda.arrays import DeviceArray
     from tapejit.runtime.cuda.memory import Memory
@@ -103,7 +103,7 @@ def usual_counts() -> Counts:
     del array
     tensors = [holder._tensor]
     values = [x._value for x in tensors]
-    return Counts.of(tensors, values, 0, 0)
+    return ReferenceCounts.of(tensors, values, 0, 0)
 
 
 def are_alone(
@@ -117,7 +117,7 @@ def are_alone(
     usual = usual_counts()
     found = []
     for at in range(len(tensors)):
-        counts = Counts.of(tensors, values, at, first)
+        counts = ReferenceCounts.of(tensors, values, at, first)
         pairs = zip(counts, usual, strict=True)
         is_known = tensors[at]._id != 0  # to a tape
         found.append(not is_known and all(count <= most for count, most in pairs))
