@@ -50,7 +50,8 @@ class Line(tj.nn.Module):
 class Attention(tj.nn.Module):
     def __init__(self) -> None:
         self.table = tj.nn.Embedding(11, 8)
-        self.attention = tj.nn.MultiHeadAttention(2, 4)
+        # Scores do not depend on a bias of keys: it would be noise.
+        self.attention = tj.nn.MultiHeadAttention(2, 4, use_bias=False)
         self.norm = tj.nn.LayerNorm()
         self.last = tj.nn.Dense(3)
 
