@@ -387,6 +387,7 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(["broadcast_shapes", "can_cast", "finfo", "iinfo"], NO_TENSORS),
     **dict.fromkeys(["isdtype", "result_type", "register_structure"], NO_TENSORS),
     **dict.fromkeys(["functions_run_eagerly", "run_functions_eagerly"], NO_TENSORS),
+    **dict.fromkeys(["devices", "memory_info", "synchronize"], NO_TENSORS),
     "foldl": FUNCTIONS,
     **dict.fromkeys(["grad", "value_and_grad", "jacobian", "hessian"], FUNCTIONS),
     **dict.fromkeys(["hvp", "jvp", "vjp", "vmap", "function"], FUNCTIONS),

@@ -254,7 +254,7 @@ DRAWS = {
     "choice": lambda g: g.choice(tj.asarray(V), (2,), replace=False),
     "shuffle": lambda g: g.shuffle(tj.asarray(V)),
 }
-NO_DRAWS = {"seed", "state", "reset", "split", "jump"}
+NO_DRAWS = {"seed", "state", "reset", "split", "jump", "to"}
 
 
 def test_every_method_of_a_generator_is_drawn_from() -> None:

@@ -317,7 +317,7 @@ def tensor_of(value: Any, made: Any = None) -> Tensor:
     """A Tensor of an array, wherever that is; without axes it is a NumPy scalar."""
     if type(value) in DEVICE_ARRAYS:
         return DeviceTensor(value, made)
-    return Tensor(value[()], made)
+    return Tensor(value if value.shape else value[()], made)  # no view
 
 
 TENSOR_CLASS.append(Tensor)

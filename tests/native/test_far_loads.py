@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import assert_agrees
 
 import tapejit as tj
 from native.compiled import gradients
-from tapejit.base.tolerance import COMPOSED, assert_agrees
+from tapejit.base.tolerance import COMPOSED
 from tapejit.targets.cpu.target import CPU
 
 

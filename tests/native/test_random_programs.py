@@ -118,7 +118,7 @@ FOUND = {
     "cut_results": 81,
     "zero_of_extremes": 78,
     "unsigned": 338,
-    "float_of_double": 384,
+    "float_of_double": 893,
     "xlogy": 416,
 }
 

@@ -306,7 +306,7 @@ def test_s40_every_op_has_the_tangent_of_its_graph() -> None:
         directions = drawn_like(rng, [graph.inputs[at].type for at in positions])
         xs = [tj.asarray(array) for array in arrays]
         with (
-            tj.config.override(check=True),
+            tj.config.override(check=True, cuda="emulated"),
             tj.ForwardAccumulator([xs[at] for at in positions], directions) as acc,
         ):
             found = run_graph(graph, list(xs))

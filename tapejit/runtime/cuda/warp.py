@@ -1,4 +1,4 @@
-"""Operations of a warp, as LLVM text: shuffles, `mma` on tensor cores, `ldmatrix`.
+"""Operations of an emulated warp, as LLVM text: shuffles, `mma`, `ldmatrix`.
 
 Each of the 32 threads of a warp leaves what it gives in its slot of `@tj.slots`, all of
 them wait, then each calls a function of this file with the slots of its warp (`%warp`)

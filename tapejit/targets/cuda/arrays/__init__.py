@@ -1,4 +1,4 @@
-"""Operations on whole arrays as kernels: scatter, scan, argmax, draws, concat.
+"""Operations on whole arrays as GPU kernels, which are no loop nests.
 
 `table` names the emitter of each operation: `scatter` rows added to a table, `scan`
 cumulative ops, `extremum` argmax and argmin, `random` Philox draws, `placement` parts
