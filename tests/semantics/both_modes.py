@@ -365,7 +365,7 @@ class Runner:
             raise AssertionError(f"{mode}: it raises only here") from got.error
         assert type(got.error) is type(plain.error), f"{mode}: {got.error!r}"
         texts = [self.text(x.error) for x in (got, plain)]
-        assert texts[0] == texts[1], f"{mode}: another text"
+        assert texts[0] == texts[1], f"{mode}: another text\n{texts[0]}\n{texts[1]}"
 
     def text(self, error: BaseException | None) -> str:
         lines = str(error).splitlines()
