@@ -151,8 +151,9 @@ def __getattr__(name: str) -> _Any:
         return dtype_named("bfloat16")
     if name in _MODULE_OF:
         found = _import_module(_MODULE_OF[name])
-        globals().update({each: getattr(found, each) for each in found.__all__})
-        _publish(found.__all__, globals(), "tapejit")
+        names = _FUNCTIONS[_MODULE_OF[name]].split()
+        globals().update({each: getattr(found, each) for each in names})
+        _publish(names, globals(), "tapejit")
         return globals()[name]
     from tapejit.tensor.foreign_names import hint
 

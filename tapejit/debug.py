@@ -12,36 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
 from tapejit.array.creation import fits_shape
 from tapejit.array.effects import operand_of_effect
 from tapejit.base.config import Config, config
 from tapejit.base.errors import ArgumentTypeError, CheckFailed, TapejitError
+from tapejit.base.public import names_in
 from tapejit.base.types import TOKEN, as_dtype, is_differentiable
 from tapejit.ops.effects import RELATIONS
 from tapejit.tensor.dispatch import as_operand, described, effect, operands
-
-__all__ = [
-    "assert_all_finite",
-    "assert_dtype",
-    "assert_equal",
-    "assert_greater",
-    "assert_greater_equal",
-    "assert_less",
-    "assert_less_equal",
-    "assert_not_equal",
-    "assert_rank",
-    "assert_shape",
-    "assert_true",
-    "check_numerics",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
 
 # Values
 
@@ -251,3 +232,10 @@ def _described(x: Any, name: str) -> Any:
 def _fail(name: str, fact: str, message: str | None) -> None:
     given = _message(message)
     raise CheckFailed(fact if given is None else f"{given}: {fact}", op=name)
+
+
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals())
+
+    def __dir__() -> list[str]:
+        return __all__

@@ -14,8 +14,6 @@ from tapejit.base.types import is_differentiable
 from tapejit.tensor.dispatch import cast, operands
 from tapejit.tensor.tensor import Tensor
 
-__all__ = ["allclose", "array_equal", "isclose"]
-
 
 def isclose(
     x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False

@@ -8,12 +8,12 @@ Start reading at `add`, then `clip`.
 
 from __future__ import annotations
 
-import builtins
 from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
 from tapejit.array.decimals import to_decimals
 from tapejit.base.errors import ArgumentError
+from tapejit.base.public import names_in
 from tapejit.base.types import as_dtype, is_complex, is_differentiable
 from tapejit.tensor.device import move
 from tapejit.tensor.dispatch import (
@@ -638,8 +638,4 @@ def stop_gradient(x: Any, /) -> Tensor:
 
 
 if not TYPE_CHECKING:
-    __all__ = [
-        name
-        for name, value in builtins.list(globals().items())
-        if not name.startswith("_") and getattr(value, "__module__", None) == __name__
-    ]
+    __all__ = names_in(globals())

@@ -11,18 +11,6 @@ from tapejit import ops
 from tapejit.tensor.dispatch import binary_float, unary
 from tapejit.tensor.tensor import Tensor
 
-__all__ = [
-    "cbrt",
-    "exp2",
-    "log2",
-    "log10",
-    "logaddexp",
-    "logaddexp2",
-    "reciprocal",
-    "rsqrt",
-    "xlogy",
-]
-
 
 def exp2(x: Any, /) -> Tensor:
     """2 to the power x.

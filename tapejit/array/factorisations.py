@@ -228,19 +228,3 @@ def svdvals(x: Any, /) -> Tensor:
     [2. 1.]
     """
     return apply_many(ops.svd, as_matrix(x, "svdvals"))[1]
-
-
-__all__ = [
-    "EigResult",
-    "EighResult",
-    "QRResult",
-    "SVDResult",
-    "cholesky",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "qr",
-    "svd",
-    "svdvals",
-]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tapejit.array.elementwise import conj
 from tapejit.array.manipulation import concat, pad
 from tapejit.base.errors import ArgumentError, DTypeError
 from tapejit.base.origin import user_origin
+from tapejit.base.public import names_in
 from tapejit.base.types import as_dtype, complex_dtype, default_float, is_complex
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.ops.transforms import NORMS, OPPOSITE
@@ -337,19 +338,5 @@ def _shifted(x: Any, axes: int | Sequence[int] | None, by: Any) -> Tensor:
     return out
 
 
-__all__ = [
-    "fft",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "ifft",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfftn",
-    "rfft",
-    "rfftfreq",
-    "rfftn",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals())

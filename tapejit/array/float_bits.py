@@ -28,19 +28,6 @@ from tapejit.tensor.dispatch import (
 )
 from tapejit.tensor.tensor import Tensor
 
-__all__ = [
-    "copysign",
-    "divmod",
-    "fmod",
-    "frexp",
-    "heaviside",
-    "ldexp",
-    "modf",
-    "nan_to_num",
-    "nextafter",
-    "signbit",
-]
-
 
 def copysign(x: Any, y: Any, /) -> Tensor:
     """The size of `x` with the sign of `y`, of a zero too.
@@ -179,7 +166,7 @@ def nan_to_num(
                 for part in parts
             ],
         )
-    top = largest(x.dtype)
+    top = _largest(x.dtype)
     out = elementwise.where(elementwise.isnan(x), nan, x)
     high = elementwise.equal(x, float("inf"))
     out = elementwise.where(high, top if posinf is None else posinf, out)
@@ -187,7 +174,7 @@ def nan_to_num(
     return elementwise.where(low, -top if neginf is None else neginf, out)
 
 
-def largest(dtype: DType) -> float:
+def _largest(dtype: DType) -> float:
     """The largest finite number of a floating dtype."""
     if dtype.name == "bfloat16":
         return 2.0**128 - 2.0**120

@@ -17,8 +17,6 @@ from tapejit.base.types import is_complex, is_differentiable
 from tapejit.tensor.dispatch import apply, as_float, operands, weak_scalar
 from tapejit.tensor.tensor import Tensor
 
-__all__ = ["divide_no_nan", "multiply_no_nan"]
-
 
 def divide_no_nan(x: Any, y: Any, /) -> Tensor:
     """The quotient, 0 where `y` is 0, also if `x` is infinite or NaN.

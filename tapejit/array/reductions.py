@@ -9,10 +9,11 @@ Start reading at `sum`, then `mean`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
 from tapejit.base.errors import TapejitError
+from tapejit.base.public import names_in
 from tapejit.base.types import as_dtype
 from tapejit.ir.node import Op
 from tapejit.ops.shapes import normalize_axes, normalize_axis
@@ -182,15 +183,5 @@ def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor
     return _reduce(ops.logsumexp, x, axis, keepdims)
 
 
-__all__ = [
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "logsumexp",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "sum",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals())

@@ -32,7 +32,7 @@ from tapejit.tensor.dispatch import apply, as_float, as_operand, cast, weak_scal
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
-INT64: Final = np.dtype("int64")
+_INT64: Final = np.dtype("int64")
 
 
 @named
@@ -114,8 +114,8 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: Any = None) -> Tenso
     wide = wide_dtype(data.dtype)
     size = _number_of_segments(ids, num_segments)
     total = apply(ops.segment_sum, cast(data, wide), ids, size=size)
-    count = apply(ops.segment_sum, ones(ids.shape, dtype=INT64), ids, size=size)
-    count = apply(ops.maximum, count, weak_scalar(1, INT64))
+    count = apply(ops.segment_sum, ones(ids.shape, dtype=_INT64), ids, size=size)
+    count = apply(ops.maximum, count, weak_scalar(1, _INT64))
     shares = with_axes(cast(count, wide), total.ndim)
     return cast(apply(ops.div, total, shares), data.dtype)
 
@@ -155,7 +155,7 @@ def _integers(given: Any, label: str) -> Tensor:
     if found.dtype.kind in "iu":
         return found
     if found.size == 0 and not hasattr(given, "dtype"):
-        return cast(found, INT64)
+        return cast(found, _INT64)
     raise DTypeError(
         f"{label} are integers, got {found._type}",
         help="convert them with .astype(tj.int64)",
@@ -167,9 +167,9 @@ def _number_of_segments(ids: Tensor, given: Any) -> Any:
         return _count(given, "num_segments")
     if not ids.size:
         return 0
-    largest = apply(ops.max, cast(ids, INT64), axes=(0,), keepdims=False)
-    needed = apply(ops.add, largest, weak_scalar(1, INT64))
-    needed = apply(ops.maximum, needed, weak_scalar(0, INT64))
+    largest = apply(ops.max, cast(ids, _INT64), axes=(0,), keepdims=False)
+    needed = apply(ops.add, largest, weak_scalar(1, _INT64))
+    needed = apply(ops.maximum, needed, weak_scalar(0, _INT64))
     return number_of(needed, "num_segments=None: the largest segment id")
 
 
@@ -245,7 +245,7 @@ def dynamic_stitch(indices: Sequence[Any], data: Sequence[Any]) -> Tensor:
         for at, x in zip(indices, data, strict=True)
     ]
     kind = promote_all(x.dtype for x, _ in pairs)
-    places = concat([cast(at, INT64) for _, at in pairs])
+    places = concat([cast(at, _INT64) for _, at in pairs])
     size = _number_of_rows(places)
     if size < 0:
         raise ArgumentError(f"takes no negative indices, got {size}")
@@ -262,20 +262,9 @@ def _number_of_rows(places: Tensor) -> int:
     """One more than the largest index, or the smallest if that is negative."""
     if not places.size:
         return 0
-    one, nothing = weak_scalar(1, INT64), weak_scalar(0, INT64)
+    one, nothing = weak_scalar(1, _INT64), weak_scalar(0, _INT64)
     least = apply(ops.min, places, axes=(0,), keepdims=False)
     most = apply(ops.max, places, axes=(0,), keepdims=False)
     is_wrong = apply(ops.less, least, nothing)
     needed = apply(ops.where, is_wrong, least, apply(ops.add, most, one))
     return number_of(needed, "dynamic_stitch: the largest index")
-
-
-__all__ = [
-    "dynamic_partition",
-    "dynamic_stitch",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_sum",
-]

@@ -427,19 +427,3 @@ def _rearranged(
         raise ArgumentError(str(error), op=name) from None
     except TypeError as error:
         raise ArgumentTypeError(str(error), op=name) from None
-
-
-__all__ = [
-    "compress",
-    "delete",
-    "diag",
-    "diagflat",
-    "diagonal",
-    "insert",
-    "one_hot",
-    "put_along_axis",
-    "select",
-    "take_along_axis",
-    "tril",
-    "triu",
-]

@@ -12,23 +12,6 @@ from tapejit import ops
 from tapejit.tensor.dispatch import binary_float, unary
 from tapejit.tensor.tensor import Tensor
 
-__all__ = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "cosh",
-    "deg2rad",
-    "hypot",
-    "rad2deg",
-    "sinc",
-    "sinh",
-    "tan",
-]
-
 
 def tan(x: Any, /) -> Tensor:
     """The tangent.

@@ -26,8 +26,6 @@ from tapejit.base.dims import (
     terms_of,
 )
 
-__all__ = ["bind_shape", "bind_shapes"]
-
 
 def bind_shapes(
     patterns: Sequence[Shape], actuals: Sequence[tuple[int, ...]]

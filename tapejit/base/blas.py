@@ -36,8 +36,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Blas", "find", "find_scipys", "one_thread", "set_threads", "threads"]
-
 
 class SymbolSpelling(NamedTuple):
     """What a build puts before and after the names that OpenBLAS gives."""

@@ -27,8 +27,6 @@ import numpy as np
 
 from tapejit.base.public import public
 
-__all__ = ["Config", "ConfigError", "Settings", "config"]
-
 
 @public("tapejit")
 class ConfigError(ValueError):

@@ -30,18 +30,6 @@ from math import gcd, inf, isinf, prod
 from numbers import Integral
 from typing import NamedTuple, NoReturn, TypeAlias
 
-__all__ = [
-    "Dim",
-    "Shape",
-    "Size",
-    "dim_max",
-    "dim_min",
-    "evaluate",
-    "free_names",
-    "parse_dim",
-    "substitute",
-]
-
 
 class Atom(NamedTuple):
     """What a polynomial is over: a name, or an operator applied to sizes.

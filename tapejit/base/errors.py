@@ -10,12 +10,13 @@ Start reading at `TapejitError`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapejit.base.origin import Origin, describe, operand_texts, user_origin
-from tapejit.base.tree import StructureError
+from tapejit.base.public import names_in
+from tapejit.base.tree import StructureError as StructureError
 
 
 class TapejitError(Exception):
@@ -384,25 +385,6 @@ for _cls in list(globals().values()):
     if isinstance(_cls, type) and issubclass(_cls, TapejitError):
         _cls.__module__ = "tapejit"  # tracebacks then show the public name
 
-__all__ = [
-    "ArgumentError",
-    "ArgumentTypeError",
-    "AxisError",
-    "CheckFailed",
-    "CheckpointError",
-    "DTypeError",
-    "Disagreement",
-    "GradientMismatch",
-    "GraphError",
-    "LinAlgError",
-    "NonFiniteError",
-    "NotDifferentiableError",
-    "OutOfRangeError",
-    "ShapeError",
-    "StructureError",
-    "TapeError",
-    "TapeNotRecording",
-    "TapejitError",
-    "UnsupportedError",
-    "VariableError",
-]
+
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals(), "tapejit")

@@ -34,6 +34,21 @@ def public(module: str, within: str = "") -> Callable[[C], C]:
     return named
 
 
+def names_in(module: Mapping[str, Any], path: str = "") -> list[str]:
+    """The functions and classes that a module defines and does not hide, or `path` has.
+
+    >>> from tapejit.array import fft
+    >>> names_in(vars(fft))[:3]
+    ['fft', 'fftfreq', 'fftn']
+    """
+    homes = {module["__name__"], path}
+    return sorted(
+        name
+        for name, x in module.items()
+        if name[0] != "_" and getattr(x, "__module__", None) in homes
+    )
+
+
 def publish(names: Iterable[str], namespace: Mapping[str, Any], module: str) -> None:
     """Give functions that a module makes public its path."""
     for name in names:

@@ -25,9 +25,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-__all__ = ["EMPTY", "LEAF", "ContainerKind", "Structure", "register_structure"]
-
-
 # ------------------------------------------------------------------------- Structure
 
 

@@ -24,7 +24,6 @@ from tapejit.base.config import config
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["default_count", "limit", "run_pieces", "threads"]
 
 # A piece is handed to another thread in some 30 us; this many elements of any work
 # that is done here take more than ten times that.

@@ -20,19 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "digamma",
-    "erfc",
-    "erfcx",
-    "gammaln",
-    "kl_div",
-    "log_ndtr",
-    "log_ndtr_slope",
-    "ndtr",
-    "ndtri",
-    "two_product",
-]
-
 Array = Any
 Words = tuple[Any, Any]
 """A number as a double and what is left of it."""

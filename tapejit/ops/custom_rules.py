@@ -259,20 +259,3 @@ def raise_failure(graph: Graph) -> None:
             _failed_eval(**node.attrs)
         elif node.op is call:
             raise_failure(node.attrs["graph"])
-
-
-__all__ = [
-    "CALLING",
-    "CONNECTED",
-    "Callback",
-    "Expected",
-    "Flags",
-    "Reconnected",
-    "callback_of",
-    "custom_call",
-    "custom_jvp",
-    "custom_vjp",
-    "failed",
-    "failing",
-    "raise_failure",
-]

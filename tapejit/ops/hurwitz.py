@@ -18,8 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["polygamma", "zeta", "zeta_slope"]
-
 DEEP: Final = -64.0
 TERMS: Final = 12  # added one by one
 # B₂ⱼ / (2j)!: the coefficients of the correction.

@@ -25,15 +25,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "beta_density",
-    "beta_slope",
-    "betaln",
-    "derivatives_of_exp",
-    "gamma_density",
-    "gamma_slope",
-]
-
 Doubles = NDArray[np.float64]
 
 # The points of the trapezoidal rule: beyond these ends the integrand is below 1e-18.

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["in_double"]
-
 
 def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` of doubles, for operands of any floating dtype.

@@ -83,6 +83,3 @@ def left_tapejit(name: str, how: str, origin: Origin | None) -> NotDifferentiabl
         help="compute with tapejit's functions, without .numpy() or Python's if; or "
         "use reverse mode, tj.grad or a GradientTape",
     )
-
-
-__all__ = ["check_linear", "left_tapejit", "line_of"]

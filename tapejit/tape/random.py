@@ -10,15 +10,17 @@ Start reading at `key`, then `uniform`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapejit import ops
 from tapejit.array import distributions, random_distributions
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.public import names_in
 from tapejit.ops import philox
-from tapejit.tape.generator import DEFAULT, Generator, as_key, source_of
+from tapejit.tape.generator import DEFAULT, as_key, source_of
+from tapejit.tape.generator import Generator as Generator
 from tapejit.tensor.device import placed
 from tapejit.tensor.dispatch import apply, as_operand
 from tapejit.tensor.shape_first import shape_first
@@ -437,26 +439,5 @@ def __getattr__(name: str) -> Any:
     raise attribute_error("tapejit.random", name, RANDOM)
 
 
-__all__ = [
-    "Generator",
-    "bernoulli",
-    "beta",
-    "categorical",
-    "choice",
-    "default_generator",
-    "exponential",
-    "fold_in",
-    "gamma",
-    "gumbel",
-    "integers",
-    "key",
-    "laplace",
-    "normal",
-    "permutation",
-    "poisson",
-    "set_seed",
-    "shuffle",
-    "split",
-    "truncated_normal",
-    "uniform",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = ["Generator", *names_in(globals())]

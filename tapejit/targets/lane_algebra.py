@@ -22,8 +22,6 @@ from typing import Any
 from tapejit.base.types import DType, is_float
 from tapejit.ir.node import Op
 
-__all__ = ["BOOL", "FLOAT", "SIGNED", "UNSIGNED", "Algebra", "Lane", "kind_of"]
-
 # The kinds of lanes that are computed in different ways.
 BOOL, SIGNED, UNSIGNED, FLOAT = "bool", "signed", "unsigned", "float"
 

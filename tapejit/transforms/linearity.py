@@ -118,6 +118,3 @@ def is_zero(node: Node) -> bool:
     while len(node.inputs) == 1 and node.op.linear is not None:
         (node,) = node.inputs
     return node.op is LITERAL and not node.attrs["value"].any()
-
-
-__all__ = ["Found", "Kind", "found_for", "found_in_call", "is_zero", "result_kind"]

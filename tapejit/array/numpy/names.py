@@ -99,34 +99,3 @@ def dot(x: Any, y: Any, /) -> Tensor:
     if x.ndim > 1 and y.ndim > 2:
         return contraction.tensordot(x, y, axes=(-1, -2))
     return matmul(x, y)
-
-
-__all__ = [
-    "absolute",
-    "amax",
-    "amin",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "array",
-    "bitwise_not",
-    "concatenate",
-    "conjugate",
-    "cumprod",
-    "cumsum",
-    "degrees",
-    "dot",
-    "fix",
-    "invert",
-    "left_shift",
-    "mod",
-    "power",
-    "radians",
-    "right_shift",
-    "transpose",
-    "true_divide",
-]

@@ -34,6 +34,7 @@ from tapejit.array import (
 from tapejit.array.numpy import scipy_optimize, table
 from tapejit.base.errors import UnsupportedError
 from tapejit.base.numpy_adapter import NO_VALUE
+from tapejit.base.public import names_in
 from tapejit.tensor.dispatch import as_operand
 from tapejit.tensor.tensor import Tensor
 
@@ -74,7 +75,7 @@ UFUNCS: Final[dict[np.ufunc, Callable[..., Any]]] = {
         exponentials,
         float_bits,
     )
-    for name in module.__all__
+    for name in names_in(vars(module), "tapejit")
     if isinstance(getattr(np, name, None), np.ufunc)
 }
 UFUNCS[np.degrees] = trigonometry.rad2deg
@@ -258,7 +259,7 @@ def scipy_ufuncs() -> dict[str, Callable[..., Any]]:
     """
     from tapejit.array import special  # which most programs do without
 
-    names = set(special.__all__) - special.PLAIN_FUNCTIONS
+    names = set(names_in(vars(special))) - special.PLAIN_FUNCTIONS
     return SCIPY_UFUNCS | {name: getattr(special, name) for name in names}
 
 

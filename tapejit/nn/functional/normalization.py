@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
 from tapejit.array import reductions
@@ -23,6 +23,7 @@ from tapejit.array.elementwise import equal, maximum, sqrt, square, subtract, wh
 from tapejit.array.manipulation import reshape
 from tapejit.array.precision import as_constant, axes_of, real_operand, wide_operand
 from tapejit.base.errors import ArgumentError, ShapeError
+from tapejit.base.public import names_in
 from tapejit.base.types import DType, promote_all
 from tapejit.ops.shapes import Axes
 from tapejit.tensor.dispatch import apply, cast, is_weak, weak_scalar
@@ -230,11 +231,5 @@ def _checked(epsilon: Any, name: str) -> float:
     return number
 
 
-__all__ = [
-    "batch_norm",
-    "layer_norm",
-    "moments",
-    "normalize",
-    "rms_norm",
-    "standardize",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals())

@@ -38,8 +38,6 @@ from tapejit.loops.steps import (
 from tapejit.targets.python.kernel_source import SourceWriter
 from tapejit.targets.python.kernel_writer import KernelWriter
 
-__all__ = ["KernelReport", "amount", "kernel_reports"]
-
 
 class KernelReport:
     """What one kernel does; made by `Function.kernels`, and found when it is asked for.

@@ -23,8 +23,6 @@ import numpy as np
 from tapejit.ir.node import Op
 from tapejit.targets.lane_algebra import Algebra, Lane
 
-__all__ = ["source"]
-
 # What binds tighter than any operator.
 ATOMS = (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript)
 

@@ -32,8 +32,6 @@ from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, TapejitError
 from tapejit.targets.cpu.machine.host import Library
 
-__all__ = ["HostError", "NumbaLibrary", "check_numba", "compile_module"]
-
 # What an operand or a result may be, and what Numba calls it.
 NUMBA_TYPES = {
     "ptr": "uintp",

@@ -73,21 +73,6 @@ from tapejit.targets.cpu.target import CPU
 if TYPE_CHECKING:
     from tapejit.targets.cpu.matmul.emitter import Site
 
-__all__ = [
-    "BatchAxis",
-    "Cut",
-    "Edges",
-    "Gemm",
-    "Hooks",
-    "Registers",
-    "Spot",
-    "Strides",
-    "Tiling",
-    "host_registers",
-    "in_tasks",
-    "tiling_of",
-]
-
 
 class Registers(NamedTuple):
     """The vector registers of a processor: bytes of each, and how many there are."""

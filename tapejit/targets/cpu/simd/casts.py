@@ -23,8 +23,6 @@ from tapejit.targets.cpu.simd.integers import Integers
 from tapejit.targets.cpu.simd.storage import Floats, constant, register_type, rounded
 from tapejit.targets.cpu.simd.vector import F64, Vector
 
-__all__ = ["cast"]
-
 
 def cast(
     builder: IRBuilder, value: Value, given: DType, wanted: DType, width: int

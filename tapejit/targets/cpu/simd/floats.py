@@ -24,8 +24,6 @@ from tapejit.targets.cpu.simd.division import divided
 from tapejit.targets.cpu.simd.storage import Floats, half_bits, half_value
 from tapejit.targets.cpu.simd.vector import F64, INTEGER, Vector
 
-__all__ = ["fmod", "ldexp", "nextafter", "remainder"]
-
 
 def add(b: Floats, x: Vector, y: Vector) -> Vector:
     return x + y

@@ -18,8 +18,6 @@ from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.simd.vector import Splat
 
-__all__ = ["Integers"]
-
 
 class Integers:
     """Appends instructions on integer lanes of one dtype."""

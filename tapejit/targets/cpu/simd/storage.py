@@ -29,18 +29,6 @@ from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import IRBuilder, Type, Value, VectorType
 from tapejit.targets.cpu.simd.vector import F32, F64, INTEGER, Builder, Splat, Vector
 
-__all__ = [
-    "Floats",
-    "constant",
-    "from_memory",
-    "half_bits",
-    "half_value",
-    "memory_type",
-    "register_type",
-    "rounded",
-    "to_memory",
-]
-
 # Of the 16-bit formats: exponent of the smallest normal number, bits of precision,
 # largest finite number.
 SMALL = {"float16": (-14, 11, 65504.0), "bfloat16": (-126, 8, (2 - 2.0**-7) * 2.0**127)}
