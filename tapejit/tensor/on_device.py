@@ -34,13 +34,12 @@ from tapejit.ir.node import ORIGIN, Movement, Node, Op, param
 from tapejit.ir.structural import call, results
 from tapejit.runtime.cuda.arrays import DeviceArray, upload
 from tapejit.runtime.cuda.device_code import (
-    HELP,
     DeviceCode,
     device_code,
     on_host,
     state_of,
-    why_no_kernel,
 )
+from tapejit.runtime.cuda.device_graph import HELP, why_no_kernel
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.executable import DeviceExecutable, device_executable
 from tapejit.tensor.device import device_of, two_devices
@@ -155,7 +154,7 @@ def _performed(
 def made_by_another(device: Device, error: TapejitError) -> bool:
     """Whether an error is that of a function which ran before."""
     failed = state_of(device).failed
-    return failed is not None and failed[0] is error and failed[1].graph.name != ALONE
+    return failed is not None and failed[0] is error and failed[1].given.name != ALONE
 
 
 ALONE: Final = "operation"

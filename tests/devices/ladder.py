@@ -134,7 +134,11 @@ def order_case(case: LadderCase, device: Device) -> dict[str, int]:
 def mutate_case(case: LadderCase, device: Device) -> dict[str, int]:
     """No barrier can be left out."""
     code = device_code(case.graph, device)
-    if not 0 < code.built.text.count('call void @"llvm.nvvm.bar') <= MANY_BARRIERS:
+    if (
+        not 0
+        < code.emitted.built.text.count('call void @"llvm.nvvm.bar')
+        <= MANY_BARRIERS
+    ):
         return {"without barriers": 1}
     count, found = survivors(code, case.arrays())
     assert not found, f"not needed: {found}\n{case.graph}"

@@ -60,9 +60,11 @@ def on_executor(
 ) -> DeviceError | None:
     """What goes wrong when other text stands in place of a code's own, if anything."""
     device = own_device()
-    launches, module = code.built.launches, "\n".join(lines)
-    outputs = [np.empty(tuple(map(int, x.shape)), x.dtype) for x in code.graph.outputs]
-    arena = np.empty(code.built.arena_bytes, np.uint8)
+    launches, module = code.emitted.built.launches, "\n".join(lines)
+    outputs = [
+        np.empty(tuple(map(int, x.shape)), x.dtype) for x in code.emitted.graph.outputs
+    ]
+    arena = np.empty(code.emitted.built.arena_bytes, np.uint8)
     words = np.array([-1, 0])
     buffers = [upload(x, device) for x in (*arrays, *outputs, arena, words)]
     loaded = device.driver.load(module.encode(), 0)

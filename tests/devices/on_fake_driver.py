@@ -21,8 +21,11 @@ def use(d: Driver) -> None:
     x, found = np.arange(N, dtype=np.float32), np.zeros(N, np.float32)
     a, b = d.allocate(4 * N, stream), d.allocate(4 * N, stream)
     d.upload(a, x, stream)
+    print(d.toolchain(0).compiler)
     code = d.compile(kernels.ELEMENTWISE, 0)
     assert b".target sm_86" in code
+    if d.toolchain(0).assembler:
+        assert d.assemble(code, 0).startswith(b"\x7fELF")
     module = d.load(code, 0)
     d.launch(module, "elementwise", 2, 4, [a, a, b, np.int64(N)], stream)
     d.download(found, b, stream)

@@ -15,7 +15,8 @@ from devices.sweep import is_same
 from tapejit.ir import Graph
 from tapejit.rewrite.empty import without_empty
 from tapejit.rewrite.pipeline import optimise
-from tapejit.runtime.cuda.device_code import DeviceCode, whole_graph
+from tapejit.runtime.cuda.device_code import DeviceCode
+from tapejit.runtime.cuda.device_graph import whole_graph
 from tapejit.runtime.cuda.driver import DeviceError
 from tapejit.runtime.cuda.executor import ORDERS
 from tapejit.runtime.cuda.launches import LaunchList
@@ -75,7 +76,7 @@ def survivors(code: DeviceCode, arrays: Sequence[Array]) -> tuple[int, list[str]
     """
     wanted = run_code(code, arrays)
     driver, count, found = driver_of(code.device), 0, []
-    for where, text in mutants(code.built.text):
+    for where, text in mutants(code.emitted.built.text):
         count += 1
         mutant = copy(code)
         module = driver.load(driver.compile(text, 0), 0)

@@ -86,7 +86,7 @@ def compared(
     """How results are, given those of the CPU."""
     kinds = {BITS}
     steady: list[bool] | None = None
-    is_any_order = any(sums_of(code.built))
+    is_any_order = any(sums_of(code.emitted.built))
     for at, (x, y) in enumerate(zip(got, wanted, strict=True)):
         where = f"output {at}\n{code.given}"
         assert (x.dtype, x.shape) == (y.dtype, y.shape), where

@@ -13,7 +13,8 @@ from tapejit.base.errors import OutOfRangeError, UnsupportedError
 from tapejit.base.types import TensorType
 from tapejit.ir import Graph, Node, interpret, param
 from tapejit.runtime.cuda.arrays import upload
-from tapejit.runtime.cuda.device_code import device_code, why_no_kernel
+from tapejit.runtime.cuda.device_code import device_code
+from tapejit.runtime.cuda.device_graph import why_no_kernel
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.emulated import EmulatedDriver
 
@@ -142,5 +143,5 @@ def test_arrays_without_elements_are_there(own: Device) -> None:
     found = code.run([upload(np.empty((0, 3), np.float32), own), upload(array, own)])
     assert [out.shape for out in found] == [(0, 3), (2, 3), (0, 3)]
     np.testing.assert_array_equal(found[1].download(), array)
-    assert len(code.built.launches) == 1
+    assert len(code.emitted.built.launches) == 1
     assert why_no_kernel(joined) is None

@@ -84,6 +84,7 @@ def test_work_happens_when_it_is_waited_for(loaded: tuple[Device, int]) -> None:
     assert (found == 2 * 2 + 2).all()
     assert device.log == [
         "stream0: new, on device 0",
+        f"compile {len(kernels.ELEMENTWISE)} characters",
         "module0: loaded, on device 0",
         "memory0: 1024 bytes, on stream0",
         "upload memory0: 1024 bytes, on stream0",

@@ -144,10 +144,11 @@ def test_none_can_where_blocks_take_rows_in_turn(
 def test_a_barrier_that_is_not_needed_is_found(device: Device) -> None:
     arrays = [numbers(3, 700)]
     code = DeviceCode(graph_of(softmax, arrays), device)
-    first = BARRIER.search(code.built.text)
+    built = code.emitted.built
+    first = BARRIER.search(built.text)
     assert first is not None
-    twice = code.built.text[: first.end()] + code.built.text[first.start() :]
-    code.built = code.built._replace(text=twice)
+    twice = built.text[: first.end()] + built.text[first.start() :]
+    code.emitted = code.emitted._replace(built=built._replace(text=twice))
     assert len(list(mutants(twice))) > 2
     count, found = survivors(code, arrays)
     assert len(found) == 2 < count

@@ -150,7 +150,7 @@ def test_long_sums_are_cut_as_on_a_cpu(
     )
     use(monkeypatch, tiling.Tile(32, 32, 16, 2, 2))
     graph = plain(17, k, 20)
-    launches = device_code(graph, own).built.launches
+    launches = device_code(graph, own).emitted.built.launches
     assert len(launches) == (2 if is_split else 1)
     assert_bits_of_cpu(own, graph)
 
@@ -199,7 +199,9 @@ def test_sums_of_rows_have_the_bits_of_a_cpu(
     most = ops.max(z, axes=(0,), keepdims=False)
     graph = Graph("sums", tuple(inputs), (*columns, most, y))
     code = device_code(graph, own)
-    (cut,) = [tilings_of(x, x.array_op) for x in code.built.plan.kernels if x.array_op]
+    (cut,) = [
+        tilings_of(x, x.array_op) for x in code.emitted.built.plan.kernels if x.array_op
+    ]
     assert cut[0].sums.unit > 1
     assert_bits_of_cpu(own, graph)
 
@@ -211,7 +213,7 @@ def test_sums_along_rows_have_the_bits_of_a_cpu(own: Device) -> None:
     (got,) = run_graph(own, graph)
     (wanted,) = run_native(graph, numbers(graph))
     assert_agrees(COMPOSED, got, wanted, where="rows")
-    kernel = device_code(graph, own).built.plan.kernels[0]
+    kernel = device_code(graph, own).emitted.built.plan.kernels[0]
     assert kernel.array_op is not None
     assert tilings_of(kernel, kernel.array_op)[0].sums.group == 16
 
@@ -233,7 +235,7 @@ def test_every_barrier_is_needed(own: Device, which: str) -> None:
         "sums": summed,
     }[which]()
     code = device_code(graph, own)
-    lines = code.built.text.splitlines()
+    lines = code.emitted.built.text.splitlines()
     barriers = [
         at for at, line in enumerate(lines) if 'call void @"llvm.nvvm.barrier' in line
     ]
@@ -281,7 +283,7 @@ TENSOR = {"x".join(map(str, x)): x for x in tiling.TENSOR}
 
 def core_of(device: Device, graph: Graph) -> str:
     """What multiplies in the first kernel of a Graph."""
-    kernel = device_code(graph, device).built.plan.kernels[0]
+    kernel = device_code(graph, device).emitted.built.plan.kernels[0]
     assert kernel.array_op is not None
     return tilings_of(kernel, kernel.array_op)[0].core
 

@@ -115,6 +115,7 @@ def test_the_binding_takes_every_call_and_makes_the_drivers_of_it(library: str) 
         "threads_per_multiprocessor=1536, registers_per_multiprocessor=65536, "
         "shared_bytes_per_block=49152)",
         "(3000, 4000)",
+        "PTX of sm_86",
         "done",
     ]
     assert out.stderr.splitlines() == [
@@ -150,6 +151,25 @@ def test_the_binding_takes_every_call_and_makes_the_drivers_of_it(library: str) 
         "free",
         "synchronize",
     ]
+
+
+@needs_binding
+@needs_compiler
+@pytest.mark.skipif(
+    not is_installed("nvidia.nvjitlink") and not is_installed("nvidia.cu13"),
+    reason="nvJitLink is not installed",
+)
+@pytest.mark.parametrize("version", ["13000", "12090"])
+def test_a_driver_that_is_older_than_nvjitlink_assembles(
+    library: str, version: str
+) -> None:
+    program = "from tapejit.runtime.cuda.driver import *; print(driver().toolchain(0))"
+    out = run_interpreter(
+        "-c", program, LD_LIBRARY_PATH=library, FAKE_CUDA_VERSION=version
+    )
+    found = out.stdout.strip()
+    own = "nvJitLink 13.0 and driver 13.0 for sm_86" if version == "13000" else ""
+    assert found == f"Toolchain(compiler='PTX of sm_86', assembler={own!r})", out.stderr
 
 
 @needs_binding

@@ -1,8 +1,9 @@
 """The kernels of a Graph on a device.
 
-`device_code` optimises a Graph, has its kernels emitted and compiled, and keeps the
-`DeviceCode` for the next who asks. `run` puts its launches on the stream of the device
-and returns at once: arrays that it gives are full when the stream has come so far.
+`device_code` has the kernels of a Graph from the store, or made (`kept_kernels`), and
+keeps the `DeviceCode` for the next who asks. `run` puts its launches on the stream of
+the device and returns at once: arrays that it gives are full when the stream has come
+so far.
 
 All codes of a device have one arena and two words about failures, as they run one after
 the other. A kernel that finds an index out of range notes the number of its step in the
@@ -15,41 +16,35 @@ Start reading at `DeviceCode.run`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from sys import getrefcount
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tapejit.base.config import config
-from tapejit.base.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    TapejitError,
-    UnsupportedError,
-)
+from tapejit.base.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.base.types import DType, TensorType
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import LITERAL, Node, line_of
-from tapejit.ir.structural import require, start
-from tapejit.rewrite.empty import is_empty, without_empty
-from tapejit.rewrite.pipeline import optimise
+from tapejit.ir.node import line_of
 from tapejit.runtime.cuda.arrays import DeviceArray, empty, upload
+from tapejit.runtime.cuda.device_graph import fixed, tensor_type
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.driver import DeviceError
-from tapejit.runtime.cuda.launches import InBuffer, Launch, LaunchList
+from tapejit.runtime.cuda.kept_kernels import (
+    Kernels,
+    KernelTexts,
+    emit,
+    machine_code,
+    make_kernels,
+    stored_kernels,
+)
+from tapejit.runtime.cuda.launches import LaunchList
 from tapejit.runtime.cuda.memory import Memory
 
-if TYPE_CHECKING:  # who only has arrays on a device needs no compiler
-    from tapejit.targets.cuda.module import KernelLaunch
-
-WORD_BYTES: Final = 16  # two words
-HELP: Final = (  # for who meets an operation that has no kernel
-    'do it on the CPU, x.to("cpu"), or let tapejit do so: '
-    "tj.config.update(soft_placement=True)"
-)
 SMALL_BYTES: Final = 1 << 16  # results whose memory is kept for the next ones,
 MOST_SPARE: Final = 3  # so many of each
 MOST_UNSEEN: Final = 64  # steps that may have failed, with the values that they took
@@ -79,40 +74,39 @@ class DeviceCode:
     array([2., 4., 6.], dtype=float32)
     """
 
-    def __init__(self, graph: Graph, device: Device) -> None:
-        # Here, as who only has arrays on a device needs no compiler.
-        from tapejit.targets.cuda.target import target_for
-
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        kernels: Kernels | None = None,
+        optimised: Graph | None = None,
+    ) -> None:
         self.given, self.device = graph, device
+        self.seconds: dict[str, float] = {}
+        if kernels is None:
+            made = make_kernels(graph, device, optimised)
+            kernels, self.emitted, self.seconds = made
+        self.can_fail = kernels.can_fail  # whether values may, such as an index
+        self.arena_bytes = kernels.arena_bytes
         self.types = [tensor_type(x) for x in graph.outputs]
-        self.graph = whole_graph(without_empty(optimise(graph)))
         # The number of each result that kernels compute: empty ones are there.
         self.computed = [at for at, x in enumerate(self.types) if 0 not in x.shape]
-        for node in self.graph.outputs[len(self.computed) :]:
+        for kind in kernels.unread:
             self.computed.append(len(self.types))
-            self.types.append(tensor_type(node))
-        name = f"tj_{graph.digest[:16]}"
-        driver = device.driver
-        target = target_for(driver.properties(device.number).capability)
-        self.built = target.emit(self.graph, target.plan(self.graph), name)
-        code = driver.compile(self.built.text, device.number)
-        launches = [
-            Launch(x.name, x.blocks, x.threads, tuple(arguments_of(x)))
-            for x in self.built.launches
-        ]
-        module = driver.load(code, device.number)
-        self.launches = LaunchList(driver, module, launches)
-        constants = self.built.plan.nests.constants
-        self.constants = [upload(x.value, device) for x in constants]
+            self.types.append(kind)
+        code = machine_code(kernels.code, graph.name, device, self.seconds)
+        module = device.driver.load(code, device.number)
+        self.launches = LaunchList(device.driver, module, kernels.launches)
+        self.constants = [upload(x, device) for x in kernels.constants]
         self.repeats = False  # whether small results are written where others were
         self.spare: dict[int, list[Memory]] = {}
-        pairs = self.built.plan.update_pairs()
-        self.updates = [(self.computed[out], x) for out, x in pairs]
+        self.updates = [(self.computed[out], x) for out, x in kernels.updates]
 
-    @property
-    def can_fail(self) -> bool:
-        """Whether values may make a step fail, such as an index."""
-        return self.built.can_fail
+    @cached_property
+    def emitted(self) -> KernelTexts:
+        """The kernels as text; once more, if they came from the store."""
+        properties = self.device.driver.properties(self.device.number)
+        return emit(self.given, properties.capability)
 
     def run(
         self, arrays: Sequence[DeviceArray], overwritten: Collection[int] = ()
@@ -126,7 +120,7 @@ class DeviceCode:
         with self.device.lock:
             state = state_of(self.device)
             outputs = self.outputs(arrays, overwritten)
-            arena = state.arena(self.built.arena_bytes)
+            arena = state.arena(self.arena_bytes)
             written = [outputs[at] for at in self.computed]
             buffers = [*arrays, *written, arena, state.words, *self.constants]
             addresses = [x.address for x in buffers]
@@ -137,7 +131,7 @@ class DeviceCode:
 
     def check(self, arrays: Sequence[DeviceArray]) -> None:
         """Whether these can be its inputs."""
-        wanted = self.graph.inputs
+        wanted = self.given.inputs
         if len(arrays) != len(wanted):
             raise ArgumentTypeError(
                 f"{self.given.name} takes {len(wanted)} arrays, got {len(arrays)}"
@@ -188,12 +182,6 @@ class DeviceCode:
             made.memory.witnesses += 1
             earlier.append(made.memory)
         return made
-
-
-def arguments_of(launch: KernelLaunch) -> Iterator[InBuffer | np.generic]:
-    """The arguments of a kernel: places in buffers, then numbers."""
-    yield from (InBuffer(*at) for at in launch.places)
-    yield from map(np.int64, launch.numbers)
 
 
 class DeviceState:
@@ -262,7 +250,7 @@ def on_host(array: DeviceArray) -> Any:
 
 
 _STATES: Final[WeakKeyDictionary[Device, DeviceState]] = WeakKeyDictionary()
-# By the digest of a Graph, and the settings that its kernels depend on.
+# By the digest of a Graph as it is given, and the settings that kernels depend on.
 _CODES: Final[WeakKeyDictionary[Device, dict[tuple[str, bool], DeviceCode]]] = (
     WeakKeyDictionary()
 )
@@ -278,74 +266,33 @@ def state_of(device: Device) -> DeviceState:
     return found
 
 
-def device_code(graph: Graph, device: Device) -> DeviceCode:
-    """The kernels of a Graph on a device, made when somebody asks for the first time.
-
-    UnsupportedError names the first operation that has no kernel, and its line.
-    """
+def known_code(graph: Graph, device: Device) -> DeviceCode | None:
+    """The kernels of a Graph on a device, if somebody has made them once."""
     with _MAKING:
         known = _CODES.setdefault(device, {})
         key = (graph.digest, config.cuda_tf32)
         found = known.get(key)
         if found is None:
-            found = known[key] = DeviceCode(graph, device)
+            kernels = stored_kernels(graph, device)
+            if kernels is not None:
+                found = known[key] = DeviceCode(graph, device, kernels)
         return found
 
 
-def why_no_kernel(node: Node) -> str | None:
-    """Half a sentence on a Node that a GPU has no kernel for; None of others."""
-    from tapejit.targets.cuda import native_ops
+def device_code(
+    graph: Graph, device: Device, optimised: Graph | None = None
+) -> DeviceCode:
+    """The kernels of a Graph on a device, made when nobody has made them.
 
-    return native_ops.why_no_kernel(node)
-
-
-def why_not_whole(graph: Graph) -> UnsupportedError | None:
-    """Why kernels cannot do all of an optimised Graph; None if they can."""
-    try:
-        whole_graph(without_empty(graph))
-    except UnsupportedError as error:
-        return error
-    return None
-
-
-def whole_graph(graph: Graph) -> Graph:
-    """The Graph without effects and results that are empty.
-
-    What nobody reads and may fail is one more result. UnsupportedError if not all of it
-    has kernels.
+    `optimised` is what the passes make of the Graph, if somebody has that already.
+    UnsupportedError names the first operation that has no kernel, and its line.
     """
-    outputs = [x for x in graph.outputs if not is_empty(x)]
-    graph = Graph(graph.name, graph.inputs, outputs, graph.effects)
-    for node in dict.fromkeys((*graph.nodes, *outputs)):
-        reason = why_no_kernel(node)
-        if reason is not None:
-            raise UnsupportedError(
-                f"a GPU cannot do this: {reason}",
-                op=node.op.name,
-                origin=line_of(node),
-                help=HELP,
-            )
-    for node in graph.nodes:
-        if node.op.is_effect and node.op not in (start, require):
-            raise UnsupportedError(
-                "an effect happens on the host", op=node.op.name, origin=line_of(node)
-            )
-    kept = set(Graph(graph.name, graph.inputs, graph.outputs).nodes)
-    required = [x.inputs[0] for x in graph.nodes if x.op is require]
-    unread = [x for x in required if x not in kept and x.op is not LITERAL]
-    return Graph(graph.name, graph.inputs, (*graph.outputs, *dict.fromkeys(unread)))
+    with _MAKING:
+        found = known_code(graph, device)
+        if found is None:
+            found = DeviceCode(graph, device, optimised=optimised)
+            _CODES[device][graph.digest, config.cuda_tf32] = found
+        return found
 
 
-def tensor_type(node: Node) -> TensorType:
-    """The type of a Node that is known to be a tensor."""
-    if not isinstance(node.type, TensorType) or not node.type.is_static:
-        raise UnsupportedError(f"a GPU gives arrays of fixed sizes, not {node.type}")
-    return node.type
-
-
-def fixed(kind: TensorType) -> tuple[int, ...]:
-    """A shape that is known."""
-    return tuple(map(int, kind.shape))
-
-
-__all__ = ["DeviceCode", "device_code", "why_no_kernel"]
+__all__ = ["DeviceCode", "device_code"]

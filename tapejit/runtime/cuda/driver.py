@@ -1,4 +1,4 @@
-"""The boundary to drivers: all that the runtime knows of CUDA, in 23 calls.
+"""The boundary to drivers: all that the runtime knows of CUDA, in 25 calls.
 
 `nvidia` calls NVIDIA's driver through its maintained binding, `emulated` is a device
 that is strict, on this CPU, and `recording` writes down what is asked of another one.
@@ -46,6 +46,16 @@ class Properties(NamedTuple):
     shared_bytes_per_block: int
 
 
+class Toolchain(NamedTuple):
+    """What makes code for a device: all that it depends on beside what it is given.
+
+    Who has no `assembler` has nothing to assemble.
+    """
+
+    compiler: str
+    assembler: str
+
+
 class Driver(Protocol):
     """What runs kernels."""
 
@@ -89,11 +99,17 @@ class Driver(Protocol):
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Set each byte of some memory."""
 
+    def toolchain(self, device: int) -> Toolchain:
+        """What `compile` and `assemble` depend on, beside what they are given."""
+
     def compile(self, text: str, device: int) -> bytes:
-        """The code that a device takes of LLVM text; worth keeping."""
+        """PTX, or what stands for it, of LLVM text; worth keeping."""
+
+    def assemble(self, code: bytes, device: int) -> bytes:
+        """Machine code of what `compile` has given; worth keeping."""
 
     def load(self, code: bytes, device: int) -> int:
-        """A module, whose kernels can be launched."""
+        """A module, whose kernels can be launched, of either."""
 
     def launch(
         self,

@@ -29,6 +29,7 @@ from tapejit.runtime.cuda.driver import (
     DeviceError,
     DeviceMemoryError,
     Properties,
+    Toolchain,
     flat_bytes,
 )
 from tapejit.runtime.cuda.executor import Executor
@@ -173,8 +174,14 @@ class EmulatedDriver:
 
     # Kernels
 
+    def toolchain(self, device: int) -> Toolchain:
+        return Toolchain("LLVM text", "")
+
     def compile(self, text: str, device: int) -> bytes:
         return text.encode()
+
+    def assemble(self, code: bytes, device: int) -> bytes:
+        self.fail("the emulated device takes LLVM text as it is")
 
     def load(self, code: bytes, device: int) -> int:
         self.properties(device)

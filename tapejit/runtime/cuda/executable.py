@@ -17,6 +17,7 @@ Start reading at `DeviceExecutable.run`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from threading import RLock
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -38,13 +39,12 @@ from tapejit.loops.segments import Split, split
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.cuda.arrays import DeviceArray, empty, upload
 from tapejit.runtime.cuda.device_code import (
-    HELP,
     DeviceCode,
     device_code,
+    known_code,
     on_host,
-    why_no_kernel,
-    why_not_whole,
 )
+from tapejit.runtime.cuda.device_graph import HELP, why_no_kernel, why_not_whole
 from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.executable import Executable, steps_of
 
@@ -72,7 +72,6 @@ class DeviceExecutable:
     def __init__(self, graph: Graph, device: Device) -> None:
         self.given, self.device = graph, device
         self.sources: Sources = {}
-        self.graph = optimise(graph, sources=self.sources)
         self.code: DeviceCode | None = None
         self.split: Split | None = None
         self.segments: dict[Node, DeviceCode] = {}
@@ -83,11 +82,18 @@ class DeviceExecutable:
         self.slots: dict[int, DeviceArray] = {}
         if self.open_axes:
             return
-        if why_not_whole(self.graph) is None:
-            self.code = device_code(self.graph, device)
-            self.code.repeats = True
-        else:
+        self.code = known_code(graph, device)
+        if self.code is None and why_not_whole(self.graph) is None:
+            self.code = device_code(graph, device, self.graph)
+        if self.code is None:
             self.split = self.cut()
+        else:
+            self.code.repeats = True
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The Graph as the passes leave it; not needed to run kernels of the store."""
+        return optimise(self.given, sources=self.sources)
 
     @property
     def can_fail(self) -> bool:

@@ -1,7 +1,11 @@
 """NVIDIA's driver, through its maintained binding: the packages of `tapejit[cuda]`.
 
 None of it has met a GPU; the tests run it on a library in place of the driver's, which
-takes the binding's calls and keeps memory on the host. The driver compiles PTX itself.
+takes the binding's calls and keeps memory on the host.
+
+nvJitLink makes machine code of PTX, where it is installed and not newer than the
+driver. Otherwise the driver does so, when PTX is loaded, and keeps it in a store of its
+own.
 
 Memory is of the device's pool and in the order of the stream. A graph is what a stream
 captures. What fails is told by the names of the driver's errors, in `EXPLAINED`.
@@ -26,9 +30,10 @@ from tapejit.runtime.cuda.driver import (
     DeviceError,
     DeviceMemoryError,
     Properties,
+    Toolchain,
     flat_bytes,
 )
-from tapejit.targets.cuda.ptx import processor_for, to_ptx
+from tapejit.targets.cuda.ptx import PROCESSORS, assemble, processor_for, to_ptx
 
 Array = np.ndarray[Any, Any]
 
@@ -210,9 +215,42 @@ class NvidiaDriver:
 
     # Kernels
 
+    def toolchain(self, device: int) -> Toolchain:
+        processor, assembler = self.processor(device), ""
+        found = self.assembler(device)
+        if found is not None:
+            assembler = f"{found} for {processor}"
+        return Toolchain(f"PTX of {processor}", assembler)
+
+    def processor(self, device: int) -> str:
+        """The newest of `ptx.PROCESSORS` whose PTX a device takes."""
+        return processor_for(self.properties(device).capability)
+
+    @told()
+    def assembler(self, device: int) -> str | None:
+        """nvJitLink and the driver, by their versions.
+
+        None if nvJitLink is missing, newer than the driver, or if the device is of a
+        kind of its own: then the driver assembles PTX when it is loaded.
+        """
+        from cuda.bindings import driver, nvjitlink
+
+        if self.cuda.Linker.which_backend() != "nvJitLink":
+            return None
+        failure, number = driver.cuDriverGetVersion()
+        if failure:
+            raise DeviceError(f"the driver does not tell its version: {failure.name}")
+        own, drivers = nvjitlink.version(), divmod(number // 10, 100)
+        capability, _ = PROCESSORS[self.processor(device)]
+        if own > drivers or capability != self.properties(device).capability:
+            return None
+        return "nvJitLink {}.{} and driver {}.{}".format(*own, *drivers)
+
     def compile(self, text: str, device: int) -> bytes:
-        processor = processor_for(self.properties(device).capability)
-        return to_ptx(text, processor).encode()
+        return to_ptx(text, self.processor(device)).encode()
+
+    def assemble(self, code: bytes, device: int) -> bytes:
+        return assemble(code.decode(), self.processor(device)).code
 
     @told()
     def load(self, code: bytes, device: int) -> int:

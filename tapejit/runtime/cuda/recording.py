@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.runtime.cuda.driver import Argument, Driver, Properties
+from tapejit.runtime.cuda.driver import Argument, Driver, Properties, Toolchain
 
 Array = np.ndarray[Any, Any]
 
@@ -117,8 +117,16 @@ class RecordingDriver:
     def move(self, what: str, nbytes: int, stream: int) -> None:
         self.log.append(f"{what}: {nbytes} bytes, on {self.names[stream]}")
 
+    def toolchain(self, device: int) -> Toolchain:
+        return self.driver.toolchain(device)
+
     def compile(self, text: str, device: int) -> bytes:
+        self.log.append(f"compile {len(text)} characters")
         return self.driver.compile(text, device)
+
+    def assemble(self, code: bytes, device: int) -> bytes:
+        self.log.append(f"assemble {len(code)} bytes")
+        return self.driver.assemble(code, device)
 
     def load(self, code: bytes, device: int) -> int:
         made = self.driver.load(code, device)

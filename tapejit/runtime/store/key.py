@@ -46,13 +46,15 @@ HARMLESS: Final = frozenset(
         "cache_dir",
         "cache_size",
         "compile",
-        "cuda",  # only who runs the kernels, which are not kept
+        "cuda",  # who runs kernels: those are kept under the name of what compiles them
         "debug",
+        "device_memory",
         "eager",
         "kept_memory",
         "native",
         "num_threads",  # results are the same bits for any number of threads
         "pool",  # reached by address
+        "soft_placement",  # which Graphs are made code of, not which code
     }
 )
 
