@@ -416,7 +416,7 @@ def describe_operand(x: Tensor) -> str:
 def described_type(type: Type | str, made: Provenance | None) -> str:
     """A type and where the value came from."""
     text = str(type)
-    if made is None or made is SCALAR:
+    if made is None or made is SCALAR or made is CONSTANT:
         return text
     if made.variable is not None:
         return f"{text}   (variable {made.variable})"
