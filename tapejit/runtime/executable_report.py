@@ -17,8 +17,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tapejit.base.config import config
 from tapejit.ir.graph import Graph
@@ -149,6 +150,8 @@ class Inside:
     An Executable of that Graph may have native code already.
     """
 
+    reads_back: Sequence[Any] = ()  # what the host waits for; a GPU's alone
+
     def __init__(self, graph: Graph, executable: Executable | None = None) -> None:
         self.parts: list[NativePart] = []
         self.on_numpy: list[OnNumPy] = []
@@ -187,6 +190,16 @@ class Inside:
     def arena_size(self) -> int:
         """The bytes of working memory that a call takes."""
         return max((part.arena_size for part in self.parts), default=0)
+
+    @property
+    def predicted(self) -> dict[str, float]:
+        """Name of a GPU -> seconds for all kernels at best; {} on the CPU."""
+        return {}
+
+    @property
+    def missing(self) -> str:
+        """What keeps numbers unknown; '' if nothing does."""
+        return ""
 
     def source(self) -> str:
         """The kernels as Python."""

@@ -24,13 +24,14 @@ from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
-from tapejit.runtime.executable_report import Inside, inside_of
+from tapejit.runtime.executable_report import Inside
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE, TRACED_NUMBERS, as_operand
 from tapejit.tensor.symbolic_float import TracedFloat
 from tapejit.tensor.tensor import Tensor, TracedTensor
 from tapejit.tracing.cache import Specialization
 from tapejit.tracing.function import Function
+from tapejit.tracing.inside_of_call import AUTO, inside_of_call
 from tapejit.tracing.open_sizes import Axes, relaxed_key
 from tapejit.tracing.signature import (
     FLOAT,
@@ -183,8 +184,10 @@ class ConcreteFunction:
         return self._inside().asm()
 
     def _inside(self) -> Inside:
-        path = self._entries[self._call.key].paths[0]
-        return inside_of(path.executable)
+        entry = self._entries[self._call.key]
+        leaves = None if self._call.unknown else self._call.leaves
+        found, _ = inside_of_call(entry, entry.paths[0], leaves, AUTO)
+        return found
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -26,32 +26,41 @@ from tapejit.base.types import TOKEN, TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node
 from tapejit.ir.structural import guard
-from tapejit.runtime.executable_report import (
-    Inside,
-    OnNumPy,
-    compile_seconds,
-    inside_of,
-    timing_text,
-)
+from tapejit.runtime.executable_report import Inside, OnNumPy, timing_text
 from tapejit.tensor.dispatch import TRACE
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding
 from tapejit.tracing.cache import Specialization, tracing
 from tapejit.tracing.function import Function
+from tapejit.tracing.inside_of_call import (
+    AUTO,
+    device_of_call,
+    inside_of_call,
+    seconds_of_call,
+)
 from tapejit.tracing.path import TracedPath
 from tapejit.tracing.signature import describe_key
 from tapejit.transforms.vjp import carries_gradient
 
 if TYPE_CHECKING:
+    from tapejit.runtime.cuda.inside import ReadBack
     from tapejit.targets.cpu.kernel_report import KernelReport
 
 WIDTH: Final = 80  # columns of a report
 
 
+class Asked(NamedTuple):
+    """What a question is about; no Path if that runs eagerly, no leaves if no call."""
+
+    entry: Specialization
+    path: TracedPath | None
+    leaves: Sequence[Any] | None = None
+
+
 def chosen(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Specialization, TracedPath | None]:
-    """What a call with these arguments runs; no Path if it runs eagerly."""
+) -> Asked:
+    """What a call with these arguments runs."""
     if TRACE.get() is not None:
         raise UnsupportedError(
             f"{function.__name__} is looked at while a function is traced",
@@ -66,14 +75,14 @@ def chosen(
         path = function._call_by_full_key(cache, call, args, kwargs, looks=True)
         entry = cache.last
     assert entry is not None
-    return entry, None if entry.is_eager else path
+    return Asked(entry, None if entry.is_eager else path, call.leaves)
 
 
 def graph(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Graph:
     """The Graph of a call, or of the only one there was."""
-    entry, path = asked(function, args, kwargs)
+    entry, path, _ = asked(function, args, kwargs)
     if path is None:
         raise UnsupportedError(
             f"{function.__name__} runs eagerly, so there is no Graph: it {entry.reason}"
@@ -82,26 +91,41 @@ def graph(
 
 
 def inside(
-    function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Function[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: str = AUTO,
 ) -> Inside:
     """The kernels of a call; if it runs without native code, those it would have."""
-    entry, path = asked(function, args, kwargs)
+    entry, path, leaves = asked(function, args, kwargs)
     if path is None:
         raise UnsupportedError(
             f"{function.__name__} runs eagerly, so it has no kernels: it {entry.reason}"
         )
-    return inside_of(path.executable)
+    found, _ = inside_of_call(entry, path, leaves, target)
+    return found
+
+
+def own_keyword(
+    function: Function[..., Any], kwargs: dict[str, Any], name: str, value: Any
+) -> str:
+    """What a question's keyword says, unless the function has one of that name."""
+    if name not in function._binder.signature.parameters:
+        return str(value)
+    if not (isinstance(value, str) and value == AUTO):
+        kwargs[name] = value
+    return AUTO
 
 
 def asked(
     function: Function[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Specialization, TracedPath | None]:
+) -> Asked:
     """What these arguments select; without any, what there is to select."""
     parameters = function._binder.signature.parameters.values()
     if args or kwargs or not parameters:
         return chosen(function, args, kwargs)
     found = [
-        (entry, path)
+        Asked(entry, path)
         for entry in list(function._cache.entries.values())
         for path in (*entry.paths, *([None] if entry.is_eager else []))
     ]
@@ -159,7 +183,9 @@ class Explanation:
     paths        how many ways through the body are known for this signature
     executable   how the Graph is run: "interpreted" or "native"
     kernels      if it is native, its kernels as `KernelReport`s
+    device       where these are: "cpu", or a GPU and what kind it is
     on_numpy     then also the Nodes that NumPy performs all the same, with reasons
+    reads_back   on a GPU: values that the host waits for in the middle of a call
     arena_bytes  then also the working memory of a call
     seconds      what compiling took, by stage; {} if it was on disk, None if not done
 
@@ -186,9 +212,10 @@ class Explanation:
     def __init__(
         self,
         function: Function[..., Any],
-        entry: Specialization,
-        path: TracedPath | None,
+        asked: Asked,
+        target: str = AUTO,
     ) -> None:
+        entry, path, _ = asked
         self.name = function.__name__
         self.signature = describe_key(function._binder, entry.key)
         self.reason = entry.reason if path is None else None
@@ -197,6 +224,8 @@ class Explanation:
         self.executable = "plain Python" if path is None else "interpreted"
         self._inside: Inside | None = None
         self.on_numpy: list[OnNumPy] = []
+        self.reads_back: Sequence[ReadBack] = ()
+        self.device = "cpu"
         self.arena_bytes = 0
         self.seconds: dict[str, float] | None = None
         self.ops: dict[str, int] = {}
@@ -211,8 +240,8 @@ class Explanation:
         if path is not None:
             self._number = entry.paths.index(path) + 1
             self._describe(path)
-            if path.executable.is_native:
-                self._describe_kernels(path)
+            if path.executable.is_native or target != AUTO or on_gpu(asked):
+                self._describe_kernels(path, asked, target)
 
     @property
     def kernels(self) -> list[KernelReport]:
@@ -248,17 +277,28 @@ class Explanation:
             if x.type is TOKEN and x.op is not guard
         )
 
-    def _describe_kernels(self, path: TracedPath) -> None:
+    def _describe_kernels(self, path: TracedPath, asked: Asked, target: str) -> None:
         self.executable = "native"
-        found = self._inside = inside_of(path.executable)
+        entry, _, leaves = asked
+        found, self.device = inside_of_call(entry, path, leaves, target)
+        self._inside = found
         places = path.updated(found.updates).values()
         self.variables = tuple(
             x._replace(in_place=at in places)
             for at, x in enumerate(self.variables, len(path.takes))
         )
         self.on_numpy = found.on_numpy
+        self.reads_back = found.reads_back
         self.arena_bytes = found.arena_size
-        self.seconds = compile_seconds(path.executable)
+        self.seconds = seconds_of_call(entry, path, self.device)
+
+    @property
+    def predicted(self) -> dict[str, float]:
+        """Name of a GPU -> seconds for all kernels at best; {} on the CPU.
+
+        A prediction of a model, which no GPU has confirmed.
+        """
+        return {} if self._inside is None else self._inside.predicted
 
     @property
     def residuals(self) -> tuple[TensorType, ...]:
@@ -290,6 +330,8 @@ class Explanation:
             count = sum(self.ops.values())
             is_all_numpys = self.executable == "native" and not self.kernels
             how = "performed by NumPy" if is_all_numpys else self.executable
+            if self.device != "cpu" and self.kernels:
+                how = f"on {self.device}"
             head += f"{_counted(count, 'Node')}, {how}"
             if self.kernels:
                 head += f" in {_counted(len(self.kernels), 'kernel')}"
@@ -316,8 +358,14 @@ class Explanation:
             lines += _sentence("" if at else "kernels", str(kernel))
         for at, node in enumerate(self.on_numpy):
             lines += _sentence("" if at else "NumPy", str(node))
+        for at, value in enumerate(self.reads_back):
+            lines += _sentence("" if at else "waits", str(value))
         if self.kernels:
             lines += _sentence("memory", f"{self.arena_bytes} bytes to work in")
+            if self.predicted:
+                lines += _sentence("predicted", prediction_text(self.predicted))
+            if self._inside is not None and self._inside.missing:
+                lines += _sentence("registers", f"unknown: {self._inside.missing}")
             took = "not yet" if self.seconds is None else timing_text(self.seconds)
             lines += _sentence("compiled", took)
         if self._path is not None and self._path.was_recorded:
@@ -327,6 +375,17 @@ class Explanation:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def on_gpu(asked: Asked) -> bool:
+    """Whether a call runs on a GPU."""
+    return asked.path is not None and bool(device_of_call(asked.entry, asked.path))
+
+
+def prediction_text(predicted: Mapping[str, float]) -> str:
+    """`A100 2.6 us, H100 1.9 us at best`, and whose word that is."""
+    times = [f"{name} {1e6 * seconds:.1f} us" for name, seconds in predicted.items()]
+    return f"{', '.join(times)} at best: a model says so, no GPU has confirmed it"
 
 
 def _row(title: str, parts: Sequence[str]) -> list[str]:

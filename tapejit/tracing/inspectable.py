@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
+from tapejit.base.errors import ArgumentError
+
 if TYPE_CHECKING:
     from tapejit.ir.graph import Graph
+    from tapejit.runtime.executable_report import Inside
     from tapejit.targets.cpu.kernel_report import KernelReport
     from tapejit.tracing.function import Function
     from tapejit.tracing.inspect import Explanation
@@ -50,22 +53,31 @@ class Inspected(Generic[P]):
 
         return inspect.graph(self._asked(), args, kwargs)
 
-    def kernels(self, *args: P.args, **kwargs: P.kwargs) -> list[KernelReport]:
+    def kernels(
+        self, *args: Any, target: Any = "auto", **kwargs: Any
+    ) -> list[KernelReport]:
         """The kernels that a call with these arguments runs, in numbers.
 
-        Nothing is run. Without native code they are what it would be.
+        Nothing is run. Without native code they are what it would be. `target` is where
+        they are for: "cpu", "cuda" or a kind of GPU, "sm_90", whether there is one or
+        not; by default where the tensors are. (If the function has a parameter of that
+        name, the keyword is its.) Those of a GPU are `GPUKernelReport`s, with blocks,
+        threads, registers, occupancy and predicted times.
 
         >>> import tapejit as tj
         >>> square = tj.function(lambda x: x * x)
         >>> square.kernels(tj.ones(1000))
         [<kernel_0: i<1000 by 16>; mul; reads 4.0 kB, writes 4.0 kB, 1.0 kflop>]
+        >>> square.kernels(tj.ones(1000), target="cuda")[0].launches[0].threads
+        256
         """
-        from tapejit.tracing import inspect
+        return self._inside(args, kwargs, target).kernels
 
-        return inspect.inside(self._asked(), args, kwargs).kernels
-
-    def source(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    def source(self, *args: Any, target: Any = "auto", **kwargs: Any) -> str:
         """The kernels of a call as Python that can be read, run and stepped through.
+
+        `target` as for `kernels`: for a GPU comments say which threads go through a
+        loop.
 
         >>> import tapejit as tj
         >>> square = tj.function(lambda x: x * x)
@@ -73,47 +85,91 @@ class Inspected(Generic[P]):
         >>> exec(square.source(tj.ones(3)), namespace)
         >>> namespace["run"](tj.asarray([1.0, 2.0, 3.0]).numpy())
         [array([1., 4., 9.], dtype=float32)]
+        >>> text = square.source(tj.ones(3), target="cuda")
+        >>> print("\\n".join(text.splitlines()[3:8]))  # doctest: +ELLIPSIS
+        def kernel_0(x, out):
+            # tj_..._0<<<1, 32>>>(3 pointers, 0 B shared)
+            for i in range(3):  # by the 32 threads of 1 block
+                x_i = x[i]
+                out[i] = x_i * x_i  # ...
         """
-        from tapejit.tracing import inspect
+        return self._inside(args, kwargs, target).source()
 
-        return inspect.inside(self._asked(), args, kwargs).source()
-
-    def llvm(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The kernels of a call in LLVM's language.
+    def llvm(self, *args: Any, target: Any = "auto", **kwargs: Any) -> str:
+        """The kernels of a call in LLVM's language; `target` as for `kernels`.
 
         >>> import tapejit as tj
         >>> square = tj.function(lambda x: x * x)
         >>> "fmul <16 x float>" in square.llvm(tj.ones(1000))
         True
         """
-        from tapejit.tracing import inspect
+        return self._inside(args, kwargs, target).llvm()
 
-        return inspect.inside(self._asked(), args, kwargs).llvm()
+    def asm(self, *args: Any, target: Any = "auto", **kwargs: Any) -> str:
+        """The kernels of a call as instructions of this processor, or as PTX of a GPU.
 
-    def asm(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The kernels of a call as instructions of this processor.
+        `target` as for `kernels`.
 
         >>> import tapejit as tj
         >>> square = tj.function(lambda x: x * x)
         >>> "ret" in square.asm(tj.ones(1000))
         True
         """
+        return self._inside(args, kwargs, target).asm()
+
+    def ptx(self, *args: Any, capability: Any = "auto", **kwargs: Any) -> str:
+        """The kernels of a call as PTX, whether there is a GPU or not.
+
+        `capability` is a kind of GPU, such as "sm_80"; by default that of the device
+        where the tensors are, and "sm_80" of those on the CPU. (If the function has a
+        parameter of that name, the keyword is its: `asm(..., target="sm_80")` is the
+        same.) What the host performs is in comments.
+
+        >>> import tapejit as tj
+        >>> square = tj.function(lambda x: x * x)
+        >>> text = square.ptx(tj.ones(1000), capability="sm_90")
+        >>> ".target sm_90" in text, "mul.rn.f32" in text
+        (True, True)
+        """
+        from tapejit.tracing import inspect
+        from tapejit.tracing.inside_of_call import AUTO
+
+        function = self._asked()
+        wanted = inspect.own_keyword(function, kwargs, "capability", capability)
+        target = "cuda" if wanted == AUTO else wanted
+        if not target.startswith(("cuda", "sm_")):
+            raise ArgumentError(
+                f"a capability is written as 'sm_80', not {capability!r}"
+            )
+        return inspect.inside(function, args, kwargs, target).asm()
+
+    def _inside(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any
+    ) -> Inside:
         from tapejit.tracing import inspect
 
-        return inspect.inside(self._asked(), args, kwargs).asm()
+        function = self._asked()
+        target = inspect.own_keyword(function, kwargs, "target", target)
+        return inspect.inside(function, args, kwargs, target)
 
-    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+    def explain(self, *args: Any, target: Any = "auto", **kwargs: Any) -> Explanation:
         """A report on what a call with these arguments runs; nothing is run.
+
+        `target` as for `kernels`.
 
         >>> import tapejit as tj
         >>> square = tj.function(lambda x: x * x)
         >>> square.explain(tj.ones(3)).ops
         {'mul': 1}
+        >>> sorted(square.explain(tj.ones(3), target="cuda").predicted)
+        ['A100', 'H100']
         """
-        from tapejit.tracing.inspect import Explanation, asked
+        from tapejit.tracing import inspect
 
         function = self._asked()
-        return Explanation(function, *asked(function, args, kwargs))
+        target = inspect.own_keyword(function, kwargs, "target", target)
+        asked = inspect.asked(function, args, kwargs)
+        return inspect.Explanation(function, asked, target)
 
     def verify(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run the body eagerly and traced, from the same state, and compare.

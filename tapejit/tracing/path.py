@@ -145,7 +145,7 @@ class TracedPath:
         self._is_single = traced.structure is LEAF
         self._unused = _unused(graph)
         self._on_cpu = traced.on_cpu
-        self._on_devices: dict[tuple[str, Graph], Any] = {}
+        self.on_devices: dict[tuple[str, Graph], Any] = {}
         places = {id(slot): at for at, slot in enumerate(traced.slots)}
         self._unread = [(at, places[id(slot)]) for at, slot in traced.unread.items()]
         observe = report.pass_observer()
@@ -343,7 +343,7 @@ class TracedPath:
         if NUMERICS and config.check_numerics:
             return HostExecutable(self._checked(graph), device)
         found = device_executable(graph, device)
-        self._on_devices[device.name, graph] = found  # as long as this is there
+        self.on_devices[device.name, graph] = found  # as long as this is there
         return found
 
     def _run_on(

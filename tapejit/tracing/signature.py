@@ -568,6 +568,17 @@ def _place(x: Tensor) -> tuple[str, ...]:
     return (x._value.device.name,) if type(x) is DeviceTensor else ()
 
 
+def places_in(key: Any) -> list[str]:
+    """The devices of the tensors and variables in a key, but for the CPU."""
+    found: list[str] = []
+    for part in split_key(key)[0]:
+        if is_tensor_part(part):
+            found += part[2:]
+        elif isinstance(part, tuple) and part and part[0] == VARIABLE:
+            found += part[5:]
+    return found
+
+
 def is_tensor_part(part: Any) -> bool:
     """Whether this part of a key is a tensor's: (number of the dtype, shape).
 

@@ -61,7 +61,7 @@ def verify(
             raise eager.error
         if traced.error is not None:
             raise traced.error
-        _, path = asked(function, args, kwargs)
+        path = asked(function, args, kwargs).path
     graph = None if path is None else path.graph
     _compare(function.__name__, eager, traced, graph)
 

@@ -56,7 +56,6 @@ class DeviceExecutable:
     """Runs one Graph on a device.
 
     `code` are the kernels if they do all of it; else `split` says what is done in turn.
-    `hosts` are the Nodes that the host performs for want of a kernel, with reasons.
 
     >>> from tapejit import ops
     >>> from tapejit.ir import param
@@ -76,7 +75,6 @@ class DeviceExecutable:
         self.split: Split | None = None
         self.segments: dict[Node, DeviceCode] = {}
         self.moves: dict[Node, DeviceCode] = {}
-        self.hosts: list[tuple[Node, str]] = []
         self.open_axes = open_axes(graph)
         self.bound: dict[tuple[int, ...], DeviceExecutable] = {}
         self.slots: dict[int, DeviceArray] = {}
@@ -100,44 +98,27 @@ class DeviceExecutable:
         """Whether a run may fail after it has returned."""
         return self.code is not None and self.code.can_fail
 
+    @property
+    def seconds(self) -> dict[str, float] | None:
+        """What making kernels took, by stages; None if none were made yet."""
+        if self.open_axes and not self.bound:
+            return None
+        parts: list[Any] = [self.code] if self.code is not None else []
+        parts += [*self.segments.values(), *self.moves.values(), *self.bound.values()]
+        total: dict[str, float] = {}
+        for part in parts:
+            for stage, seconds in (part.seconds or {}).items():
+                total[stage] = total.get(stage, 0.0) + seconds
+        return total
+
     def cut(self) -> Split:
         """The Graph in segments; UnsupportedError names what nobody performs."""
-        reasons: dict[Node, str] = {}
-        for node in self.graph.nodes:
-            reason = None if node.op is LITERAL else why_hosts(node)
-            if reason is not None:
-                reasons[node] = reason
-                self.check_placement(node, reason)
-
-        def no_rule(*types: Any) -> Any:
-            raise AssertionError("a segment's Node is made with its type")
-
-        def make_op(segment: Graph, number: int) -> Op:
-            return Op("segment", type_rule=no_rule, eval=no_rule, differentiable=False)
-
-        found = split(
-            self.graph, lambda x: x.op is not LITERAL and x not in reasons, make_op
-        )
+        found = cut(self.graph)
         for node, segment in found.segments.items():
             self.segments[node] = device_code(segment, self.device)
-        for node in found.graph.nodes:  # which only move values
-            is_own = node in self.segments or node.op in (LITERAL, item)
-            if not is_own and why_hosts(node) is None:
-                self.moves[node] = device_code(alone(node), self.device)
+        for node in moves_in(found):
+            self.moves[node] = device_code(alone(node), self.device)
         return found
-
-    def check_placement(self, node: Node, reason: str) -> None:
-        """Whether the host may perform a Node."""
-        if node.op.is_effect or node.type is TOKEN or has_no_elements(node):
-            return
-        if not config.soft_placement:
-            raise UnsupportedError(
-                f"a GPU cannot do this: {reason}",
-                op=node.op.name,
-                origin=line_of(node),
-                help=HELP,
-            )
-        self.hosts.append((node, reason))
 
     def run(
         self,
@@ -270,12 +251,62 @@ class HostExecutable:
     def __init__(self, executable: Executable, device: Device) -> None:
         self.executable, self.device = executable, device
         self.failed_step = executable.failed_step
+        self.seconds = None
 
     def run(self, values: Sequence[Value], *others: Any) -> list[DeviceArray]:
         """The outputs, copied to the device."""
         given = [on_host(x) if isinstance(x, DeviceArray) else x for x in values]
         found = self.executable.run(given)
         return [upload(np.asarray(x), self.device) for x in found]
+
+
+def cut(graph: Graph) -> Split:
+    """An optimised Graph in segments for a GPU, and what the host does between them.
+
+    UnsupportedError names what nobody performs.
+    """
+    hosts = set()
+    for node in graph.nodes:
+        reason = None if node.op is LITERAL else why_hosts(node)
+        if reason is not None:
+            check_placement(node, reason)
+            hosts.add(node)
+
+    def no_rule(*types: Any) -> Any:
+        raise AssertionError("a segment's Node is made with its type")
+
+    def make_op(segment: Graph, number: int) -> Op:
+        return Op("segment", type_rule=no_rule, eval=no_rule, differentiable=False)
+
+    return split(graph, lambda x: x.op is not LITERAL and x not in hosts, make_op)
+
+
+def moves_in(found: Split) -> list[Node]:
+    """The Nodes between segments that are kernels of their own: they move values."""
+    return [
+        x
+        for x in found.graph.nodes
+        if x not in found.segments
+        and x.op not in (LITERAL, item)
+        and why_hosts(x) is None
+    ]
+
+
+def check_placement(node: Node, reason: str) -> None:
+    """Whether the host may perform a Node; UnsupportedError if not."""
+    if is_always_hosts(node) or config.soft_placement:
+        return
+    raise UnsupportedError(
+        f"a GPU cannot do this: {reason}",
+        op=node.op.name,
+        origin=line_of(node),
+        help=HELP,
+    )
+
+
+def is_always_hosts(node: Node) -> bool:
+    """Whether a Node is the host's on any device: an effect, or nothing to do."""
+    return node.op.is_effect or node.type is TOKEN or has_no_elements(node)
 
 
 def why_hosts(node: Node) -> str | None:

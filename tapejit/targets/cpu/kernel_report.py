@@ -73,7 +73,7 @@ class KernelReport:
 
     @cached_property
     def _writer(self) -> KernelWriter:
-        return KernelWriter(self._module(), self._kernel)
+        return self._module().kernel(self._kernel)
 
     @property
     def name(self) -> str:

@@ -105,10 +105,23 @@ class GPUFunction(ir.LLVMFunction):
         self.numbers.append(made)
         return made
 
+    @property
+    def resident_blocks(self) -> int:
+        """How many blocks are to be resident at once."""
+        return max(1, self.resident // self.threads)
+
+    @property
+    def most_registers(self) -> int:
+        """How many registers a thread may take, so that they are."""
+        tuning = CUDA.tuning
+        found = tuning.registers // (self.resident_blocks * self.threads)
+        found -= found % tuning.register_grain
+        return min(tuning.thread_registers, found)
+
     def definition(self) -> str:
         budget = {
             "nvvm.maxntid": self.threads,
-            "nvvm.minctasm": max(1, self.resident // self.threads),
+            "nvvm.minctasm": self.resident_blocks,
         }
         words = " ".join(f'"{key}"="{value}"' for key, value in budget.items())
         given = ", ".join(map(str, [*self.given, *self.numbers]))

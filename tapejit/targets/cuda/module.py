@@ -35,13 +35,19 @@ from tapejit.targets.cuda.target import CUDA
 
 
 class KernelLaunch(NamedTuple):
-    """A kernel and its size; `places` are its arguments, and `numbers` behind them."""
+    """A kernel and its size; `places` are its arguments, and `numbers` behind them.
+
+    Its threads may take so many `registers` each. `kernel` is that of the plan, by its
+    number; -1 is none of them.
+    """
 
     name: str
     blocks: int
     threads: int
     places: tuple[Place, ...]
     shared_bytes: int
+    registers: int
+    kernel: int = -1
     numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -63,12 +69,16 @@ class BuiltKernels(NamedTuple):
 
 @dataclass
 class Emission:
-    """What is emitted of a plan; `label` is the name of the kernel that is next."""
+    """What is emitted of a plan.
+
+    `kernel` is the number of the one that is next, `label` the name of its functions.
+    """
 
     plan: LoopPlan
     layout: DeviceTable
     module: LLVMModule
     label: str = ""
+    kernel: int = -1
     launches: list[KernelLaunch] = field(default_factory=list)
 
     def function(self, name: str, threads: int, resident: int = 0) -> GPUFunction:
@@ -87,6 +97,8 @@ class Emission:
                 function.threads,
                 tuple(at.places),
                 at.shared_bytes,
+                function.most_registers,
+                self.kernel,
                 numbers,
             )
         )
@@ -102,7 +114,7 @@ def emit_plan(graph: Graph, plan: LoopPlan, name: str) -> BuiltKernels:
         emit_begin(made)
     for kernel in plan.kernels:
         assert isinstance(kernel, SimtKernel)
-        made.label = f"{name}_{kernel.number}"
+        made.label, made.kernel = f"{name}_{kernel.number}", kernel.number
         if kernel.array_op is not None:
             emit_array_op(made, kernel, kernel.array_op)
         else:
@@ -128,7 +140,8 @@ def emit_begin(made: Emission) -> None:
     builder.store(builder.add(builder.load(where, 8, I64), number(1)), where, 8)
     builder.ret_void()
     places = (Place(made.layout.words),)
-    made.launches.append(KernelLaunch(made.label, 1, 1, places, 0))
+    most = function.most_registers
+    made.launches.append(KernelLaunch(made.label, 1, 1, places, 0, most))
 
 
 def emit_kernel(made: Emission, kernel: SimtKernel) -> None:

@@ -1,6 +1,7 @@
 """What makes code fast on a GPU: registers and memory. It fixes no bits.
 
-What decides how sums are cut is in `numerics`: threads, blocks and widths.
+What decides how sums are cut is in `numerics`: threads, blocks and widths. What GPUs
+have is told here as well, for predictions: `MULTIPROCESSORS` and `GPUS`.
 
 Start reading at `CUDATuning`.
 """
@@ -8,6 +9,7 @@ Start reading at `CUDATuning`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -18,9 +20,13 @@ class CUDATuning:
     # Without it nvJitLink took 255 registers where `ptxas` took 32.
     resident_threads: int = 1024
 
-    # The registers of a multiprocessor, of which a thread gets so many at a time.
+    # The registers of a multiprocessor, of which a thread gets so many at a time,
     registers: int = 1 << 16
     register_grain: int = 8
+    # and so many at most.
+    thread_registers: int = 255
+    # It has so many parts, and a warp the registers of one of them.
+    multiprocessor_parts: int = 4
 
     # Matmul
 
@@ -59,3 +65,56 @@ class CUDATuning:
     sorted_run_keys: int = 2048
     # A kernel looks at so many arrays that are joined, or parts that are added.
     placed_parts: int = 32
+
+
+class Multiprocessor(NamedTuple):
+    """What a multiprocessor has room for, and what a block takes beside its own."""
+
+    threads: int
+    blocks: int
+    shared_bytes: int
+    reserved_bytes: int = 1024  # of shared memory, for each block
+
+
+# By compute capability.
+MULTIPROCESSORS: Final[dict[tuple[int, int], Multiprocessor]] = {
+    (7, 5): Multiprocessor(1024, 16, 64 << 10, 0),
+    (8, 0): Multiprocessor(2048, 32, 164 << 10),
+    (8, 6): Multiprocessor(1536, 16, 100 << 10),
+    (8, 7): Multiprocessor(1536, 16, 164 << 10),
+    (8, 9): Multiprocessor(1536, 24, 100 << 10),
+    (9, 0): Multiprocessor(2048, 32, 228 << 10),
+    (10, 0): Multiprocessor(2048, 32, 228 << 10),
+    (10, 3): Multiprocessor(2048, 32, 228 << 10),
+    (12, 0): Multiprocessor(1536, 24, 100 << 10),
+}
+
+
+class GPU(NamedTuple):
+    """What a GPU can do in a second, as its maker says; nothing is measured."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    bytes: float  # of memory that it reads or writes
+    flops: dict[str, float]  # by what computes: a fused multiply-add is two
+    latency: float = 600e-9  # seconds until a number comes from memory
+    launch: float = 2e-6  # seconds for a kernel of a graph to begin and to end
+
+
+GPUS: Final = (
+    GPU(
+        "A100",
+        (8, 0),
+        108,
+        2.04e12,
+        {"f32": 19.5e12, "f64": 9.7e12, "mma": 312e12, "tf32": 156e12},
+    ),
+    GPU(
+        "H100",
+        (9, 0),
+        132,
+        3.35e12,
+        {"f32": 66.9e12, "f64": 33.5e12, "mma": 989e12, "tf32": 494e12},
+    ),
+)

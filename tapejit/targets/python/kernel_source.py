@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tapejit.ir.graph import Graph
 from tapejit.ir.printer import Writer
-from tapejit.loops.kernels import LoopPlan
+from tapejit.loops.kernels import Kernel, LoopPlan
 from tapejit.loops.steps import Buffer
 from tapejit.targets.python.kernel_writer import (
     INDENT,
@@ -123,9 +123,13 @@ class SourceWriter:
         }
         return kinds[buffer.kind][buffer.number]
 
+    def kernel(self, kernel: Kernel) -> KernelWriter:
+        """What writes one of the kernels."""
+        return KernelWriter(self, kernel)
+
     def module(self, name: str) -> str:
         """Everything, in an order that runs."""
-        writers = [KernelWriter(self, kernel) for kernel in self.plan.kernels]
+        writers = [self.kernel(kernel) for kernel in self.plan.kernels]
         constants = [
             f"{called} = {array_text(x.value)}\n"
             for called, x in zip(self.constants, self.plan.nests.constants, strict=True)

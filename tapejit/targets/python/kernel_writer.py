@@ -19,7 +19,7 @@ from tapejit.base.types import DType
 from tapejit.ir.node import Node, Op
 from tapejit.ir.printer import origin_text
 from tapejit.loops.index import Affine, Axis, Range, strides_of
-from tapejit.loops.kernels import Kernel, LoopNest, accumulator, inner_axes
+from tapejit.loops.kernels import Kernel, LoopNest, Storage, accumulator, inner_axes
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import (
     Buffer,
@@ -85,6 +85,11 @@ def taken_in(reduction: Op, total: str, x: str) -> str:
     if combine in TAKES:
         return f"{total} {TAKES[combine]} {x}"
     return f"{total} = {source(combine, {}, [total, x])}"
+
+
+def behind(notes: Sequence[str]) -> str:
+    """Notes as a comment behind a line; nothing if there are none."""
+    return f"  # {', '.join(notes)}" if notes else ""
 
 
 @dataclass(frozen=True)
@@ -172,15 +177,36 @@ class KernelWriter(Walk[str, Total]):
     def text(self) -> str:
         """The whole function."""
         lines = [f"def {self.name}({', '.join(self.arguments)}):"]
-        for x in self.private.values():
-            lines.append(f"{INDENT}{x.name} = {empty_text(x.shape, x.dtype)}")
+        lines += [f"{INDENT}# {x}" for x in self.remarks()]
+        for memory, x in self.private.items():
+            note = behind(self.memory_notes(memory))
+            lines.append(f"{INDENT}{x.name} = {empty_text(x.shape, x.dtype)}{note}")
         return "\n".join([*lines, *self.lines]) + "\n"
 
     def write(self, text: str, node: Node | None = None) -> None:
         """One line, with where its operation was written."""
         where = "" if node is None else origin_text(node, {})
-        behind = f"  # {where}" if where else ""
-        self.lines.append(f"{INDENT * self.depth}{text}{behind}")
+        note = behind([where] if where else [])
+        self.lines.append(f"{INDENT * self.depth}{text}{note}")
+
+    # What comments say of a target
+
+    def remarks(self) -> list[str]:
+        """Comments at the head of the function."""
+        return []
+
+    def memory_notes(self, memory: Storage) -> list[str]:
+        """What is said of memory that the kernel has for itself."""
+        return []
+
+    def loop_notes(self, loop: Loop, path: LoopNest) -> list[str]:
+        """What is said of a loop."""
+        notes = []
+        if not loop.tile and loop.axis is self.vector and self.width > 1:
+            notes.append(f"{self.width} at a time")
+        if not path and self.kernel.tasks > 1:
+            notes.append(f"in {self.kernel.tasks} tasks")
+        return notes
 
     # Loops
 
@@ -198,17 +224,13 @@ class KernelWriter(Walk[str, Total]):
         self.values[step] = text
 
     def go_through(self, loop: Loop, path: LoopNest) -> None:
-        axis, notes, before = loop.axis, [], (self.vector, self.width)
+        axis, before = loop.axis, (self.vector, self.width)
         self.vector, self.width = loop.lanes or before
-        if not loop.tile and axis is self.vector and self.width > 1:
-            notes.append(f"{self.width} at a time")
-        if not path and self.kernel.tasks > 1:
-            notes.append(f"in {self.kernel.tasks} tasks")
-        behind = f"  # {', '.join(notes)}" if notes else ""
+        note = behind(self.loop_notes(loop, path))
         if loop.tile:
             first = self.first_of(axis)
             head = f"for {first} in range(0, {axis.extent}, {loop.tile}):"
-            self.write(head + behind)
+            self.write(head + note)
             end = f"{first} + {loop.tile}"
             if axis.extent % loop.tile:
                 end = f"min({end}, {axis.extent})"
@@ -218,7 +240,7 @@ class KernelWriter(Walk[str, Total]):
                 end = self.ends[axis]
             self.ranges[axis] = f"range({first}, {end})"
         else:
-            self.write(f"for {self.index(axis)} in {self.range_of(axis)}:{behind}")
+            self.write(f"for {self.index(axis)} in {self.range_of(axis)}:{note}")
         self.depth += 1
         self.body(loop, path)
         self.depth -= 1
