@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tapejit.base.config import config
 from tapejit.ir.graph import Graph
@@ -230,6 +230,18 @@ class Inside:
         return "\n\n".join(["\n".join(lines), *texts] if lines else texts) + "\n"
 
 
+class Optimised(Protocol):
+    """An Executable of the CPU, or of a device."""
+
+    @property
+    def given(self) -> Graph:
+        """The Graph as it was traced."""
+
+    @property
+    def graph(self) -> Graph:
+        """The Graph as the passes leave it."""
+
+
 def on_numpy(node: Node) -> OnNumPy:
     """A Node that is not native, with the reason."""
     return OnNumPy(node.op.name, why_not_native(node), origin_text(node, {}))
@@ -288,20 +300,25 @@ def show(executable: Executable) -> None:
         write_files(inside, executable, settings.dump)
 
 
-def write_files(inside: Inside, executable: Executable, folder: str) -> None:
-    """One file for each stage; a Graph that was dumped before replaces its files."""
+def write_files(
+    inside: Inside, executable: Optimised, folder: str, where: str = "", asm: str = "s"
+) -> None:
+    """One file for each stage; a Graph that was dumped before replaces its files.
+
+    `where` is part of their names, `asm` the ending of that with instructions.
+    """
     from tapejit.runtime.executable import symbol_for
 
     os.makedirs(folder, exist_ok=True)
     word = re.sub(r"\W+", "_", executable.given.name).strip("_") or "graph"
-    stem = os.path.join(folder, f"{word}-{symbol_for(executable.given)[3:13]}")
+    stem = os.path.join(folder, f"{word}-{symbol_for(executable.given)[3:13]}{where}")
     for ending, text in (
         ("graph.txt", f"{shown(executable.given)}\n"),
         ("optimised.txt", f"{shown(executable.graph)}\n"),
         ("plan.txt", inside.plan()),
         ("py", inside.source()),
         ("ll", inside.llvm()),
-        ("s", inside.asm()),
+        (asm, inside.asm()),
     ):
         with open(f"{stem}.{ending}", "w", encoding="utf-8") as file:
             file.write(text)

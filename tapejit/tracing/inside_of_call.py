@@ -45,13 +45,15 @@ def inside_of_call(
         known = ", ".join(["cpu", "cuda", *PROCESSORS])
         raise ArgumentError(f"no target is {target!r}", help=f"known are {known}")
     processor, place = target, target
-    if target not in PROCESSORS:
+    if target in PROCESSORS:
+        device = None  # that may be another kind
+    else:
         processor = USUAL
         if device is not None:
             properties = device.driver.properties(device.number)
             processor = processor_for(properties.capability)
         place = f"{device.name if device is not None else 'cuda'}, {processor}"
-    return DeviceInside(sized(path, leaves), processor), place
+    return DeviceInside(sized(path, leaves), processor, device), place
 
 
 def device_of_call(entry: Specialization, path: TracedPath) -> Device | None:

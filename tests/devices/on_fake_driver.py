@@ -26,6 +26,7 @@ def use(d: Driver) -> None:
     assert b".target sm_86" in code
     if d.toolchain(0).assembler:
         assert d.assemble(code, 0).startswith(b"\x7fELF")
+    print(d.usage(code.decode(), ["elementwise"], 0))
     module = d.load(code, 0)
     d.launch(module, "elementwise", 2, 4, [a, a, b, np.int64(N)], stream)
     d.download(found, b, stream)

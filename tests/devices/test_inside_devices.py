@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from devices.stored_steps import counts, device_of
 from tapejit.runtime.cuda import devices
 from tapejit.runtime.cuda.emulated import EmulatedDriver
 from tapejit.targets.cuda.kernel_report import GPUKernelReport
-from tapejit.targets.cuda.ptx import broken_promises
+from tapejit.targets.cuda.ptx import KernelUsage, broken_promises
 from tapejit.targets.cuda.roofline import (
     BlockUse,
     KernelWork,
@@ -209,6 +210,23 @@ def test_a_report_has_registers_where_nvjitlink_is() -> None:
     assert "registers  unknown" not in str(square.explain(tj.ones(9), target="cuda"))
 
 
+def test_a_driver_tells_registers_where_nvjitlink_is_missing(
+    no_linker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def usage(
+        driver: Any, ptx: str, kernels: list[str], device: int
+    ) -> dict[str, KernelUsage]:
+        assert f".entry {kernels[0]}(" in ptx
+        return dict.fromkeys(kernels, KernelUsage(40, 8, 8, 0))
+
+    monkeypatch.setattr(EmulatedDriver, "usage", usage)
+    square = tj.function(lambda x: x * x)
+    (kernel,) = square.kernels(tj.ones(100_000, device=GPU))
+    assert "40 registers, spills 8 bytes, occupancy 0.75" in str(kernel)
+    (other,) = square.kernels(tj.ones(100_000, device=GPU), target="sm_90")
+    assert "registers at most" in str(other)
+
+
 def test_explain_tells_what_the_host_does_and_waits_for() -> None:
     @tj.function
     def values(x: Any) -> Any:
@@ -251,6 +269,25 @@ def test_kernels_are_for_the_sizes_of_the_call() -> None:
     with pytest.raises(tj.UnsupportedError, match="leaves sizes open") as caught:
         open_one.kernels(target="cuda")
     assert "give the arguments of a call" in str(caught.value)
+
+
+def test_what_is_compiled_is_reported_and_dumped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doubled(x: Any) -> Any:
+        return x + x
+
+    x = tj.ones(3, device=GPU)
+    with tj.config.override(debug=1, dump=str(tmp_path), cache_dir=str(tmp_path / "c")):
+        tj.function(doubled)(x)
+    (line,) = [y for y in capsys.readouterr().err.splitlines() if "compiled" in y]
+    assert re.match(
+        r"tapejit: compiled doubled, 1 kernel on cuda:0: in .* \(emit .*, comp", line
+    )
+    endings = ["graph.txt", "ll", "optimised.txt", "plan.txt", "ptx", "py"]
+    files = sorted(tmp_path.glob("doubled-*.cuda_0.*"))
+    assert [y.name.partition(".cuda_0.")[2] for y in files] == endings
+    assert ".target sm_80" in files[4].read_text()
 
 
 # Predictions

@@ -116,12 +116,15 @@ def test_the_binding_takes_every_call_and_makes_the_drivers_of_it(library: str) 
         "shared_bytes_per_block=49152)",
         "(3000, 4000)",
         "PTX of sm_86",
+        "{'elementwise': KernelUsage(registers=40, stack_bytes=8, spilled_bytes=8, "
+        "shared_bytes=1024)}",
         "done",
     ]
     assert out.stderr.splitlines() == [
         "allocate 32",
         "allocate 32",
         "copy 32",
+        "load PTX",
         "load PTX",
         "launch elementwise 2 4",
         "copy 32",

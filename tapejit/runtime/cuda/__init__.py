@@ -4,7 +4,7 @@ Graphs come in (`device_code`), launches of the kernels that `tapejit.targets.cu
 makes of them go out. A program
 without tensors on a device never loads it.
 
-- `driver` the boundary: 25 calls, behind which is one of `nvidia` (through the
+- `driver` the boundary: 26 calls, behind which is one of `nvidia` (through the
   packages of `tapejit[cuda]`), `emulated` (strict, on this CPU) and `recording` (notes
   what is asked of another one)
 - `executor` runs the LLVM text of kernels on this CPU: `threads` makes coroutines of

@@ -1,4 +1,4 @@
-"""The boundary to drivers: all that the runtime knows of CUDA, in 25 calls.
+"""The boundary to drivers: all that the runtime knows of CUDA, in 26 calls.
 
 `nvidia` calls NVIDIA's driver through its maintained binding, `emulated` is a device
 that is strict, on this CPU, and `recording` writes down what is asked of another one.
@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, TapejitError
+
+if TYPE_CHECKING:
+    from tapejit.targets.cuda.ptx import KernelUsage
 
 Array = np.ndarray[Any, Any]
 Argument = int | np.generic  # an address or a number of 64 bits, or a number of NumPy's
@@ -110,6 +113,11 @@ class Driver(Protocol):
 
     def load(self, code: bytes, device: int) -> int:
         """A module, whose kernels can be launched, of either."""
+
+    def usage(
+        self, ptx: str, kernels: Sequence[str], device: int
+    ) -> dict[str, KernelUsage] | None:
+        """What kernels take of a device, by name; None if it cannot tell."""
 
     def launch(
         self,

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from tapejit.runtime.cuda.driver import (
     flat_bytes,
 )
 from tapejit.runtime.cuda.executor import Executor
+
+if TYPE_CHECKING:
+    from tapejit.targets.cuda.ptx import KernelUsage
 
 Array = np.ndarray[Any, Any]
 Work = Callable[[], None]
@@ -186,6 +189,11 @@ class EmulatedDriver:
     def load(self, code: bytes, device: int) -> int:
         self.properties(device)
         return self.add(self.modules, Executor(code.decode()))
+
+    def usage(
+        self, ptx: str, kernels: Sequence[str], device: int
+    ) -> dict[str, KernelUsage] | None:
+        return None
 
     def launch(
         self,

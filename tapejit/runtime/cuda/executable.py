@@ -69,7 +69,8 @@ class DeviceExecutable:
     """
 
     def __init__(self, graph: Graph, device: Device) -> None:
-        self.given, self.device = graph, device
+        self.given: Graph = graph
+        self.device = device
         self.sources: Sources = {}
         self.code: DeviceCode | None = None
         self.split: Split | None = None
@@ -87,6 +88,10 @@ class DeviceExecutable:
             self.split = self.cut()
         else:
             self.code.repeats = True
+        if config.debug >= 1 or config.dump:
+            from tapejit.runtime.cuda.inside import show
+
+            show(self)
 
     @cached_property
     def graph(self) -> Graph:

@@ -9,9 +9,11 @@ Start reading at `DeviceInside`.
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
@@ -21,7 +23,9 @@ from tapejit.ir.structural import item, start
 from tapejit.rewrite.empty import is_empty
 from tapejit.rewrite.pipeline import optimise
 from tapejit.runtime.cuda.device_graph import why_not_whole
+from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.executable import (
+    DeviceExecutable,
     alone,
     cut,
     is_always_hosts,
@@ -29,13 +33,18 @@ from tapejit.runtime.cuda.executable import (
     why_hosts,
 )
 from tapejit.runtime.cuda.kept_kernels import emit
-from tapejit.runtime.executable_report import Inside, OnNumPy
+from tapejit.runtime.executable_report import (
+    Inside,
+    OnNumPy,
+    timing_text,
+    write_files,
+)
 from tapejit.targets.cuda.kernel_report import (
     Assembled,
     GPUKernelReport,
     gpu_kernel_reports,
 )
-from tapejit.targets.cuda.ptx import PROCESSORS
+from tapejit.targets.cuda.ptx import PROCESSORS, KernelUsage, processor_for
 from tapejit.targets.cuda.thread_source import ThreadSource
 from tapejit.targets.cuda.tuning import GPUS
 
@@ -60,13 +69,22 @@ class ReadBack(NamedTuple):
 class DevicePart:
     """A Graph that is kernels as a whole; `first` is the first kernel's number."""
 
-    def __init__(self, graph: Graph, processor: str, first: int) -> None:
+    def __init__(
+        self, graph: Graph, processor: str, first: int, device: Device | None
+    ) -> None:
         capability, _ = PROCESSORS[processor]
         self.graph, self.built = emit(graph, capability, graph)
         self.first = first
         self.count = len(self.plan.kernels)
         self.arena_size = self.built.arena_bytes
-        self.assembled = Assembled(self.built.text, processor)
+        names = [x.name for x in self.built.launches]
+
+        def ask(ptx: str) -> dict[str, KernelUsage] | None:
+            if device is None:
+                return None
+            return device.driver.usage(ptx, names, device.number)
+
+        self.assembled = Assembled(self.built.text, processor, ask)
 
     @property
     def plan(self) -> LoopPlan:
@@ -94,6 +112,8 @@ class DevicePart:
 class DeviceInside(Inside):
     """The kernels of a Graph on a GPU, and what is not in them.
 
+    A `device` is asked what kernels take of it, where nvJitLink is missing.
+
     `on_numpy` is what the host does for want of a kernel, `reads_back` what it waits
     for. UnsupportedError names what nobody performs.
 
@@ -107,7 +127,9 @@ class DeviceInside(Inside):
 
     parts: list[DevicePart]  # type: ignore[assignment]  # with the same methods
 
-    def __init__(self, graph: Graph, processor: str = USUAL) -> None:
+    def __init__(
+        self, graph: Graph, processor: str = USUAL, device: Device | None = None
+    ) -> None:
         if processor not in PROCESSORS:
             raise ArgumentError(
                 f"no GPU has the capability {processor!r}",
@@ -119,7 +141,7 @@ class DeviceInside(Inside):
         self.updates: set[tuple[int, int]] = set()
         optimised = optimise(graph)
         if why_not_whole(optimised) is None:
-            part = DevicePart(optimised, processor, 0)
+            part = DevicePart(optimised, processor, 0, device)
             self.parts.append(part)
             outputs = graph.outputs
             computed = [at for at, x in enumerate(outputs) if not is_empty(x)]
@@ -130,7 +152,7 @@ class DeviceInside(Inside):
             return
         found, count = cut(optimised), 0
         for whole in (*found.segments.values(), *map(alone, moves_in(found))):
-            part = DevicePart(whole, processor, count)
+            part = DevicePart(whole, processor, count, device)
             count += part.count
             self.parts.append(part)
         performed = {*found.segments, *moves_in(found)}
@@ -183,3 +205,24 @@ def nbytes(node: Node) -> int:
     for size in kind.shape:
         count *= int(size)
     return count
+
+
+def show(executable: DeviceExecutable) -> None:
+    """Report on kernels that are ready, as far as the settings ask for it."""
+    settings, device = config.current(), executable.device
+    processor = processor_for(device.driver.properties(device.number).capability)
+    inside = DeviceInside(executable.given, processor, device)
+    if settings.debug >= 1:
+        count = len(inside.kernels)
+        kernels = f"{count} kernel{'' if count == 1 else 's'} on {device.name}"
+        took = timing_text(executable.seconds or {})
+        text = f"tapejit: compiled {executable.given.name}, {kernels}: {took}\n"
+        text += "".join(f"tapejit: NumPy performs {x}\n" for x in inside.on_numpy)
+        if settings.debug >= 4:
+            text += inside.plan() + inside.source()
+        if settings.debug >= 5:
+            text += inside.llvm()
+        sys.stderr.write(text)  # in one piece, or the lines of two threads would mix
+    if settings.dump:
+        where = f".{device.name.replace(':', '_')}"
+        write_files(inside, executable, settings.dump, where, "ptx")

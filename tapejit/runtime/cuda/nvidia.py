@@ -33,7 +33,13 @@ from tapejit.runtime.cuda.driver import (
     Toolchain,
     flat_bytes,
 )
-from tapejit.targets.cuda.ptx import PROCESSORS, assemble, processor_for, to_ptx
+from tapejit.targets.cuda.ptx import (
+    PROCESSORS,
+    KernelUsage,
+    assemble,
+    processor_for,
+    to_ptx,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -260,6 +266,20 @@ class NvidiaDriver:
         made = make.from_cubin(code) if is_machine_code else make.from_ptx(code)
         _ = made.handle  # it is loaded when somebody asks for it
         return self.add(cache(made.get_kernel))
+
+    @told()
+    def usage(
+        self, ptx: str, kernels: Sequence[str], device: int
+    ) -> dict[str, KernelUsage] | None:
+        self.device(device)
+        made, found = self.cuda.ObjectCode.from_ptx(ptx.encode()), {}
+        for name in kernels:
+            have = made.get_kernel(name).attributes
+            # What is spilled is local memory, as is the stack; a driver tells no more.
+            local = have.local_size_bytes
+            shared = have.shared_size_bytes
+            found[name] = KernelUsage(have.num_regs, local, local, shared)
+        return found
 
     @told()
     def launch(

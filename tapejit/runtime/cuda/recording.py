@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapejit.runtime.cuda.driver import Argument, Driver, Properties, Toolchain
+
+if TYPE_CHECKING:
+    from tapejit.targets.cuda.ptx import KernelUsage
 
 Array = np.ndarray[Any, Any]
 
@@ -131,6 +134,11 @@ class RecordingDriver:
     def load(self, code: bytes, device: int) -> int:
         made = self.driver.load(code, device)
         return self.named(made, "module", f"loaded, on device {device}")
+
+    def usage(
+        self, ptx: str, kernels: Sequence[str], device: int
+    ) -> dict[str, KernelUsage] | None:
+        return self.driver.usage(ptx, kernels, device)
 
     def launch(
         self,

@@ -42,14 +42,18 @@ if TYPE_CHECKING:
     from tapejit.targets.python.kernel_source import SourceWriter
 
 
+Ask = Callable[[str], dict[str, KernelUsage] | None]
+
+
 class Assembled:
     """A module for one processor: PTX, and what its kernels take.
 
-    `usage` is None where nvJitLink is missing, and `missing` says so then.
+    `usage` is nvJitLink's; where that is missing, `ask` asks a driver. It is None if
+    there is neither, and `missing` says so then.
     """
 
-    def __init__(self, text: str, processor: str) -> None:
-        self.text, self.processor = text, processor
+    def __init__(self, text: str, processor: str, ask: Ask | None = None) -> None:
+        self.text, self.processor, self.ask = text, processor, ask
         self.missing = ""
 
     @cached_property
@@ -61,8 +65,10 @@ class Assembled:
         try:
             return assemble(self.ptx, self.processor).usage
         except UnsupportedError as error:
-            self.missing = f"{error.message}; {error.help}"
-            return None
+            found = None if self.ask is None else self.ask(self.ptx)
+            if found is None:
+                self.missing = f"{error.message}; {error.help}"
+            return found
 
 
 class GPUKernelReport(KernelReport):
@@ -73,7 +79,7 @@ class GPUKernelReport(KernelReport):
     launches      each with its name in PTX, blocks, threads, shared bytes
     blocks        of the first launch, which have `threads` each
     shared_bytes  what a block of it takes of shared memory
-    registers     of a thread, by nvJitLink; None where that is not installed
+    registers     of a thread, by nvJitLink or a driver; None where there is neither
     spilled_bytes what does not fit in them; None, too
     occupancy     which part of the threads that fit a multiprocessor are resident; at
                   least, where registers are not known
