@@ -14,6 +14,7 @@ without tensors on a device never loads it.
   their memory
 - `device_code` the kernels of a Graph on a device, and what is done when they fail;
   `kept_kernels` has them from the store, or made; `device_graph` says which it can do
+- `inside` what people see of compiled code, for which no device is needed
 - `memory` a pool with a limit; `launches` the kernels of a step, as a CUDA graph
 
 What the emulated device proves: that kernels stay inside of their memory, that they

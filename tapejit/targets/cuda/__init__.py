@@ -8,6 +8,8 @@
 - `module` all of a Graph as one module, and the list of its launches; `native_ops`
   what there are kernels for
 - `ptx` the one file that knows a toolchain
+- `thread_source` kernels as text to read, `kernel_report` in numbers; `roofline`
+  predicts how long they take
 
 `tapejit.runtime.cuda` compiles and launches what is made here.
 
