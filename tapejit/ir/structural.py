@@ -53,8 +53,33 @@ def _passed_tangent(tangents: tuple[Node | None, ...], *nodes: Node) -> Node | N
     return tangents[0]
 
 
-def batch_stack(name: str) -> Rule:
-    """Batching where the batch is one more leading axis: `axis` or `axes` move on."""
+def with_rows(
+    size: Size, inputs: Sequence[Node], batched: Sequence[bool]
+) -> list[Node]:
+    """Operands with a batch axis in front, the same in every row of those without."""
+    return [
+        x if has_rows else OPS["broadcast_to"](x, shape=(size, *x.shape))
+        for x, has_rows in zip(inputs, batched, strict=True)
+    ]
+
+
+def batch_rows(name: str) -> Rule:
+    """Batching as `batch_stack`, once every operand has rows."""
+    stack = batch_stack(name)
+
+    def batch(
+        size: Size, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
+    ) -> Any:
+        return stack(size, with_rows(size, inputs, batched), batched, **attrs)
+
+    return batch
+
+
+def batch_stack(name: str, **front: int | tuple[int, int] | None) -> Rule:
+    """Batching where the batch is one more leading axis: `axis` or `axes` move on.
+
+    Attributes with an entry for each axis get that of `front`; None is the size.
+    """
 
     def batch(
         size: Size, inputs: Sequence[Node], batched: Sequence[bool], /, **attrs: Any
@@ -63,6 +88,8 @@ def batch_stack(name: str) -> Rule:
             attrs["axis"] += 1
         if "axes" in attrs:
             attrs["axes"] = tuple(at + 1 for at in attrs["axes"])
+        for key, entry in front.items():
+            attrs[key] = (size if entry is None else entry, *attrs[key])
         return OPS[name](*inputs, **attrs)
 
     return batch
@@ -97,16 +124,6 @@ def reread_vjp(g: Node, out: Node, assigned: Node, entry: Node) -> tuple[None, N
     return None, g
 
 
-def _batch_reread(
-    size: Size, inputs: tuple[Node, ...], batched: Sequence[bool]
-) -> Node:
-    parts = [
-        x if flag else OPS["broadcast_to"](x, shape=(size, *x.shape))
-        for x, flag in zip(inputs, batched, strict=True)
-    ]
-    return reread(*parts)
-
-
 # The value of a variable after an assignment: the number is what was assigned, the
 # gradient is the variable's, whose value at entry stands for it.
 reread = record(
@@ -115,7 +132,7 @@ reread = record(
     eval=_first,
     vjp=reread_vjp,
     jvp=lambda tangents, *nodes: tangents[1],
-    batch=_batch_reread,
+    batch=batch_rows("reread"),
     scalar=lambda m, assigned, entry: assigned,
     conj_linear=True,
     moves=Movement.ALIAS,
@@ -283,12 +300,6 @@ def with_shape_vjp(g: Node, out: Node, x: Node, *, shape: Shape) -> tuple[Node]:
     return (with_shape(g, shape=x.shape),)
 
 
-def _batch_with_shape(
-    size: Size, inputs: tuple[Node, ...], batched: Sequence[bool], *, shape: Shape
-) -> Node:
-    return with_shape(*inputs, shape=(size, *shape))
-
-
 # The same tensor, its shape written with other sizes that are known to be equal: a
 # guard has found `n` to be `m`, or to be 5.
 with_shape = record(
@@ -296,7 +307,7 @@ with_shape = record(
     type_rule=with_shape_type,
     eval=_with_shape_eval,
     vjp=with_shape_vjp,
-    batch=_batch_with_shape,
+    batch=batch_stack("with_shape", shape=None),
     linear=ALL,
     moves=Movement.ALIAS,
 )

@@ -33,7 +33,7 @@ from tapejit.base.errors import ArgumentTypeError, NotDifferentiableError
 from tapejit.base.types import OPAQUE, DType, TensorType, TupleType, Type
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import Node, Op, literal, record, register_unlisted
-from tapejit.ir.structural import call
+from tapejit.ir.structural import call, with_rows
 from tapejit.ops.movement import broadcast_to
 
 Shapes = tuple[tuple[Any, ...], ...]
@@ -124,10 +124,7 @@ def _calling(name: str) -> Op:
         size: Size, inputs: tuple[Node, ...], batched: Sequence[bool], **attrs: Any
     ) -> Node:
         callback, *operands = inputs
-        rows = [
-            x if flag else broadcast_to(x, shape=(size, *x.shape))
-            for x, flag in zip(operands, batched[1:], strict=True)
-        ]
+        rows = with_rows(size, operands, batched[1:])
         shapes = tuple((size, *shape) for shape in attrs.pop("shapes"))
         axes = attrs.pop("batch_axes") + 1
         return op(callback, *rows, shapes=shapes, batch_axes=axes, **attrs)

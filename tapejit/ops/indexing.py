@@ -30,13 +30,13 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ArgumentError, AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_float
 from tapejit.ir.node import CHEAP, FIRST, Movement, Node, always, record
+from tapejit.ir.structural import with_rows
 from tapejit.ops.basic_index import outside
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind, lift
 from tapejit.ops.movement import (
     Tangents,
     inverse_axes,
     permute_dims,
-    repeat_rows,
     zeros,
 )
 from tapejit.ops.shapes import Axes, broadcast_shapes, drop_axes, same_dtype, tensor
@@ -266,8 +266,7 @@ def gather_add_batch(
     size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, axes: Axes
 ) -> Node:
     """Positions that all rows share address rows whole, others one row each."""
-    x = repeat_rows(inputs[0], size, batched[0])
-    updates = repeat_rows(inputs[1], size, batched[1])
+    x, updates = with_rows(size, inputs[:2], batched[:2])
     indices, rank = lift_indices(inputs[2:], batched[2:])
     shifted = tuple(at + 1 for at in axes)
     if any(batched[2:]):

@@ -27,7 +27,7 @@ from tapejit.base.dims import Shape, Size, dim_max
 from tapejit.base.errors import ArgumentError, AxisError, OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import ALL, OPS, Movement, Node, always, literal, record
-from tapejit.ir.structural import batch_stack
+from tapejit.ir.structural import batch_rows, batch_stack
 from tapejit.ops.comparison import where
 from tapejit.ops.elementwise import Cotangents, lift, unbroadcast
 from tapejit.ops.shapes import Axes, align_hint, drop_axes, same_dtype, tensor
@@ -68,11 +68,6 @@ def zeros(dtype: DType, shape: Shape) -> Node:
     """
     zero = literal(0, dtype)
     return broadcast_to(zero, shape=shape) if shape else zero
-
-
-def repeat_rows(x: Node, size: Size, is_batched: bool) -> Node:
-    """`x` with a batch axis in front, the same in every row unless it has one."""
-    return x if is_batched else broadcast_to(x, shape=(size, *x.shape))
 
 
 def check_shape(shape: Shape) -> None:
@@ -119,18 +114,12 @@ def reshape_vjp(g: Node, out: Node, x: Node, *, shape: Shape) -> Cotangents:
     return (reshape(g, shape=x.shape),)
 
 
-def reshape_batch(
-    size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, shape: Shape
-) -> Node:
-    return reshape(*inputs, shape=(size, *shape))
-
-
 reshape = record(
     "reshape",
     type_rule=reshape_type,
     eval=reshape_eval,
     vjp=reshape_vjp,
-    batch=reshape_batch,
+    batch=batch_stack("reshape", shape=None),
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -167,18 +156,12 @@ def permute_dims_vjp(g: Node, out: Node, x: Node, *, axes: Axes) -> Cotangents:
     return (permute_dims(g, axes=inverse_axes(axes)),)
 
 
-def permute_dims_batch(
-    size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, axes: Axes
-) -> Node:
-    return permute_dims(*inputs, axes=(0, *(at + 1 for at in axes)))
-
-
 permute_dims = record(
     "permute_dims",
     type_rule=permute_dims_type,
     eval=permute_dims_eval,
     vjp=permute_dims_vjp,
-    batch=permute_dims_batch,
+    batch=batch_stack("permute_dims", axes=0),
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -326,24 +309,12 @@ def slice_vjp(
     return (place(g, shape=x.shape, starts=starts, steps=steps),)
 
 
-def slice_batch(
-    size: Size,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    starts: Shape,
-    stops: Shape,
-    steps: Axes,
-) -> Node:
-    return slice(*inputs, starts=(0, *starts), stops=(size, *stops), steps=(1, *steps))
-
-
 slice = record(
     "slice",
     type_rule=slice_type,
     eval=slice_eval,
     vjp=slice_vjp,
-    batch=slice_batch,
+    batch=batch_stack("slice", starts=0, stops=None, steps=1),
     linear=ALL,
     moves=Movement.VIEW,
 )
@@ -388,24 +359,12 @@ def place_vjp(
     return (slice(g, starts=starts, stops=stops, steps=steps),)
 
 
-def place_batch(
-    size: Size,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    shape: Shape,
-    starts: Shape,
-    steps: Axes,
-) -> Node:
-    return place(*inputs, shape=(size, *shape), starts=(0, *starts), steps=(1, *steps))
-
-
 place = record(
     "place",
     type_rule=place_type,
     eval=place_eval,
     vjp=place_vjp,
-    batch=place_batch,
+    batch=batch_stack("place", shape=None, starts=0, steps=1),
     linear=ALL,
     moves=Movement.PIECES,
     on_arrays=always,
@@ -461,20 +420,13 @@ def concat_jvp(tangents: Tangents, out: Node, *xs: Node, axis: int) -> Node:
     return concat(*full, axis=axis)
 
 
-def concat_batch(
-    size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, axis: int
-) -> Node:
-    pairs = zip(inputs, batched, strict=True)
-    return concat(*(repeat_rows(x, size, flag) for x, flag in pairs), axis=axis + 1)
-
-
 concat = record(
     "concat",
     type_rule=concat_type,
     eval=concat_eval,
     vjp=concat_vjp,
     jvp=concat_jvp,
-    batch=concat_batch,
+    batch=batch_rows("concat"),
     linear=ALL,
     moves=Movement.PIECES,
     on_arrays=always,

@@ -26,6 +26,7 @@ from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import ALL, Node, always, literal, record
+from tapejit.ir.structural import with_rows
 from tapejit.ops import movement
 from tapejit.ops.elementwise import NUMERIC, Cotangents, check_kind
 from tapejit.ops.shapes import Axes, same_dtype, tensor
@@ -178,12 +179,8 @@ def place_add_batch(
     starts: tuple[Shape, ...],
     steps: tuple[Axes, ...],
 ) -> Node:
-    rows = [
-        movement.repeat_rows(x, size, own)
-        for x, own in zip(inputs, batched, strict=True)
-    ]
     return place_add(
-        *rows,
+        *with_rows(size, inputs, batched),
         starts=tuple((0, *at) for at in starts),
         steps=tuple((1, *by) for by in steps),
     )

@@ -18,9 +18,10 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import ShapeError
 from tapejit.base.types import DType, TensorType, Type
 from tapejit.ir.node import Node, record
+from tapejit.ir.structural import with_rows
 from tapejit.ops.elementwise import check_kind, lift
 from tapejit.ops.indexing import gather_add_batch, gather_add_eval, gather_add_type
-from tapejit.ops.movement import repeat_rows, zeros
+from tapejit.ops.movement import zeros
 from tapejit.ops.shapes import Axes, same_dtype, tensor
 
 
@@ -63,7 +64,8 @@ def subtract_rows_batch(
         axes=axes,
     )
     factor = lift(rate, len(shape)) if batched[1] else rate
-    return repeat_rows(x, size, batched[0]) - factor * total
+    (rows,) = with_rows(size, inputs[:1], batched[:1])
+    return rows - factor * total
 
 
 subtract_rows = record(

@@ -26,15 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from tapejit.base.dims import Size
 from tapejit.base.errors import AxisError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable, is_half
-from tapejit.ir.node import ALL, OPS, SECOND, Node, Rule, always, record
+from tapejit.ir.node import ALL, SECOND, Node, always, record
+from tapejit.ir.structural import batch_rows
 from tapejit.ops.arithmetic import cast
 from tapejit.ops.comparison import equal, where
 from tapejit.ops.elementwise import ANY, INEXACT, Cotangents, check_kind
 from tapejit.ops.functions import log, sigmoid
-from tapejit.ops.movement import flip, repeat_rows
+from tapejit.ops.movement import flip
 from tapejit.ops.reduction import accumulator, shifted
 from tapejit.ops.shapes import normalize_axis, same_dtype, tensor
 
@@ -51,19 +51,6 @@ def check_axis(axis: int, x: TensorType) -> None:
     """Refuse an axis that `x` has not, or that is not normal."""
     if normalize_axis(axis, x.ndim) != axis:
         raise AxisError(f"the axis must be non-negative, got {axis}")
-
-
-def batch_scan(name: str) -> Rule:
-    """Batching: the same axis, one further on, for operands that all have rows."""
-
-    def batch(
-        size: Size, inputs: Sequence[Node], batched: Sequence[bool], *, axis: int
-    ) -> Node:
-        pairs = zip(inputs, batched, strict=True)
-        rows = [repeat_rows(x, size, flag) for x, flag in pairs]
-        return OPS[name](*rows, axis=axis + 1)
-
-    return batch
 
 
 # Evaluation in blocks
@@ -158,7 +145,7 @@ cumulative_sum = record(
     type_rule=cumulative_type,
     eval=cumulative_sum_eval,
     vjp=cumulative_sum_vjp,
-    batch=batch_scan("cumulative_sum"),
+    batch=batch_rows("cumulative_sum"),
     conj_linear=True,
     linear=ALL,
     on_arrays=always,
@@ -219,7 +206,7 @@ linear_recurrence = record(
     eval=linear_recurrence_eval,
     vjp=linear_recurrence_vjp,
     jvp=linear_recurrence_jvp,
-    batch=batch_scan("linear_recurrence"),
+    batch=batch_rows("linear_recurrence"),
     linear=SECOND,
     on_arrays=always,
 )
@@ -254,7 +241,7 @@ cumulative_prod = record(
     eval=cumulative_prod_eval,
     vjp=cumulative_prod_vjp,
     jvp=cumulative_prod_jvp,
-    batch=batch_scan("cumulative_prod"),
+    batch=batch_rows("cumulative_prod"),
     on_arrays=always,
 )
 
@@ -321,6 +308,6 @@ logcumsumexp = record(
     eval=logcumsumexp_eval,
     vjp=logcumsumexp_vjp,
     jvp=logcumsumexp_jvp,
-    batch=batch_scan("logcumsumexp"),
+    batch=batch_rows("logcumsumexp"),
     on_arrays=always,
 )

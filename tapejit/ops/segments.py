@@ -23,6 +23,7 @@ from tapejit.base.dims import Size
 from tapejit.base.errors import OutOfRangeError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable, is_float
 from tapejit.ir.node import FIRST, Node, Op, Rule, literal, record
+from tapejit.ir.structural import with_rows
 from tapejit.ops.arithmetic import eq_mask, gate, maximum
 from tapejit.ops.comparison import equal, less, where
 from tapejit.ops.elementwise import NUMERIC, ORDERED, Cotangents, check_kind
@@ -32,7 +33,6 @@ from tapejit.ops.movement import (
     check_shape,
     flip,
     permute_dims,
-    repeat_rows,
     reshape,
     zeros,
 )
@@ -145,7 +145,7 @@ def batch_segments(name: str) -> Rule:
         x, ids = inputs
         op = RECORDS[name]
         if batched[1]:
-            return op(repeat_rows(x, batch_size, batched[0]), ids, size=size)
+            return op(*with_rows(batch_size, inputs, batched), size=size)
         behind = ids.ndim
         inner = (*range(1, behind + 1), 0, *range(behind + 1, x.ndim))
         out = op(permute_dims(x, axes=inner), ids, size=size)

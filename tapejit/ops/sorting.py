@@ -34,7 +34,7 @@ from tapejit.base.dims import Shape, Size
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import TensorType, TupleType, Type, is_differentiable
 from tapejit.ir.node import FIRST, OPS, ZERO, Node, Op, Rule, always, record
-from tapejit.ir.structural import batch_stack
+from tapejit.ir.structural import batch_stack, with_rows
 from tapejit.ops.elementwise import (
     ANY,
     ORDERED,
@@ -44,7 +44,7 @@ from tapejit.ops.elementwise import (
     lift,
 )
 from tapejit.ops.indexing import gather, iota
-from tapejit.ops.movement import broadcast_to, permute_dims, repeat_rows
+from tapejit.ops.movement import broadcast_to, permute_dims
 from tapejit.ops.ordering import (
     Window,
     comparable,
@@ -184,7 +184,7 @@ def batch_beside(name: str) -> Rule:
         values, beside = inputs
         if not batched[1]:
             return OPS[name](values, beside, axis=axis, **attrs)
-        rows = repeat_rows(values, size, batched[0])
+        rows, beside = with_rows(size, inputs, batched)
         lead = rows.ndim - beside.ndim
         if lead:
             shape = (*rows.shape[: lead + 1], *beside.shape[1:])
@@ -423,9 +423,7 @@ def searchsorted_batch(
     line, values = inputs
     if not batched[0] and line.ndim == 1:
         return searchsorted(line, values, side=side)
-    pairs = zip(inputs, batched, strict=True)
-    rows = [repeat_rows(x, size, flag) for x, flag in pairs]
-    return searchsorted(*rows, side=side)
+    return searchsorted(*with_rows(size, inputs, batched), side=side)
 
 
 searchsorted = record(

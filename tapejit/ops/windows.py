@@ -32,6 +32,7 @@ from tapejit.base.dims import Dim, Shape, Size
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import DType, TensorType, Type, is_differentiable
 from tapejit.ir.node import Node, literal, record
+from tapejit.ir.structural import batch_stack
 from tapejit.ops.arithmetic import eq_mask, gate
 from tapejit.ops.convolution_loops import correlate
 from tapejit.ops.elementwise import (
@@ -462,25 +463,11 @@ def window_max_jvp(
     return total / count
 
 
-def window_max_batch(
-    size: Size,
-    inputs: Sequence[Node],
-    batched: Sequence[bool],
-    *,
-    window: Axes,
-    strides: Axes,
-    padding: Widths,
-) -> Node:
-    return window_max(
-        *inputs, window=(1, *window), strides=(1, *strides), padding=((0, 0), *padding)
-    )
-
-
 window_max = record(
     "window_max",
     type_rule=window_max_type,
     eval=window_max_eval,
     vjp=window_max_vjp,
     jvp=window_max_jvp,
-    batch=window_max_batch,
+    batch=batch_stack("window_max", window=1, strides=1, padding=(0, 0)),
 )
