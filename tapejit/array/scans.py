@@ -108,15 +108,14 @@ def logcumsumexp(x: Any, /, axis: int | None = None) -> Tensor:
     return apply(ops.logcumsumexp, x, axis=scan_axis(x, axis))
 
 
-def numpy_cumulative(function: Callable[..., Any]) -> Any:
+def numpy_cumulative(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same scan with NumPy's rule: without an axis, of all elements in order."""
 
     def adapter(a: Any, *, axis: int | None = None, dtype: Any = None) -> Tensor:
         x = as_operand(a, function.__name__)
         if axis is None:
             x, axis = reshape(x, (-1,)), 0
-        result: Tensor = function(x, axis=axis, dtype=dtype)
-        return result
+        return function(x, axis=axis, dtype=dtype)
 
     return adapter
 

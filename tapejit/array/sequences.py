@@ -92,14 +92,13 @@ def _as_slice(value: Any, x: Tensor, axis: int) -> Any:
     return broadcast_to(end, one)
 
 
-def _neighbours(function: Callable[..., Any], x: Tensor, axis: int) -> Tensor:
+def _neighbours(function: Callable[..., Tensor], x: Tensor, axis: int) -> Tensor:
     """A function of each element but the first and the one before it."""
     size = x.shape[axis]
     if size == 0:
         return x
     after, before = stretch(x, 1, size, axis), stretch(x, 0, size - 1, axis)
-    result: Tensor = function(after, before)
-    return result
+    return function(after, before)
 
 
 def ediff1d(x: Any, /, to_end: Any = None, to_begin: Any = None) -> Tensor:

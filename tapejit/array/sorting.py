@@ -159,11 +159,12 @@ def argpartition(x: Any, kth: Any, /, axis: int | None = -1) -> Tensor:
     return _partitioned(argsort, x, kth, axis)
 
 
-def _partitioned(arrange: Any, x: Any, kth: Any, axis: int | None) -> Tensor:
+def _partitioned(
+    arrange: Callable[..., Tensor], x: Any, kth: Any, axis: int | None
+) -> Tensor:
     x, axis = flattened(as_operand(x), axis)
     _check_kth(x, kth, _axis_of(x, axis))
-    arranged: Tensor = arrange(x, axis=axis)
-    return arranged
+    return arrange(x, axis=axis)
 
 
 def flattened(x: Tensor, axis: int | None) -> tuple[Tensor, int]:
@@ -376,25 +377,23 @@ def unique_values(x: Any, /) -> Tensor:
     return distinct(as_operand(x), "unique_values", equal_nan=False).values
 
 
-def numpy_sorted(function: Callable[..., Any]) -> Any:
+def numpy_sorted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`sort` or `argsort` with NumPy's parameters; every kind of sort is stable."""
 
     def adapter(
         a: Any, *, axis: int | None = -1, kind: Any = None, stable: Any = None
     ) -> Tensor:
         x, at = flattened(as_operand(a), axis)
-        result: Tensor = function(x, axis=at)
-        return result
+        return function(x, axis=at)
 
     return adapter
 
 
-def numpy_partitioned(function: Callable[..., Any]) -> Any:
+def numpy_partitioned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`partition` or `argpartition` with NumPy's parameters."""
 
     def adapter(a: Any, kth: Any, axis: int | None = -1, *, kind: Any = None) -> Tensor:
-        result: Tensor = function(a, kth, axis)
-        return result
+        return function(a, kth, axis)
 
     return adapter
 

@@ -377,17 +377,16 @@ def _interpolated(a: Tensor, b: Tensor, part: Tensor) -> Tensor:
 # NumPy's parameters
 
 
-def numpy_overwriting(function: Callable[..., Any]) -> Any:
+def numpy_overwriting(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """An order statistic whose operand NumPy may overwrite; tensors are immutable."""
 
     def adapter(*args: Any, overwrite_input: bool = False, **options: Any) -> Tensor:
-        result: Tensor = function(*args, **options)
-        return result
+        return function(*args, **options)
 
     return adapter
 
 
-def numpy_spread(function: Callable[..., Any]) -> Any:
+def numpy_spread(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`var` or `std` with NumPy's parameters."""
 
     def adapter(
@@ -405,8 +404,7 @@ def numpy_spread(function: Callable[..., Any]) -> Any:
             )
         x = a if dtype is None else elementwise.astype(a, dtype)
         by = ddof if correction is None else correction
-        result: Tensor = function(x, axis=axis, correction=by, keepdims=keepdims)
-        return result
+        return function(x, axis=axis, correction=by, keepdims=keepdims)
 
     return adapter
 

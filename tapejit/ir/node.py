@@ -126,12 +126,12 @@ class Op:
         self,
         name: str,
         *,
-        type_rule: Rule,
+        type_rule: Callable[..., Type],
         eval: Rule,
         deriv: Sequence[Rule | None] | None = None,
         vjp: Rule | None = None,
         jvp: Rule | None = None,
-        batch: Rule | None = None,
+        batch: Callable[..., Node] | None = None,
         scalar: Rule | None = None,
         differentiable: bool = True,
         holomorphic: bool = True,
@@ -176,8 +176,7 @@ class Op:
     def infer_type(self, types: Sequence[Type], attrs: Attrs) -> Type:
         """The type of a result; the rule's errors get this op's name."""
         try:
-            found: Type = self.type_rule(*types, **attrs)
-            return found
+            return self.type_rule(*types, **attrs)
         except TapejitError as error:
             error.op = error.op or self.name
             raise

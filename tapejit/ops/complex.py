@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapejit.base.types import DType, complex_dtype, is_complex, real_dtype
-from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op, Rule
+from tapejit.ir.node import ALL, CHEAP, ZERO, Node, Op
 from tapejit.ops.arithmetic import cast, eq_mask
 from tapejit.ops.elementwise import (
     INEXACT,
@@ -39,8 +39,8 @@ Tangents = Sequence[Node | None]
 def unary(
     name: str,
     *,
-    vjp: Rule,
-    jvp: Rule,
+    vjp: Callable[..., Cotangent],
+    jvp: Callable[..., Cotangent],
     result: Callable[[DType], DType] | None = real_dtype,
     **fields: Any,
 ) -> Op:
@@ -50,8 +50,7 @@ def unary(
         return (vjp(g, out, x),)
 
     def unpacked_jvp(tangents: Sequence[Node], out: Node, x: Node) -> Cotangent:
-        tangent: Cotangent = jvp(tangents[0], out, x)
-        return tangent
+        return jvp(tangents[0], out, x)
 
     return elementwise(
         name,

@@ -155,7 +155,7 @@ def broadcast_like(t: Node, out: Node) -> Node:
     return OPS["broadcast_to"](t, shape=out.shape)
 
 
-def batch_elementwise(name: str) -> Rule:
+def batch_elementwise(name: str) -> Callable[..., Node]:
     """Batching: line up the batch axes in front, let the rest broadcast."""
 
     def batch(

@@ -121,8 +121,7 @@ def matmul_batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) ->
     if batched[0] and not batched[1] and y.ndim == 2:
         rows = stacked_rows(x) @ y
         return OPS["reshape"](rows, shape=(*x.shape[:-1], y.shape[-1]))
-    result: Node = align_and_multiply(size, inputs, batched)
-    return result
+    return align_and_multiply(size, inputs, batched)
 
 
 matmul = record(

@@ -217,13 +217,10 @@ def lu_solve_batch(
 ) -> Node:
     """One more axis of the stack; `solve` where that may be a stack of small ones."""
     a, _, _, b = inputs
-    result: Node
     if batched[0] and not is_worthwhile(a.tensor_type):
         matrices = transpose(a) if transposed else a
-        result = align_and_solve(size, (matrices, b), (batched[0], batched[3]))
-    else:
-        result = align_and_substitute(size, inputs, batched, transposed=transposed)
-    return result
+        return align_and_solve(size, (matrices, b), (batched[0], batched[3]))
+    return align_and_substitute(size, inputs, batched, transposed=transposed)
 
 
 # With transposed=True the solution of aᵀ x = b.

@@ -126,8 +126,7 @@ def solve_batch(size: Size, inputs: Sequence[Node], batched: Sequence[bool]) -> 
         )
         solved = reshape(solve(a, side_by_side), shape=(rows, b.shape[0], columns))
         return permute_dims(solved, axes=(1, 0, 2))
-    result: Node = align_and_solve(size, inputs, batched)
-    return result
+    return align_and_solve(size, inputs, batched)
 
 
 solve: Op = record(

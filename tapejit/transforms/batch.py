@@ -84,8 +84,7 @@ def batch_node(
             help="move it out of the function that is mapped",
             origin=node.origin if isinstance(node.origin, tuple) else None,
         )
-    result: Node = node.op.batch(size, inputs, flags, **node.attrs)
-    return result
+    return node.op.batch(size, inputs, flags, **node.attrs)
 
 
 def _batch_body(graph: Graph, size: Size, flags: Sequence[bool]) -> Graph:

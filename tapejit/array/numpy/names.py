@@ -62,8 +62,7 @@ def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Tensor:
     >>> print(tj.cumsum(tj.asarray([[1, 2], [3, 4]])))
     [ 1  3  6 10]
     """
-    found: Tensor = _CUMULATIVE_SUM(x, axis=axis, dtype=dtype)
-    return found
+    return _CUMULATIVE_SUM(x, axis=axis, dtype=dtype)
 
 
 @with_hints
@@ -75,8 +74,7 @@ def cumprod(x: Any, /, axis: int | None = None, dtype: Any = None) -> Tensor:
     [[1 2]
      [3 8]]
     """
-    found: Tensor = _CUMULATIVE_PROD(x, axis=axis, dtype=dtype)
-    return found
+    return _CUMULATIVE_PROD(x, axis=axis, dtype=dtype)
 
 
 _CUMULATIVE_SUM = scans.numpy_cumulative(scans.cumulative_sum)
