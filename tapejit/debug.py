@@ -15,13 +15,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
-from tapejit.array.creation import fits_shape
 from tapejit.array.effects import operand_of_effect
 from tapejit.base.config import Config, config
 from tapejit.base.errors import ArgumentTypeError, CheckFailed, TapejitError
 from tapejit.base.public import names_in
 from tapejit.base.types import TOKEN, as_dtype, is_differentiable
 from tapejit.ops.effects import RELATIONS
+from tapejit.ops.shapes import fits_shape
 from tapejit.tensor.dispatch import as_operand, described, effect, operands
 
 # Values

@@ -6,7 +6,9 @@ be seen to be: names are listed, imported, pickled and found as if it were there
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import json
 import pickle
 from pathlib import Path
@@ -115,6 +117,11 @@ def test_the_table_of_late_names_is_that_of_the_modules() -> None:
         assert listed == getattr(module, "__all__", listed), path
         for name in listed:
             assert getattr(module, name) is getattr(tj, name), path
+        if not hasattr(module, "__all__"):
+            parts = ast.parse(inspect.getsource(module)).body
+            kinds = (ast.FunctionDef, ast.ClassDef)
+            defined = {part.name for part in parts if isinstance(part, kinds)}
+            assert {x for x in defined if not x.startswith("_")} <= set(listed), path
 
 
 def test_every_public_name_is_listed_before_it_is_loaded() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import tapejit as tj
-from tapejit.nn.initializers import RULES, fans_of
+from tapejit.nn.initializers import RULES, _fans_of
 
 inits = tj.nn.initializers
 SHAPE = (400, 250)
@@ -94,10 +94,10 @@ def test_orthogonal_matrices_of_both_orientations_are_equally_likely() -> None:
 
 
 def test_fans() -> None:
-    assert fans_of((64, 10)) == (64, 10)
-    assert fans_of((3, 3, 16, 32)) == (144, 288)
-    assert fans_of((7,)) == (7, 7)
-    assert fans_of(()) == (1, 1)
+    assert _fans_of((64, 10)) == (64, 10)
+    assert _fans_of((3, 3, 16, 32)) == (144, 288)
+    assert _fans_of((7,)) == (7, 7)
+    assert _fans_of(()) == (1, 1)
     assert inits.he_normal()((0, 4)).shape == (0, 4)
 
 

@@ -6,8 +6,7 @@ Start reading at `asarray`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tapejit.array.manipulation import as_shape, broadcast_to
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.origin import is_users_call, user_origin
-from tapejit.base.public import public
+from tapejit.base.public import names_in, public
 from tapejit.base.types import (
     DType,
     as_dtype,
@@ -25,6 +24,7 @@ from tapejit.base.types import (
     scalar_dtype,
     weak_dtype,
 )
+from tapejit.ops.shapes import fits_shape
 from tapejit.tensor.device import move, placed
 from tapejit.tensor.dispatch import (
     HANDLES,
@@ -441,27 +441,5 @@ class TensorSpec:
         return f"TensorSpec(shape={self.shape}, dtype={self.dtype.name})"
 
 
-def fits_shape(shape: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    """Whether a shape is the wanted one; a wanted size that is None may be any."""
-    return len(shape) == len(wanted) and all(
-        want is None or want == size for want, size in zip(wanted, shape, strict=True)
-    )
-
-
-__all__ = [
-    "TensorSpec",
-    "arange",
-    "asarray",
-    "constant",
-    "empty",
-    "empty_like",
-    "eye",
-    "from_dlpack",
-    "full",
-    "full_like",
-    "linspace",
-    "ones",
-    "ones_like",
-    "zeros",
-    "zeros_like",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = ["TensorSpec", *names_in(globals())]

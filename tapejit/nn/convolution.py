@@ -13,12 +13,10 @@ from typing import Any, ClassVar, Final
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.public import public
 from tapejit.nn import functional as functions
-from tapejit.nn import initializers
 from tapejit.nn.functional.windows import per_axis, positive
-from tapejit.nn.layers import Function, Layer, activation_of, described, name_of
+from tapejit.nn.layers import Function, WeightedLayer, described, name_of
 from tapejit.nn.module import Module, in_small_letters
 from tapejit.tape.generator import Generator
-from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import as_operand
 from tapejit.tensor.tensor import Tensor
 
@@ -31,13 +29,10 @@ FUNCTIONS: Final[dict[int, Function]] = {
 }
 
 
-class _Convolution(Layer):
+class _Convolution(WeightedLayer):
     """What layers of convolution share: filters, a bias, an activation."""
 
-    MADE = ("weight", "bias")
     RANK: ClassVar[int]
-    weight: Variable
-    bias: Variable | None
 
     def __init__(
         self,
@@ -69,12 +64,8 @@ class _Convolution(Layer):
                 f"{self.filters} filters cannot be shared among {self.groups} groups",
                 op=self.name,
             )
-        self.activation = activation_of(activation)
-        self.use_bias = bool(use_bias)
-        self._kernel_initializer = initializers.get(kernel_initializer, generator)
-        self._bias_initializer = initializers.get(bias_initializer, generator)
-        if input_size is not None:
-            self._ready(positive(input_size, "input_size", self.name))
+        initial = kernel_initializer, bias_initializer
+        self._set_up(activation, use_bias, *initial, input_size, generator)
 
     def _build(self, *sizes: Any) -> None:
         channels = int(sizes[0])
@@ -84,11 +75,7 @@ class _Convolution(Layer):
                 op=self.name,
             )
         shape = (*self.kernel_size, channels // self.groups, self.filters)
-        weight = self._new("weight", self._kernel_initializer, shape)
-        bias = None
-        if self.use_bias:
-            bias = self._new("bias", self._bias_initializer, shape[-1:])
-        self.weight, self.bias = weight, bias
+        self._make(shape, self.filters)
 
     def __call__(self, x: Any) -> Tensor:
         operand = self._input(x)
@@ -105,10 +92,7 @@ class _Convolution(Layer):
                 op=self.name,
                 help="the last axis is that of the channels",
             )
-        out = self._convolved(operand)
-        if self.bias is not None:
-            out = out + self.bias
-        return out if self.activation is None else self.activation(out)
+        return self._finished(self._convolved(operand))
 
     def _channels(self) -> int:
         """How many channels the weight is for."""
@@ -244,12 +228,7 @@ class DepthwiseConv2D(_Convolution):
     def _build(self, *sizes: Any) -> None:
         channels = int(sizes[0])
         shape = (*self.kernel_size, channels, self.depth_multiplier)
-        weight = self._new("weight", self._kernel_initializer, shape)
-        bias = None
-        if self.use_bias:
-            features = (channels * self.depth_multiplier,)
-            bias = self._new("bias", self._bias_initializer, features)
-        self.weight, self.bias = weight, bias
+        self._make(shape, channels * self.depth_multiplier)
 
     def _convolved(self, x: Tensor) -> Tensor:
         return functions.depthwise_conv2d(

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tapejit.array.creation import asarray, eye, full
 from tapejit.array.elementwise import where
 from tapejit.array.manipulation import broadcast_to, matrix_transpose, reshape
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tapejit.base.public import names_in
 from tapejit.base.types import DType, as_dtype, default_float, wide_dtype
 from tapejit.tape.generator import DEFAULT, Generator
 from tapejit.tensor.dispatch import cast
@@ -430,7 +431,7 @@ def _variance_scaling(
     distribution: str,
 ) -> Tensor:
     """Mean 0, variance scale / fan."""
-    inputs, outputs = fans_of(shape)
+    inputs, outputs = _fans_of(shape)
     fan = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}
     stddev = math.sqrt(scale / max(fan[mode], 1))
     if distribution == "uniform":
@@ -469,12 +470,12 @@ RULES: Final[dict[str, Callable[..., Tensor]]] = {
 }
 
 
-def fans_of(shape: Sequence[int]) -> tuple[int, int]:
+def _fans_of(shape: Sequence[int]) -> tuple[int, int]:
     """How many inputs and outputs a unit has: the last two axes are these.
 
     The axes before them are a window that both pass through.
 
-    >>> fans_of((64, 10)), fans_of((3, 3, 16, 32)), fans_of((5,)), fans_of(())
+    >>> _fans_of((64, 10)), _fans_of((3, 3, 16, 32)), _fans_of((5,)), _fans_of(())
     ((64, 10), (144, 288), (5, 5), (1, 1))
     """
     if len(shape) < 2:
@@ -492,22 +493,5 @@ def _sizes(shape: Any, name: str) -> Shape:
     return tuple(int(size) for size in sizes)
 
 
-__all__ = [
-    "Initializer",
-    "constant",
-    "get",
-    "glorot_normal",
-    "glorot_uniform",
-    "he_normal",
-    "he_uniform",
-    "identity",
-    "lecun_normal",
-    "lecun_uniform",
-    "normal",
-    "ones",
-    "orthogonal",
-    "truncated_normal",
-    "uniform",
-    "variance_scaling",
-    "zeros",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals())

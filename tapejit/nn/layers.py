@@ -19,11 +19,11 @@ from typing import Any
 from tapejit.array.manipulation import reshape
 from tapejit.array.matmul import matmul
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from tapejit.base.public import public
+from tapejit.base.public import names_in, public
 from tapejit.base.types import as_dtype, default_float, is_complex, is_differentiable
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
-from tapejit.nn.functional.activations import __all__ as ACTIVATIONS
+from tapejit.nn.functional import activations
 from tapejit.nn.functional.windows import positive
 from tapejit.nn.module import Module
 from tapejit.tape.generator import DEFAULT, Generator
@@ -98,8 +98,45 @@ class Layer(Module):
         return cast(operand, self.dtype)
 
 
+class WeightedLayer(Layer):
+    """What layers with a weight have: perhaps a bias, and an activation at the end."""
+
+    MADE = ("weight", "bias")
+    weight: Variable
+    bias: Variable | None
+
+    def _set_up(
+        self,
+        activation: str | Function | None,
+        use_bias: bool,
+        kernel_initializer: str | Function,
+        bias_initializer: str | Function,
+        input_size: int | None,
+        generator: Generator | None,
+    ) -> None:
+        self.activation = activation_of(activation)
+        self.use_bias = bool(use_bias)
+        self._kernel_initializer = initializers.get(kernel_initializer, generator)
+        self._bias_initializer = initializers.get(bias_initializer, generator)
+        if input_size is not None:
+            self._ready(positive(input_size, "input_size", self.name))
+
+    def _make(self, shape: tuple[int, ...], features: int) -> None:
+        """Both variables, or none if one fails."""
+        weight = self._new("weight", self._kernel_initializer, shape)
+        bias = None
+        if self.use_bias:
+            bias = self._new("bias", self._bias_initializer, (features,))
+        self.weight, self.bias = weight, bias
+
+    def _finished(self, out: Tensor) -> Tensor:
+        if self.bias is not None:
+            out = out + self.bias
+        return out if self.activation is None else self.activation(out)
+
+
 @public("tapejit.nn")
-class Dense(Layer):
+class Dense(WeightedLayer):
     """`activation(x @ weight + bias)`, with `units` columns.
 
     `activation` is a function or the name of one in `tj.nn`. The number of inputs is
@@ -114,10 +151,6 @@ class Dense(Layer):
     >>> layer.weight.shape, layer.bias.shape
     ((3, 2), (2,))
     """
-
-    MADE = ("weight", "bias")
-    weight: Variable
-    bias: Variable | None
 
     def __init__(
         self,
@@ -134,20 +167,11 @@ class Dense(Layer):
     ) -> None:
         super().__init__(dtype, name, "dense")
         self.units = positive(units, "units", self.name)
-        self.activation = activation_of(activation)
-        self.use_bias = bool(use_bias)
-        self._kernel_initializer = initializers.get(kernel_initializer, generator)
-        self._bias_initializer = initializers.get(bias_initializer, generator)
-        if input_size is not None:
-            self._ready(positive(input_size, "input_size", self.name))
+        initial = kernel_initializer, bias_initializer
+        self._set_up(activation, use_bias, *initial, input_size, generator)
 
     def _build(self, *sizes: Any) -> None:
-        shape = (int(sizes[0]), self.units)
-        weight = self._new("weight", self._kernel_initializer, shape)
-        bias = None
-        if self.use_bias:
-            bias = self._new("bias", self._bias_initializer, shape[1:])
-        self.weight, self.bias = weight, bias
+        self._make((int(sizes[0]), self.units), self.units)
 
     def __call__(self, x: Any) -> Tensor:
         operand = self._input(x)
@@ -160,10 +184,7 @@ class Dense(Layer):
                 op=self.name,
                 help="the last axis is that of the features",
             )
-        out = matmul(operand, self.weight)
-        if self.bias is not None:
-            out = out + self.bias
-        return out if self.activation is None else self.activation(out)
+        return self._finished(matmul(operand, self.weight))
 
     def __repr__(self) -> str:
         size = f"{self.weight.shape[0]} -> {self.units}" if self.is_built else None
@@ -311,7 +332,8 @@ def activation_of(activation: Any) -> Function | None:
     if activation is None or activation == "linear":
         return None
     if isinstance(activation, str):
-        known = [*ACTIVATIONS, "sigmoid", "tanh"]
+        known = ["log_softmax", "sigmoid", "softmax", "tanh"]
+        known += names_in(vars(activations), "tapejit.nn")
         if activation not in known:
             import difflib
 

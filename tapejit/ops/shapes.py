@@ -115,3 +115,10 @@ def drop_axes(shape: Shape, axes: Axes) -> Shape:
 def is_known(*sizes: Size) -> bool:
     """Whether no size is symbolic."""
     return not any(isinstance(size, Dim) for size in sizes)
+
+
+def fits_shape(shape: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    """Whether a shape is the wanted one; a wanted size that is None may be any."""
+    return len(shape) == len(wanted) and all(
+        want is None or want == size for want, size in zip(wanted, shape, strict=True)
+    )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,30 +22,14 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.creation import asarray
 from tapejit.array.indexing import take
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
+from tapejit.base.public import names_in
 from tapejit.tensor.dispatch import as_operand, cast
 from tapejit.tensor.tensor import Tensor
-
-__all__ = [
-    "Constant",
-    "CosineDecay",
-    "ExponentialDecay",
-    "PiecewiseConstant",
-    "PiecewiseConstantDecay",
-    "PolynomialDecay",
-    "Schedule",
-    "StepDecay",
-    "Warmup",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-def as_step(step: Any) -> Tensor:
+def _as_step(step: Any) -> Tensor:
     """A number of steps to compute with."""
     return cast(as_operand(step, "schedule"), _FLOAT64)
 
@@ -102,7 +86,7 @@ class ExponentialDecay(Schedule):
         _check_positive(self, "decay_steps")
 
     def __call__(self, step: Any) -> Tensor:
-        passed = as_step(step) / self.decay_steps
+        passed = _as_step(step) / self.decay_steps
         if self.staircase:
             passed = elementwise.floor(passed)
         factor = elementwise.pow(self.decay_rate, passed)
@@ -157,7 +141,7 @@ class CosineDecay(Schedule):
             _check_positive(self, "warmup_steps")
 
     def __call__(self, step: Any) -> Tensor:
-        count = as_step(step)
+        count = _as_step(step)
         if self.warmup_target is None:
             return self._decayed(count, self.initial_learning_rate)
         rise = self.warmup_target - self.initial_learning_rate
@@ -193,7 +177,7 @@ class PolynomialDecay(Schedule):
         _check_positive(self, "decay_steps")
 
     def __call__(self, step: Any) -> Tensor:
-        count = as_step(step)
+        count = _as_step(step)
         if self.cycle:
             rounds = elementwise.ceil(count / self.decay_steps)
             passed = count / (self.decay_steps * elementwise.maximum(rounds, 1.0))
@@ -234,7 +218,7 @@ class PiecewiseConstant(Schedule):
 
     def __call__(self, step: Any) -> Tensor:
         bounds = asarray(np.array(self.boundaries, _FLOAT64))
-        is_past = elementwise.greater(as_step(step), bounds)
+        is_past = elementwise.greater(_as_step(step), bounds)
         passed = reductions.sum(elementwise.astype(is_past, "int64"))
         return take(asarray(np.array(self.values, _FLOAT64)), passed)
 
@@ -263,7 +247,7 @@ class Warmup(Schedule):
         _check_positive(self, "warmup_steps")
 
     def __call__(self, step: Any) -> Tensor:
-        count = as_step(step)
+        count = _as_step(step)
         after = self.schedule
         later = elementwise.maximum(count - self.warmup_steps, 0.0)
         given = after(later) if callable(after) else asarray(after, dtype=_FLOAT64)
@@ -282,3 +266,10 @@ def _check_positive(schedule: Schedule, name: str) -> None:
         raise ArgumentTypeError(f"{name} is a number, got {value!r}", op=kind)
     if not value > 0:
         raise ArgumentError(f"{name} is greater than 0, got {value}", op=kind)
+
+
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = names_in(globals())
+
+    def __dir__() -> list[str]:
+        return __all__

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapejit.array.creation import TensorSpec, fits_shape
+from tapejit.array.creation import TensorSpec
 from tapejit.base import tree
 from tapejit.base.config import config
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
+from tapejit.ops.shapes import fits_shape
 from tapejit.runtime.executable_report import Inside
 from tapejit.tape.variable import Variable
 from tapejit.tensor.dispatch import TRACE, TRACED_NUMBERS, as_operand

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapejit import ops
 from tapejit.array.elementwise import add, clip, expm1, sigmoid, tanh
 from tapejit.array.precision import axes_of, float_operand, real_operand, wide_operand
-from tapejit.array.softmax import log_softmax, softmax
+from tapejit.array.softmax import log_softmax as log_softmax
+from tapejit.array.softmax import softmax as softmax
 from tapejit.base.errors import ShapeError
+from tapejit.base.public import names_in
 from tapejit.tensor.dispatch import binary, cast, unary, weak_scalar
 from tapejit.tensor.tensor import Tensor
 
@@ -239,24 +241,5 @@ def glu(x: Any, /, axis: int = -1) -> Tensor:
     return cast(values * sigmoid(gates), dtype)
 
 
-__all__ = [
-    "celu",
-    "elu",
-    "gelu",
-    "glu",
-    "hard_sigmoid",
-    "hard_swish",
-    "hard_tanh",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "mish",
-    "relu",
-    "relu6",
-    "selu",
-    "silu",
-    "softmax",
-    "softplus",
-    "softsign",
-    "swish",
-]
+if not TYPE_CHECKING:  # checkers see what is defined here
+    __all__ = [*names_in(globals()), "log_softmax", "softmax"]
