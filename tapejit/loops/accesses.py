@@ -176,8 +176,7 @@ class Accesses:
 
     def operands(self, kernel: Kernel, step: Step, path: LoopNest) -> Found:
         """The arrays that an operation on whole arrays reads, or a tile of them."""
-        assert step.node is not None
-        views = zip(step.node.inputs, step.views, strict=True)
+        views = zip(step.performed.inputs, step.views, strict=True)
         for node, (base, offset, strides) in views:
             memory = self.plan.storage.get(base) if isinstance(base, Step) else base
             if memory is None:

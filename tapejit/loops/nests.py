@@ -72,8 +72,7 @@ def work_of(step: Step) -> float:
     """About how many instructions a Step takes in all its iterations."""
     if not isinstance(step.what, ArrayOp):
         return cost(step) * math.prod(a.hint for a in step.labels | step.closed)
-    node = step.node
-    assert node is not None
+    node = step.performed
     sizes = [math.prod(map(int, x.shape)) for x in (node, *node.inputs)]
     if node.op.terms is not None:
         return float(sizes[0] * node.op.terms(node))

@@ -270,6 +270,12 @@ class Step:
         return self.what.word if op is None else op.name
 
     @property
+    def performed(self) -> Node:
+        """The Node that it performs; what is a part of one has none."""
+        assert self.node is not None
+        return self.node
+
+    @property
     def labels(self) -> frozenset[Axis]:
         """The axes of the value, as they are after unification."""
         self._labels = found = Roots.of(self.axes, self._labels)

@@ -43,8 +43,7 @@ class SumCut(NamedTuple):
 
 def sum_cut(product: Step) -> SumCut:
     """Units and groups by the sizes of a product."""
-    node, dtype = product.node, product.dtype
-    assert node is not None
+    node, dtype = product.performed, product.dtype
     *front, m, n = map(int, node.shape)
     limits = numerics.LOOPS
     is_fit = m >= limits.sum_least_rows and n >= limits.sum_least_columns
@@ -64,8 +63,7 @@ def sum_cut(product: Step) -> SumCut:
 
 def is_one_matrix(product: Step) -> bool:
     """Whether all rows of a stack meet the same columns, and follow each other."""
-    assert product.node is not None
-    x, y = product.node.inputs
+    x, y = product.performed.inputs
     if math.prod(map(int, y.shape[:-2])) != 1:
         return False
     (_, _, strides), _ = product.views

@@ -233,8 +233,7 @@ def traffic(plan: LoopPlan, kernel: Kernel) -> tuple[int, int]:
                 fetch(memory, memory.size, memory.dtype.itemsize, count)
             continue
         if isinstance(step.what, ArrayOp):
-            assert step.node is not None
-            views = zip(step.views, step.node.inputs, strict=True)
+            views = zip(step.views, step.performed.inputs, strict=True)
             for (base, *_), x in views:
                 if base in own:
                     continue

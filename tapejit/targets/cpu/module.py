@@ -562,10 +562,9 @@ def emit_array_op(
     from tapejit.targets.cpu.arrays.table import EMITTERS
 
     (step,) = kernel.steps()
-    assert step.node is not None
     at = Addressing(new_function(module, name), plan, kernel, layout)
     out = at.pointer_to(plan.storage[step])
-    EMITTERS[step.node.op.name](at, step.node, operands_of(at), out)
+    EMITTERS[step.performed.op.name](at, step.performed, operands_of(at), out)
     if plan.checks:
         fail_unless_array_is_finite(at, out, plan.storage[step].size, step.dtype)
     at.builder.ret_void()

@@ -282,31 +282,30 @@ class KernelWriter(Walk[str, Total]):
             self.write(f"{self.element(step)} = {name}")
 
     def array_op(self, step: Step) -> None:
-        assert step.node is not None
-        if step.tiles is not None and step.node.op is ops.matmul:
+        if step.tiles is not None and step.performed.op is ops.matmul:
             write_row_product(self, step)
             return
-        views = zip(step.views, step.node.inputs, strict=True)
+        views = zip(step.views, step.performed.inputs, strict=True)
         operands = [self.view(view, x) for view, x in views]
-        if step.node.op is ops.matmul:
+        if step.performed.op is ops.matmul:
             text = " @ ".join(operands)
         else:
-            attrs = [f"{key}={attr_text(x)}" for key, x in step.node.attrs.items()]
-            name = step.node.op.name
+            attrs = [f"{key}={attr_text(x)}" for key, x in step.performed.attrs.items()]
+            name = step.performed.op.name
             text = f"ops.{name}.eval({', '.join([*operands, *attrs])})"
             if step.tiles is not None:
-                front = step.node.shape[:-2]
+                front = step.performed.shape[:-2]
                 text += in_stack(self, step, front, part_of("mn", parts_of(self, step)))
                 columns = self.array(step).shape[-1]
-                if columns < step.node.shape[-1] and tiles_of(step).column is None:
+                if columns < step.performed.shape[-1] and tiles_of(step).column is None:
                     text += f"[:, :{columns}]"
         if step in self.plan.storage:
             here = rows_of_tile(self, self.array(step)) or "[...]"
-            self.write(f"{self.matrices(step)}{here} = {text}", step.node)
+            self.write(f"{self.matrices(step)}{here} = {text}", step.performed)
         else:
             name = self.names(wish_of(step))
             self.in_registers[step] = whole_array(step, name)
-            self.write(f"{name} = {text}", step.node)
+            self.write(f"{name} = {text}", step.performed)
         for part in self.kernel.steps():
             if isinstance(part.what, PartialSum):
                 nothing = number_text(identity(part.reduction, part.dtype), part.dtype)

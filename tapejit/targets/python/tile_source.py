@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 def write_row_product(at: KernelWriter, step: Step) -> None:
     """A product of the rows of one tile."""
-    assert step.node is not None
     along, parts = tiles_of(step), parts_of(at, step)
     cuts, is_sum = along.cuts, along.kind == "sum"
     texts: list[str] = []
-    operands = zip(step.views, step.node.inputs, ("mk", "kn"), strict=True)
+    operands = zip(step.views, step.performed.inputs, ("mk", "kn"), strict=True)
     for view, x, names in operands:
         base = view[0]
         if isinstance(base, Step) and at.plan.storage[base].kernel is not None:
@@ -37,14 +36,14 @@ def write_row_product(at: KernelWriter, step: Step) -> None:
     name = at.matrices(step)
     if at.plan.storage[step].kernel is not None:
         part = rows_of_tile(at, at.array(step)) or "[...]"
-        at.write(f"{name}{part} = {text}", step.node)
+        at.write(f"{name}{part} = {text}", step.performed)
         return
-    part = in_stack(at, step, step.node.shape[:-2], part_of("mn", parts))
+    part = in_stack(at, step, step.performed.shape[:-2], part_of("mn", parts))
     out = name + (part or "[...]")
     if "k" in cuts:
         first = at.first_of(cuts["k"])
         text = f"{text} if {first} == 0 else {out} + {text}"
-    at.write(f"{out} = {text}", step.node)
+    at.write(f"{out} = {text}", step.performed)
 
 
 def parts_of(at: KernelWriter, step: Step) -> dict[str, str]:
@@ -76,8 +75,7 @@ def in_stack(at: KernelWriter, product: Step, front: Sequence[Any], end: str) ->
 
     `front` are the sizes of the stack, 1 where all matrices of an axis are one.
     """
-    assert product.node is not None
-    whole, axes = product.node.shape[:-2], tiles_of(product).axes
+    whole, axes = product.performed.shape[:-2], tiles_of(product).axes
     names = iter([at.index(axis) for axis in axes[:-1]])
     indices = ["0" if size == 1 else next(names) for size in whole]
     own = indices[len(indices) - len(front) :]

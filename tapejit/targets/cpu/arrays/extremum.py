@@ -38,9 +38,8 @@ BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 def tasks_of_argmax(step: Step) -> int:
     """How many tasks share the lines."""
-    assert step.node is not None
-    size = math.prod(map(int, step.node.inputs[0].shape))
-    return tasks_for(math.prod(map(int, step.node.shape)), size)
+    size = math.prod(map(int, step.performed.inputs[0].shape))
+    return tasks_for(math.prod(map(int, step.performed.shape)), size)
 
 
 def tasks_of_argmin(step: Step) -> int:

@@ -96,8 +96,7 @@ def strides_of_operands(step: Step) -> list[tuple[int, ...]]:
 
     An axis of size 1 is repeated where those of other operands are longer.
     """
-    assert step.node is not None
-    each = zip(step.node.inputs, step.views, strict=True)
+    each = zip(step.performed.inputs, step.views, strict=True)
     return [
         tuple(
             0 if size == 1 else stride

@@ -87,10 +87,9 @@ def ordered_key(at: Addressing, x: Value, dtype: DType, descending: bool) -> Val
 
 def tasks_of_argsort(step: Step) -> int:
     """How many tasks share the lines."""
-    assert step.node is not None
-    (x,) = step.node.inputs
+    (x,) = step.performed.inputs
     size = math.prod(map(int, x.shape))
-    return tasks_for(size // int(x.shape[step.node.attrs["axis"]]), size)
+    return tasks_for(size // int(x.shape[step.performed.attrs["axis"]]), size)
 
 
 def emit_argsort(
@@ -249,8 +248,7 @@ def each_bit(at: Addressing, bits: Value, body: Callable[[Value], None]) -> None
 
 def tasks_of_put_along(step: Step) -> int:
     """How many tasks share the lines."""
-    assert step.node is not None
-    node = step.node
+    node = step.performed
     size = math.prod(map(int, node.shape))
     return tasks_for(size // int(node.attrs["length"]), size)
 
@@ -299,8 +297,7 @@ def emit_put_along(
 
 def tasks_of_searchsorted(step: Step) -> int:
     """How many tasks share the values: a search is as much as some elements."""
-    assert step.node is not None
-    line, values = step.node.inputs
+    line, values = step.performed.inputs
     halvings = int(line.shape[-1]).bit_length()
     size = math.prod(map(int, values.shape))
     return tasks_for(size, size * halvings)

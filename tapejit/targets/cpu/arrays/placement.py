@@ -107,9 +107,8 @@ def are_apart(node: Node, parts: Sequence[Placement]) -> tuple[bool, bool]:
 
 def tasks_of_place_add(step: Step) -> int:
     """How many tasks share the parts, if they have nothing in common."""
-    assert step.node is not None
-    parts = parts_to_add(step.node, strides_of_operands(step))
-    return tasks_of(step.node, parts) if are_apart(step.node, parts)[1] else 1
+    parts = parts_to_add(step.performed, strides_of_operands(step))
+    return tasks_of(step.performed, parts) if are_apart(step.performed, parts)[1] else 1
 
 
 def emit_place_add(
@@ -158,8 +157,8 @@ def parts_to_join(node: Node, strides: Sequence[Sequence[int]]) -> list[Placemen
 
 def tasks_of_concat(step: Step) -> int:
     """How many tasks share the operands."""
-    assert step.node is not None
-    return tasks_of(step.node, parts_to_join(step.node, strides_of_operands(step)))
+    node = step.performed
+    return tasks_of(node, parts_to_join(node, strides_of_operands(step)))
 
 
 def emit_concat(

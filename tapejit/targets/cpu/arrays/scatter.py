@@ -187,8 +187,7 @@ def lie_apart(at: Addressing, one: Value, other: Value) -> Value:
 
 def rooms_of_gather_add(step: Step) -> dict[str, int]:
     """Half floats are added up in a table of floats."""
-    wide, node = accumulator(step.dtype), step.node
-    assert node is not None
+    wide, node = accumulator(step.dtype), step.performed
     size = math.prod(map(int, node.shape)) * wide.itemsize
     is_large = wide != step.dtype and size > CPU.tuning.stack_array_bytes
     return {"wide": size} if is_large else {}
@@ -221,8 +220,7 @@ def map_size(node: Node) -> int:
 
 def tasks_of_subtract_rows(step: Step) -> int:
     """How many tasks share the rows; for the bits it makes no difference."""
-    node = step.node
-    assert node is not None
+    node = step.performed
     count, width = sizes_of(node)
     wanted = updates_of(node) * width // CPU.tuning.scatter_task_elements
     wanted = min(CPU.tuning.scatter_most_tasks, wanted)
@@ -233,8 +231,7 @@ def tasks_of_subtract_rows(step: Step) -> int:
 
 def rooms_of_subtract_rows(step: Step) -> dict[str, int]:
     """The numbers of rows, their sums, and a large map from rows to numbers."""
-    node = step.node
-    assert node is not None
+    node = step.performed
     count, width = sizes_of(node)
     updates = updates_of(node)
     most = min(updates, count)

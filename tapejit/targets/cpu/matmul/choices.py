@@ -121,10 +121,9 @@ def edges_of(kernel: Kernel, checks: bool) -> Edges:
 
 def gemm_of(product: Step) -> Gemm:
     """A product as the generator of products wants it, its result row by row."""
-    assert product.node is not None
-    x, y = product.node.inputs
+    x, y = product.performed.inputs
     views = product.views
-    shape = tuple(map(int, product.node.shape))
+    shape = tuple(map(int, product.performed.shape))
     *front, m, n = shape
     k = int(x.shape[-1])
     left, right = (

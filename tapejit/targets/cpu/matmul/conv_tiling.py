@@ -113,16 +113,14 @@ class Windows:
 
 def windows_of(product: Step) -> list[Windows]:
     """The Step of a convolution by the strides it has, one phase after the other."""
-    node = product.node
-    assert node is not None
+    node = product.performed
     axes = [phases_of(node, axis) for axis in range(node.ndim - 2)]
     return [windows_in(product, phases) for phases in itertools.product(*axes)]
 
 
 def windows_in(product: Step, phases: Sequence[Phase]) -> Windows:
     """One phase of a convolution; `phases` are those of its axes."""
-    node = product.node
-    assert node is not None
+    node = product.performed
     (_, _, left), (_, _, right) = product.views
     shape = tuple(map(int, node.shape))
     channels = int(node.inputs[1].shape[-2])

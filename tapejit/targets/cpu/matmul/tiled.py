@@ -74,11 +74,12 @@ class TiledMatmul:
 
     def place_in_stack(self, strides: tuple[int, ...]) -> Value:
         """How far the matrix of this iteration is from the first one of a stack."""
-        assert self.step.node is not None
         stack = iter(self.role.axes[:-1])
         terms = [
             (next(stack), stride)
-            for size, stride in zip(self.step.node.shape[:-2], strides, strict=False)
+            for size, stride in zip(
+                self.step.performed.shape[:-2], strides, strict=False
+            )
             if size != 1
         ]
         return self.at.scalar(Affine(tuple((axis, f) for axis, f in terms if f)))

@@ -151,9 +151,8 @@ class TileCutter:
     def __init__(
         self, plan: LoopPlan, kernel: Kernel, step: Step, sizes: TileSizes
     ) -> None:
-        assert step.node is not None
         self.plan, self.kernel, self.step, self.sizes = plan, kernel, step, sizes
-        self.node, self.role = step.node, sizes.role
+        self.node, self.role = step.performed, sizes.role
         self.row, self.cuts = self.role.axes[-1], self.role.cuts
         m, n = map(int, self.node.shape[-2:])
         found = {"m": m, "n": n, "k": int(self.node.inputs[0].shape[-1])}

@@ -19,8 +19,7 @@ from tapejit.targets.cpu.nest.addressing import Addressing, number
 
 def draw_rows(at: Addressing, step: Step) -> None:
     """The words of the rows, and maybe of the columns, of the current tile."""
-    assert step.node is not None
-    along, shape = tiles_of(step), tuple(map(int, step.node.shape))
+    along, shape = tiles_of(step), tuple(map(int, step.performed.shape))
     tiles = {x.axis: x.tile for x in at.plan.paths[step] if x.tile}
     (base, offset, strides) = step.views[0]
     given = ArrayOperand(at.start_of(base), base.dtype, strides)

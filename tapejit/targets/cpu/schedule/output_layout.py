@@ -78,9 +78,8 @@ def transpose_output(product: Step, users: Sequence[Step]) -> None:
     Then what a tile is multiplied with is packed, and the tile itself is not read again
     and again. The next row is not far away, even if matrices of a stack take turns.
     """
-    assert product.node is not None
-    *front, m, n = range(len(product.node.shape))
-    shape = tuple(map(int, product.node.shape))
+    *front, m, n = range(len(product.performed.shape))
+    shape = tuple(map(int, product.performed.shape))
     if shape[m] >= shape[n]:
         return
     for at in range(len(front), -1, -1):
@@ -188,8 +187,7 @@ def result_strides(
     product: Step, order: Sequence[int] | None = None
 ) -> tuple[int, ...]:
     """How far elements of a product are apart, by the axes of its matrices."""
-    assert product.node is not None
-    shape = tuple(map(int, product.node.shape))
+    shape = tuple(map(int, product.performed.shape))
     order = order or product.order or range(len(shape))
     plain = strides_of([shape[axis] for axis in order])
     return tuple(step for _, step in sorted(zip(order, plain, strict=True)))
