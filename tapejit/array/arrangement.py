@@ -22,13 +22,14 @@ import numpy as np
 from tapejit import ops
 from tapejit.array.indexing import number_of
 from tapejit.array.manipulation import (
+    as_axis,
     as_shape,
     broadcast_to,
     concat,
-    expand_dims,
     flip,
     permute_dims,
     reshape,
+    stretch,
 )
 from tapejit.base.dims import Dim, Shape
 from tapejit.base.errors import (
@@ -36,46 +37,12 @@ from tapejit.base.errors import (
     ArgumentTypeError,
     AxisError,
     ShapeError,
-    TapejitError,
 )
 from tapejit.base.types import TensorType
 from tapejit.ops.shapes import broadcast_shapes as broadcast_types
-from tapejit.ops.shapes import normalize_axis
 from tapejit.tensor.dispatch import alias, apply, as_operand, cast, weak_scalar
 from tapejit.tensor.foreign_keywords import with_hints
 from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
-
-
-def as_axis(axis: Any, ndim: int, name: str) -> int:
-    """A non-negative axis; the error names the function."""
-    try:
-        return normalize_axis(operator.index(axis), ndim)
-    except TapejitError as error:
-        error.op = name
-        raise
-
-
-def stretch(x: Tensor, start: int, stop: int, axis: int) -> Tensor:
-    """The elements from `start` up to `stop` along one axis.
-
-    >>> import tapejit as tj
-    >>> print(stretch(tj.arange(5), 1, 4, 0))
-    [1 2 3]
-    """
-    if (start, stop) == (0, x.shape[axis]):
-        return alias(x)
-    starts = tuple(start if at == axis else 0 for at in range(x.ndim))
-    stops = tuple(stop if at == axis else size for at, size in enumerate(x.shape))
-    return apply(ops.slice, x, starts=starts, stops=stops, steps=(1,) * x.ndim)
-
-
-def concrete(value: Any, name: str, what: str) -> Any:
-    """A value that decides a shape, as an array; one that is traced has none yet."""
-    x = as_operand(value, name)
-    if isinstance(x, TracedTensor):
-        return x._needed(f"{name}: {what}")
-    return np.asarray(x._value)
-
 
 # The order of axes
 
@@ -590,36 +557,3 @@ def meshgrid(
         shape = tuple(x.size if at == place else 1 for at in range(len(tensors)))
         grid.append(reshape(x, shape))
     return tuple(grid) if sparse else broadcast_arrays(*grid)
-
-
-def with_axes(x: Tensor, ndim: int) -> Tensor:
-    """`x` with axes of size one behind its own, `ndim` in all."""
-    return expand_dims(x, axis=tuple(range(x.ndim, ndim))) if x.ndim < ndim else x
-
-
-__all__ = [
-    "append",
-    "array_split",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "broadcast_arrays",
-    "broadcast_shapes",
-    "column_stack",
-    "dsplit",
-    "dstack",
-    "hsplit",
-    "hstack",
-    "meshgrid",
-    "moveaxis",
-    "ravel",
-    "repeat",
-    "roll",
-    "rot90",
-    "split",
-    "swapaxes",
-    "tile",
-    "unstack",
-    "vsplit",
-    "vstack",
-]

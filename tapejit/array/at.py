@@ -23,8 +23,15 @@ import numpy as np
 
 from tapejit import ops
 from tapejit.array import indexing
-from tapejit.array.arrangement import ravel, stretch, with_axes
-from tapejit.array.manipulation import broadcast_to, concat, permute_dims, reshape
+from tapejit.array.arrangement import ravel
+from tapejit.array.manipulation import (
+    broadcast_to,
+    concat,
+    permute_dims,
+    reshape,
+    stretch,
+    with_axes,
+)
 from tapejit.base.errors import DTypeError, ShapeError, TapejitError
 from tapejit.base.types import is_complex, is_differentiable, is_float, scalar_dtype
 from tapejit.ir.node import Op

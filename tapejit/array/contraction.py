@@ -9,7 +9,7 @@ stands for gets labels of its own, counted from the right as broadcasting does.
 Diagonals are taken first, then tensors are contracted in pairs, in the order that
 opt_einsum finds cheapest if there are more than two.
 
-Start reading at `einsum`, then `contract`.
+Start reading at `einsum`, then `_contract`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tapejit.tensor.dispatch import as_operand, cast, is_weak, operands
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
-LIKELY_SIZE: Final = 64  # of an axis whose size is left open, to choose an order
+_LIKELY_SIZE: Final = 64  # of an axis whose size is left open, to choose an order
 
-Labels = list[str]
+_Labels = list[str]
 
 
 @named
@@ -63,7 +63,7 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Tensor:
     for at, to in zip(of_x, of_y, strict=True):
         to_labels[to] = of_labels[at]
     kept = {*of_labels} ^ {*to_labels}
-    out, labels = contract(x, of_labels, y, to_labels, kept)
+    out, labels = _contract(x, of_labels, y, to_labels, kept)
     wanted = [label for label in (*of_labels, *to_labels) if label in kept]
     return _ordered(out, labels, wanted)
 
@@ -215,13 +215,8 @@ def cross(x: Any, y: Any, /, *, axis: int = -1) -> Tensor:
     >>> print(tj.cross(tj.asarray([1.0, 0.0, 0.0]), tj.asarray([0.0, 1.0, 0.0])))
     [0. 0. 1.]
     """
-    return crossed(x, y, axis, axis, axis)
-
-
-def crossed(x: Any, y: Any, of_x: int, of_y: int, of_out: int) -> Tensor:
-    """The cross product of the vectors along an axis of each."""
     x, y = operands((x, y), "cross")
-    x, y = moveaxis(x, of_x, -1), moveaxis(y, of_y, -1)
+    x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         raise ShapeError(
             f"takes vectors of 3 elements, got {x.shape[-1]} and {y.shape[-1]}",
@@ -232,15 +227,15 @@ def crossed(x: Any, y: Any, of_x: int, of_y: int, of_out: int) -> Tensor:
     def ahead(v: Tensor) -> Tensor:
         return roll(v, -1, axis=-1)
 
-    return moveaxis(ahead(x * ahead(y) - ahead(x) * y), -1, of_out)
+    return moveaxis(ahead(x * ahead(y) - ahead(x) * y), -1, axis)
 
 
 # Two tensors with labelled axes
 
 
-def contract(
-    x: Tensor, of_x: Labels, y: Tensor, of_y: Labels, kept: set[str]
-) -> tuple[Tensor, Labels]:
+def _contract(
+    x: Tensor, of_x: _Labels, y: Tensor, of_y: _Labels, kept: set[str]
+) -> tuple[Tensor, _Labels]:
     """The product of two tensors, summed over every label that is not kept.
 
     The result has the shared labels first, then those of `x`, then those of `y`.
@@ -254,7 +249,7 @@ def contract(
     right = [label for label in of_y if label not in of_x]
     size = dict(zip((*of_x, *of_y), (*x.shape, *y.shape), strict=True))
 
-    def sizes(labels: Labels) -> tuple[Any, ...]:
+    def sizes(labels: _Labels) -> tuple[Any, ...]:
         return tuple(size[label] for label in labels)
 
     if not gone:
@@ -271,7 +266,7 @@ def contract(
     return reshape(matmul(x, y), sizes(both + left + right)), both + left + right
 
 
-def _summed(x: Tensor, labels: Labels, kept: set[str]) -> tuple[Tensor, Labels]:
+def _summed(x: Tensor, labels: _Labels, kept: set[str]) -> tuple[Tensor, _Labels]:
     """`x` without the axes whose label nobody keeps."""
     axes = tuple(at for at, label in enumerate(labels) if label not in kept)
     if not axes:
@@ -281,7 +276,7 @@ def _summed(x: Tensor, labels: Labels, kept: set[str]) -> tuple[Tensor, Labels]:
     return total, [label for label in labels if label in kept]
 
 
-def _ordered(x: Tensor, labels: Labels, wanted: Sequence[str]) -> Tensor:
+def _ordered(x: Tensor, labels: _Labels, wanted: Sequence[str]) -> Tensor:
     if list(wanted) == labels:
         return x
     return permute_dims(x, [labels.index(label) for label in wanted])
@@ -326,7 +321,7 @@ def einsum(subscripts: Any, /, *tensors: Any, optimize: Any = "auto") -> Tensor:
             (x, of_x), (y, of_y), *chosen = chosen
             others = [*chosen, *terms]
             kept = {*output, *(label for _, labels in others for label in labels)}
-            chosen.insert(0, contract(x, of_x, y, of_y, kept))
+            chosen.insert(0, _contract(x, of_x, y, of_y, kept))
         terms += chosen
     ((x, labels),) = terms
     x, labels = _summed(x, labels, set(output))
@@ -360,7 +355,7 @@ def _letter(at: Any) -> str:
 
 def _read_subscripts(
     subscripts: str, ranks: Sequence[int]
-) -> tuple[list[Labels], Labels]:
+) -> tuple[list[_Labels], _Labels]:
     """One label per axis of each operand, and those of the result."""
     before, arrow, after = subscripts.replace(" ", "").partition("->")
     words = before.split(",")
@@ -410,16 +405,16 @@ def _split_dots(word: str, subscripts: str) -> tuple[str, str | None]:
     return left, right if dots else None
 
 
-def _dots(count: int) -> Labels:
+def _dots(count: int) -> _Labels:
     """Labels of the axes behind `...`, the last axis always with the same one."""
     return [f"...{at}" for at in reversed(range(count))]
 
 
-def _count_dots(labels: Labels) -> int:
+def _count_dots(labels: _Labels) -> int:
     return sum(label.startswith("...") for label in labels)
 
 
-def _diagonals(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
+def _diagonals(x: Tensor, labels: _Labels) -> tuple[Tensor, _Labels]:
     """`x` with one axis per label."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -437,7 +432,7 @@ def _diagonals(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
     return x, labels
 
 
-def _without_repeated(terms: Sequence[tuple[Tensor, Labels]]) -> list[Any]:
+def _without_repeated(terms: Sequence[tuple[Tensor, _Labels]]) -> list[Any]:
     """Operands without the axes of size one along which others make them repeat."""
     size: dict[str, Any] = {}
     for x, labels in terms:
@@ -458,7 +453,7 @@ def _without_repeated(terms: Sequence[tuple[Tensor, Labels]]) -> list[Any]:
 
 
 def _path(
-    terms: Sequence[tuple[Tensor, Labels]], output: Labels, optimize: Any
+    terms: Sequence[tuple[Tensor, _Labels]], output: _Labels, optimize: Any
 ) -> list[tuple[int, ...]]:
     """Which operands to contract together; results go to the end of the list."""
     if len(terms) < 3 or optimize is False:
@@ -468,28 +463,14 @@ def _path(
     known = dict.fromkeys(label for _, labels in terms for label in labels)
     symbol = {label: opt_einsum.get_symbol(at) for at, label in enumerate(known)}
 
-    def text(labels: Labels) -> str:
+    def text(labels: _Labels) -> str:
         return "".join(symbol[label] for label in labels)
 
     spec = ",".join(text(labels) for _, labels in terms) + "->" + text(output)
     shapes = [
-        tuple(LIKELY_SIZE if isinstance(n, Dim) else n for n in x.shape)
+        tuple(_LIKELY_SIZE if isinstance(n, Dim) else n for n in x.shape)
         for x, _ in terms
     ]
     how = "auto" if optimize is True else optimize
     path, _ = opt_einsum.contract_path(spec, *shapes, shapes=True, optimize=how)
     return [tuple(places) for places in path]
-
-
-__all__ = [
-    "cross",
-    "einsum",
-    "inner",
-    "matvec",
-    "outer",
-    "tensordot",
-    "trace",
-    "vdot",
-    "vecdot",
-    "vecmat",
-]

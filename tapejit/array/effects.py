@@ -21,12 +21,12 @@ from tapejit.base import tree
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.ops.effects import rendered
 from tapejit.tensor.dispatch import (
-    HANDLES,
     TRACE,
     TRACED_NUMBERS,
     as_operand,
     effect,
     host_value,
+    is_symbolic,
     leaked,
 )
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -68,17 +68,17 @@ def print(
 
 def _append(value: Any, texts: list[str], tensors: list[Tensor]) -> None:
     """Add a value: its text to the last text, or tensors with a new text after each."""
-    if _is_tensor(value):
+    if is_symbolic(value):
         tensors.append(operand_of_effect(value, "print"))
         texts.append("")
         return
     leaves, spec = tree.flatten(value)
-    found = [leaf for leaf in leaves if _is_tensor(leaf)]
+    found = [leaf for leaf in leaves if is_symbolic(leaf)]
     if not found:
         texts[-1] += _checked(str(value))
         return
     marks = iter(range(len(found)))
-    marked = [_Mark(next(marks)) if _is_tensor(leaf) else leaf for leaf in leaves]
+    marked = [_Mark(next(marks)) if is_symbolic(leaf) else leaf for leaf in leaves]
     first, *rest = MARK.split(str(tree.unflatten(spec, marked)))
     texts[-1] += _checked(first)
     # What splits the text are the numbers of the marks, each followed by a text. A
@@ -111,11 +111,6 @@ class _Mark:
 
 
 MARK: Final = re.compile("\ue000(\\d+)\ue001")  # characters that mean nothing
-
-
-def _is_tensor(value: Any) -> bool:
-    kind = type(value)
-    return isinstance(value, Tensor) or kind in HANDLES or kind in TRACED_NUMBERS
 
 
 def _checked(text: str) -> str:

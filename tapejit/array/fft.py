@@ -25,7 +25,7 @@ from tapejit.base.origin import user_origin
 from tapejit.base.public import names_in
 from tapejit.base.types import as_dtype, complex_dtype, default_float, is_complex
 from tapejit.ops.shapes import normalize_axes, normalize_axis
-from tapejit.ops.transforms import NORMS, OPPOSITE
+from tapejit.ops.transforms import OPPOSITE, check_norm
 from tapejit.tensor.device import placed
 from tapejit.tensor.dispatch import apply, as_float, as_operand, binary, cast
 from tapejit.tensor.tensor import Provenance, Tensor
@@ -47,13 +47,8 @@ def _resized(x: Tensor, n: int | None, axis: int, name: str) -> Tensor:
     return pad(x, widths) if size > x.shape[axis] else x
 
 
-def _check_norm(norm: str) -> None:
-    if norm not in NORMS:
-        raise ArgumentError(f"norm is one of {', '.join(NORMS)}, got {norm!r}")
-
-
 def _scale(x: Tensor, norm: str, count: int, *, inverse: bool) -> Tensor:
-    _check_norm(norm)
+    check_norm(norm)
     if norm == "ortho":
         return binary(ops.mul, x, 1 / math.sqrt(count))
     if inverse == (norm == "backward"):
@@ -114,7 +109,7 @@ def rfft(
 
 def _half(x: Any, s: Any, axes: Any, norm: str, name: str) -> Tensor:
     """The frequencies of a real tensor that matter; halves are computed in single."""
-    _check_norm(norm)
+    check_norm(norm)
     x = as_float(as_operand(x, name))
     _check_real(x, name)
     pairs = _axes(x, s, axes, name)
@@ -140,7 +135,7 @@ def _whole(
     x: Any, s: Any, axes: Any, norm: str, name: str, *, mirror: bool = False
 ) -> Tensor:
     """The real tensor of which these are the frequencies; with `mirror`, backwards."""
-    _check_norm(norm)
+    check_norm(norm)
     x = as_float(as_operand(x, name))
     x = cast(x, complex_dtype(x.dtype))
     *before, (n, last) = _axes(x, s, axes, name)
@@ -168,7 +163,7 @@ def hfft(
     >>> print(tj.fft.hfft(tj.asarray([1.0, 0.0, 0.0])))
     [1. 1. 1. 1.]
     """
-    _check_norm(norm)
+    check_norm(norm)
     sizes = None if n is None else [n]
     return _whole(x, sizes, [axis], OPPOSITE[norm], "hfft", mirror=True)
 
@@ -182,7 +177,7 @@ def ihfft(
     >>> print(tj.fft.ihfft(tj.asarray([4.0, 0.0, 0.0, 0.0])))
     [1.-0.j 1.-0.j 1.-0.j]
     """
-    _check_norm(norm)
+    check_norm(norm)
     sizes = None if n is None else [n]
     return conj(_half(x, sizes, [axis], OPPOSITE[norm], "ihfft"))
 

@@ -14,7 +14,13 @@ import numpy as np
 from tapejit import ops
 from tapejit.base import tree
 from tapejit.base.dims import Dim
-from tapejit.base.errors import ArgumentError, ArgumentTypeError, AxisError, ShapeError
+from tapejit.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    ShapeError,
+    TapejitError,
+)
 from tapejit.ops.shapes import normalize_axes, normalize_axis
 from tapejit.tensor.dispatch import alias, apply, as_operand, operands, weak_scalar
 from tapejit.tensor.foreign_keywords import (
@@ -24,7 +30,7 @@ from tapejit.tensor.foreign_keywords import (
     without_others,
 )
 from tapejit.tensor.stacking import stack_tensors
-from tapejit.tensor.tensor import Tensor
+from tapejit.tensor.tensor import Tensor, TracedTensor
 
 Axis = int | Sequence[int] | None
 REPEATED = ("edge", "reflect", "symmetric", "wrap")  # modes of pad
@@ -47,6 +53,42 @@ def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:
             f"{name} takes an int or a sequence of ints, got {shape!r}"
         ) from None
     return sizes
+
+
+def as_axis(axis: Any, ndim: int, name: str) -> int:
+    """A non-negative axis; the error names the function."""
+    try:
+        return normalize_axis(operator.index(axis), ndim)
+    except TapejitError as error:
+        error.op = name
+        raise
+
+
+def stretch(x: Tensor, start: int, stop: int, axis: int) -> Tensor:
+    """The elements from `start` up to `stop` along one axis.
+
+    >>> import tapejit as tj
+    >>> print(stretch(tj.arange(5), 1, 4, 0))
+    [1 2 3]
+    """
+    if (start, stop) == (0, x.shape[axis]):
+        return alias(x)
+    starts = tuple(start if at == axis else 0 for at in range(x.ndim))
+    stops = tuple(stop if at == axis else size for at, size in enumerate(x.shape))
+    return apply(ops.slice, x, starts=starts, stops=stops, steps=(1,) * x.ndim)
+
+
+def concrete(value: Any, name: str, what: str) -> Any:
+    """A value that decides a shape, as an array; one that is traced has none yet."""
+    x = as_operand(value, name)
+    if isinstance(x, TracedTensor):
+        return x._needed(f"{name}: {what}")
+    return np.asarray(x._value)
+
+
+def with_axes(x: Tensor, ndim: int) -> Tensor:
+    """`x` with axes of size one behind its own, `ndim` in all."""
+    return expand_dims(x, axis=tuple(range(x.ndim, ndim))) if x.ndim < ndim else x
 
 
 @without_others

@@ -14,10 +14,11 @@ import numpy as np
 
 from tapejit.array import elementwise, reductions
 from tapejit.array.manipulation import Axis, reshape
+from tapejit.array.norms import safe_root
 from tapejit.array.numpy import names
 from tapejit.array.selection import take_along_axis
 from tapejit.array.sorting import sort
-from tapejit.array.statistics import as_line, as_wide, root_of
+from tapejit.array.statistics import as_line, as_wide
 from tapejit.base.types import is_complex, is_differentiable, is_float
 from tapejit.ops.shapes import keep_axes
 from tapejit.tensor.dispatch import as_operand, cast
@@ -136,14 +137,6 @@ def nanmean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return cast(total / cast(count, total.dtype), dtype)
 
 
-def numpy_nanmean(
-    a: Any, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
-) -> Tensor:
-    """`np.nanmean`, which takes a dtype to average in."""
-    x = a if dtype is None else elementwise.astype(a, dtype)
-    return nanmean(x, axis=axis, keepdims=keepdims)
-
-
 def _spread(x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
     """The mean square distance from the mean; NaN of no more than `correction`."""
     filled, is_nan = _without_nan(x, 0.0)
@@ -184,7 +177,7 @@ def nanstd(
     1.0
     """
     x, dtype = as_wide(x, "nanstd")
-    out = root_of(_spread(x, axis, correction, keepdims))
+    out = safe_root(_spread(x, axis, correction, keepdims))
     return cast(out, out.dtype if is_complex(dtype) else dtype)
 
 
@@ -213,17 +206,3 @@ def nanmedian(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor
     if keepdims:
         out = reshape(out, keep_axes(x.shape, axes))
     return cast(out, dtype)
-
-
-__all__ = [
-    "nancumprod",
-    "nancumsum",
-    "nanmax",
-    "nanmean",
-    "nanmedian",
-    "nanmin",
-    "nanprod",
-    "nanstd",
-    "nansum",
-    "nanvar",
-]

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.arrangement import as_axis, moveaxis, with_axes
+from tapejit.array.arrangement import moveaxis
 from tapejit.array.creation import arange
 from tapejit.array.elementwise import less, where
 from tapejit.array.indexing import number_of
-from tapejit.array.manipulation import reshape
+from tapejit.array.manipulation import as_axis, reshape, with_axes
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import as_dtype
 from tapejit.tensor.dispatch import apply, as_operand, cast, weak_scalar

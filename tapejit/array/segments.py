@@ -19,11 +19,10 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.arrangement import with_axes
 from tapejit.array.creation import ones, zeros
 from tapejit.array.elementwise import equal
 from tapejit.array.indexing import number_of, take, true_positions
-from tapejit.array.manipulation import concat, reshape
+from tapejit.array.manipulation import concat, reshape, with_axes
 from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.base.types import promote_all, wide_dtype

@@ -21,12 +21,20 @@ from typing import Any
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.arrangement import as_axis, concrete, moveaxis, ravel, stretch
+from tapejit.array.arrangement import moveaxis, ravel
 from tapejit.array.at import At
 from tapejit.array.creation import arange, zeros
 from tapejit.array.elementwise import equal, logical_not, not_equal, where
 from tapejit.array.indexing import getitem, not_indices, take, true_positions
-from tapejit.array.manipulation import broadcast_to, concat, expand_dims, reshape
+from tapejit.array.manipulation import (
+    as_axis,
+    broadcast_to,
+    concat,
+    concrete,
+    expand_dims,
+    reshape,
+    stretch,
+)
 from tapejit.base.dims import Dim
 from tapejit.base.errors import (
     ArgumentError,

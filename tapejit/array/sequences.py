@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapejit import ops
-from tapejit.array.arrangement import as_axis, ravel, stretch
+from tapejit.array.arrangement import ravel
 from tapejit.array.elementwise import (
     conj,
     divide,
@@ -35,7 +35,14 @@ from tapejit.array.elementwise import (
     where,
 )
 from tapejit.array.indexing import take
-from tapejit.array.manipulation import broadcast_to, concat, flip, reshape
+from tapejit.array.manipulation import (
+    as_axis,
+    broadcast_to,
+    concat,
+    flip,
+    reshape,
+    stretch,
+)
 from tapejit.array.reductions import sum as sum_
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
 from tapejit.base.types import is_complex

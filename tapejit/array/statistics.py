@@ -21,6 +21,7 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.creation import full
 from tapejit.array.indexing import getitem, has_values, number_of
 from tapejit.array.manipulation import broadcast_to, permute_dims, reshape
+from tapejit.array.norms import safe_root
 from tapejit.array.precision import widened
 from tapejit.array.reductions import Axis
 from tapejit.array.sorting import sort
@@ -106,15 +107,8 @@ def std(
     1.0
     """
     x, kind = as_wide(x if dtype is None else elementwise.astype(x, dtype), "std")
-    out = root_of(_spread(x, axis, correction, keepdims))
+    out = safe_root(_spread(x, axis, correction, keepdims))
     return cast(out, out.dtype if is_complex(kind) else kind)
-
-
-def root_of(spread: Tensor) -> Tensor:
-    """Its slope at 0 is infinite, so there the root of 1 takes its place."""
-    is_zero = spread == 0
-    root = elementwise.sqrt(elementwise.where(is_zero, 1.0, spread))
-    return elementwise.where(is_zero, 0.0, root)
 
 
 @named

@@ -19,7 +19,7 @@ from typing import Any
 from tapejit.array.manipulation import reshape
 from tapejit.array.matmul import matmul
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from tapejit.base.public import names_in, public
+from tapejit.base.public import public
 from tapejit.base.types import as_dtype, default_float, is_complex, is_differentiable
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
@@ -332,8 +332,7 @@ def activation_of(activation: Any) -> Function | None:
     if activation is None or activation == "linear":
         return None
     if isinstance(activation, str):
-        known = ["log_softmax", "sigmoid", "softmax", "tanh"]
-        known += names_in(vars(activations), "tapejit.nn")
+        known = [*vars(activations)["__all__"], "sigmoid", "tanh"]
         if activation not in known:
             import difflib
 

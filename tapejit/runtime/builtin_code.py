@@ -8,9 +8,10 @@ Start reading at `load_kept`.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from tapejit.base.blas import address_of
 
 if TYPE_CHECKING:
     from tapejit.targets.cpu.machine.objects import LoadedObject
@@ -80,10 +81,3 @@ def key_of(name: str) -> str:
     from tapejit.runtime.store.key import cache_key
 
     return cache_key(name, extras={"kind": "driver"})
-
-
-def address_of(function: Any) -> int:
-    """Where a function of ctypes is."""
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None
-    return address

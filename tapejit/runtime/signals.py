@@ -15,7 +15,8 @@ import os
 import threading
 from typing import Any, Final
 
-from tapejit.runtime.builtin_code import address_of, load_kept
+from tapejit.base.blas import address_of
+from tapejit.runtime.builtin_code import load_kept
 from tapejit.runtime.thread_pool import ticks_per_microsecond
 from tapejit.targets.cpu.call import signal_layout
 

@@ -32,7 +32,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tapejit.runtime.builtin_code import address_of, load_kept
+from tapejit.base.blas import address_of
+from tapejit.runtime.builtin_code import load_kept
 from tapejit.targets.cpu.call import thread_layout
 
 POOLS: Final = ("own", "tbb", "omp", "serial")

@@ -639,7 +639,7 @@ def convert(
 
 def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
     """Nested lists: numbers make a constant, tensors among them are stacked."""
-    if any(_is_symbolic(leaf) for leaf in flat(value)):
+    if any(is_symbolic(leaf) for leaf in flat(value)):
         from tapejit.tensor.stacking import stack_nested
 
         stacked: Tensor = stack_nested(value)
@@ -660,7 +660,7 @@ def _convert_sequence(value: Any, dtype: DType | None, name: str) -> Tensor:
     return Tensor(_scalar_value(array, dtype), _made("constant"))
 
 
-def _is_symbolic(leaf: Any) -> bool:
+def is_symbolic(leaf: Any) -> bool:
     kind = type(leaf)
     return isinstance(leaf, Tensor) or kind in HANDLES or kind in TRACED_NUMBERS
 

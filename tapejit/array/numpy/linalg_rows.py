@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.array import contraction, elementwise, linalg
+from tapejit.array.arrangement import moveaxis
 from tapejit.array.factorisations import adjoint, as_matrix
 from tapejit.array.manipulation import matrix_transpose
 from tapejit.array.matmul import matmul
@@ -45,7 +46,8 @@ def _cross(
 ) -> Tensor:
     if axis is not None:
         axisa = axisb = axisc = axis
-    return contraction.crossed(a, b, axisa, axisb, axisc)
+    a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    return moveaxis(contraction.cross(a, b), -1, axisc)
 
 
 def _pinv(

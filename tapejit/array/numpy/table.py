@@ -30,6 +30,7 @@ from tapejit.array import (
     statistics,
     trigonometry,
 )
+from tapejit.array.manipulation import Axis
 from tapejit.array.numpy import linalg_rows, names, selection_rows
 from tapejit.base.errors import UnsupportedError
 from tapejit.base.numpy_adapter import NO_VALUE
@@ -78,6 +79,13 @@ def _mean(
     a: Any, *, axis: Any = None, dtype: Any = None, keepdims: bool = False
 ) -> Tensor:
     return reductions.mean(a, axis, dtype, keepdims=keepdims)
+
+
+def _nanmean(
+    a: Any, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False
+) -> Tensor:
+    x = a if dtype is None else elementwise.astype(a, dtype)
+    return nan_statistics.nanmean(x, axis=axis, keepdims=keepdims)
 
 
 def _clip(
@@ -221,7 +229,7 @@ FUNCTIONS: Final[dict[Any, Row]] = {
     np.std: Row(statistics.numpy_spread(statistics.std), SPREAD),
     np.average: Row(statistics.average, "a; axis weights returned keepdims"),
     np.nansum: Row(nan_statistics.nansum, TYPED_REDUCTION),
-    np.nanmean: Row(nan_statistics.numpy_nanmean, TYPED_REDUCTION),
+    np.nanmean: Row(_nanmean, TYPED_REDUCTION),
     np.nanmax: Row(nan_statistics.nanmax, REDUCTION),
     np.nanmin: Row(nan_statistics.nanmin, REDUCTION),
     np.nanprod: Row(nan_statistics.nanprod, TYPED_REDUCTION),
