@@ -1,4 +1,4 @@
-"""Making tensors: from data and from nothing.
+"""Array creation: `asarray`, constants, ranges, identities, DLPack, and `TensorSpec`.
 
 Start reading at `asarray`.
 """

@@ -1,4 +1,4 @@
-"""Distributions: what random words become.
+"""Random distributions: uniform, normal and Bernoulli numbers, integers, permutations.
 
 A distribution is a function of a source. The source is asked for words of 32 or 64
 random bits in a shape and told what to make of them. If it keeps a state it moves on

@@ -1,4 +1,4 @@
-"""Counting: how many elements fall into each bin.
+"""Histograms: `bincount`, `histogram` and `digitize` count the elements of each bin.
 
 Counts are integers without a gradient; sums of weights are `scatter_add`, which gives
 the weights theirs. Where the number of bins depends on values, a function that is
