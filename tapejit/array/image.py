@@ -1,4 +1,4 @@
-"""Image resizing: bilinear, bicubic and other interpolation of batches of images.
+"""Image resizing: bilinear or nearest, of one image or a batch of them.
 
 An image is [height, width, channels], a batch of them [batch, height, width, channels].
 Pixels are squares: the middle of pixel i is at i + 1/2, and an image of another size
