@@ -173,6 +173,38 @@ def test_ties_of_min_and_max_go_to_what_was_there_first() -> None:
     assert tape.gradient(low, v).tolist() == [0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize("method", ["min", "max"])
+def test_an_extreme_of_many_values_is_one_scatter(method: str) -> None:
+    """However often a position is repeated; NaN wins, and the first of equals."""
+    rng = np.random.default_rng(3)
+    x, v = rng.integers(-2, 3, 5).astype("f4"), rng.integers(-9, 9, 900).astype("f4")
+    v[7] = np.nan
+    i = rng.integers(0, 5, 900)
+    step = tj.function(
+        tj.value_and_grad(
+            lambda x, v, i: tj.sum(getattr(x.at[i], method)(v) * [1.0, 2, 3, 4, 5]),
+            argnums=(0, 1),
+        )
+    )
+    for known in (i, tj.asarray(i)):
+        _, (by_x, by_v) = step(x, v, known)
+        expected = x.copy()
+        with np.errstate(invalid="ignore"):
+            getattr(np, f"{method}imum").at(expected, i, v)
+        np.testing.assert_array_equal(getattr(tj.asarray(x).at[i], method)(v), expected)
+        firsts = np.zeros(900)
+        kept = np.zeros(5)
+        for at in range(5):
+            best = np.flatnonzero((i == at) & (v == expected[at]))
+            if x[at] == expected[at]:
+                kept[at] = at + 1
+            elif not np.isnan(expected[at]):
+                firsts[best[0]] = at + 1
+        np.testing.assert_array_equal(by_x, kept)
+        np.testing.assert_array_equal(by_v, firsts)
+        assert len(step.graph(x, v, known).nodes) < 60
+
+
 def test_what_is_overwritten_may_be_infinite() -> None:
     x, v = tj.Variable([np.inf, np.nan, 1.0]), tj.Variable([-np.inf, -0.0])
     with tj.GradientTape() as tape:
@@ -299,7 +331,7 @@ def test_mapped_tensors_and_values_with_a_known_key(method: str, name: str) -> N
         np.testing.assert_allclose(found, np.stack(rows), rtol=1e-14)
 
 
-@pytest.mark.parametrize("method", ["set", "add", "subtract"])
+@pytest.mark.parametrize("method", ["set", "add", "subtract", "min", "max"])
 def test_mapped_keys_may_repeat_where_order_is_all(method: str) -> None:
     key = np.array([[0, 0, 2], [1, -1, -1], [2, 1, 0]])
     values = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])

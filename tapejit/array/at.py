@@ -247,11 +247,16 @@ class Selected:
             return _written(x, positions, values)
         if isinstance(positions, TracedTensor):
             if self._may_repeat():
+                if _is_ordered(x, name):
+                    return _extremes(x, positions, values, name)
                 return _combined_traced(x, positions, values, name)
             cells: Tensor = positions
             rounds: list[Array | None] = [None]
         else:
-            cells, rounds = _plan(np.asarray(positions._value), x.size)
+            places = np.asarray(positions._value)
+            if _is_ordered(x, name) and not _is_distinct(places, x.size):
+                return _extremes(x, positions, values, name)
+            cells, rounds = _plan(places, x.size)
         wide = _accumulator(x, len(rounds))
         current = apply(ops.gather, cast(ravel(x), wide), cells, axes=(0,))
         values = cast(values, wide)
@@ -421,6 +426,39 @@ def _plan(positions: Array, size: int) -> tuple[Tensor, list[Array | None]]:
         order[starts[:number] + k] for k, number in enumerate(numbers)
     ]
     return Tensor(in_order[starts], CONSTANT), rounds
+
+
+# Positions that are repeated: minimum and maximum are segments, all else is rounds
+
+
+def _is_ordered(x: Tensor, name: str) -> bool:
+    """Whether an update takes the extreme of numbers."""
+    return name in ("min", "max") and (is_float(x.dtype) or x.dtype.kind in "iu")
+
+
+def _extremes(x: Tensor, positions: Tensor, values: Tensor, name: str) -> Tensor:
+    """The extreme of each element and its values; of equal ones the first.
+
+    A scatter-max: the values of a position are a segment. Whose value it is, is found
+    out by number, so that the gradient goes there.
+    """
+    is_min = name == "min"
+    values = cast(values, x.dtype)
+
+    def of_segment(op: Op, each: Tensor) -> Tensor:
+        found = apply(op, each, positions, size=x.size)
+        return apply(ops.gather, found, positions, axes=(0,))
+
+    extreme = of_segment(ops.segment_min if is_min else ops.segment_max, values)
+    is_nan = apply(ops.not_equal, values, values)
+    is_it = apply(ops.bitwise_or, apply(ops.equal, values, extreme), is_nan)
+    count = positions.size
+    after = weak_scalar(count, np.dtype(np.int64))
+    numbers = apply(ops.where, is_it, apply(ops.iota, size=count), after)
+    first = of_segment(ops.segment_min, numbers)
+    part = apply(ops.gather, values, first, axes=(0,))
+    current = apply(ops.gather, ravel(x), positions, axes=(0,))
+    return _written(x, positions, apply(UPDATES[name].op, current, part))
 
 
 # Masks that are being traced: how many elements they select is not known
