@@ -26,6 +26,7 @@ SHORT_FORMS = {
     "custom_gradient.py": (["--quick"], "slope of log(1 + e^x) at 100: nan\n"),
     "digits_mlp.py": (["--quick"], "name      module  variables "),
     "eager_debugging.py": (["--quick"], "1. A check in the step says what is wrong"),
+    "gpu_training.py": (["--quick"], "no GPU here: cuda:0 is emulated"),
     "gradient_clipping.py": (["--quick"], "as they are:\n"),
     "linear_regression_adam.py": (["--quick"], "step    0: loss 29074."),
     "logistic_newton.py": (["--quick"], "Newton's method\n"),
@@ -33,7 +34,9 @@ SHORT_FORMS = {
     "two_models.py": (["--quick"], "epoch   error   |gradient| of"),
 }
 
-WITH_FIGURES = [Path(name).stem for name in SHORT_FORMS if name != "quickstart.py"]
+# On a device each eager operation is a kernel, and to compile them all takes long.
+WITHOUT_FIGURES = ("quickstart.py", "gpu_training.py")
+WITH_FIGURES = [Path(name).stem for name in SHORT_FORMS if name not in WITHOUT_FIGURES]
 
 # Twelve seeds gave 95.0 % to 96.4 %; a network that does not learn has 10 %.
 EXPECTED_ACCURACY = 0.94
@@ -200,6 +203,16 @@ def test_clipped_gradients_train_what_blows_up_without(
     printed = capsys.readouterr().out
     assert printed.count("the loss is not finite") == 1
     assert "largest difference of a weight 0.0\n" in printed
+
+
+def test_training_on_the_emulated_device_is_that_of_the_cpu(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert load("gpu_training").main(quick=True) > 0.7
+    printed = capsys.readouterr().out
+    assert "cuda:0: test accuracy" in printed
+    assert "on the CPU too" in printed
+    assert tj.config.cuda == "nvidia"
 
 
 # All examples

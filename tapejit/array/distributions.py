@@ -48,6 +48,7 @@ from tapejit.base.types import (
 from tapejit.ops import philox
 from tapejit.ops.movement import check_shape
 from tapejit.ops.shapes import broadcast_shapes, normalize_axis
+from tapejit.tensor.device import in_trace
 from tapejit.tensor.dispatch import TRACE, apply, as_operand, cast, weak_scalar
 from tapejit.tensor.tensor import Tensor
 
@@ -124,7 +125,8 @@ def _check_interval(low: float, high: float, dtype: DType) -> None:
             op="uniform",
             help="maxval is excluded, so it must be greater than minval",
         )
-    width = _width(in_dtype(low, dtype), in_dtype(high, dtype))
+    with np.errstate(over="ignore"):
+        width = _width(weak_scalar(low, dtype), weak_scalar(high, dtype))
     if not np.isfinite(width._value):
         raise ArgumentError(
             f"the interval from {low} to {high} is too long for {dtype}",
@@ -236,7 +238,7 @@ def in_dtype(parameter: Parameter, dtype: DType) -> Tensor:
     if isinstance(parameter, Tensor):
         return cast(parameter, dtype)
     with np.errstate(over="ignore"):  # the largest numbers of a narrow type are inf
-        return weak_scalar(parameter, dtype)
+        return in_trace(weak_scalar(parameter, dtype))
 
 
 def as_float_dtype(dtype: Any, parameters: Sequence[Parameter], name: str) -> DType:

@@ -60,6 +60,7 @@ from tapejit.base.dims import Dim
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.base.types import DType, is_complex, is_integer
 from tapejit.ops.shapes import normalize_axis
+from tapejit.tensor.device import in_trace
 from tapejit.tensor.dispatch import apply, as_operand, cast
 from tapejit.tensor.tensor import Tensor
 
@@ -245,7 +246,7 @@ def draw_categorical(
 ) -> Tensor:
     """Positions along an axis, with probabilities in proportion to e^logits."""
     name = "categorical"
-    given = as_operand(logits, name)
+    given = in_trace(as_operand(logits, name))
     if is_complex(given.dtype):
         raise DTypeError(f"logits are real numbers, got {given._type}", op=name)
     with named(name):
@@ -337,7 +338,7 @@ def _check_choice(
 
 
 def _weights(p: Any, count: Any, name: str) -> Tensor:
-    weights = cast(as_constant(as_operand(p, name)), FLOAT64)
+    weights = cast(as_constant(in_trace(as_operand(p, name))), FLOAT64)
     if weights.shape != (count,):
         raise ShapeError(
             f"p has one probability for each of {count}, got {weights._type}", op=name

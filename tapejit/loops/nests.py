@@ -86,6 +86,10 @@ class AskedTarget(Protocol):
     def unpolled_instructions(self) -> float:
         """How much work may go on without asking for signals."""
 
+    @property
+    def overwrites_numbers(self) -> bool:
+        """Whether a number that is an input is in memory, as an array is."""
+
     def arrange(self, items: Sequence[Item]) -> list[Item]:
         """The tree as the target wants it before epilogues are fused."""
 

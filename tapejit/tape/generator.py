@@ -30,7 +30,7 @@ from tapejit.ops import philox
 from tapejit.ops.random import STATE_SIZE, block_count
 from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape.variable import Variable
-from tapejit.tensor.device import CPU, CURRENT, met, move
+from tapejit.tensor.device import CPU, as_device, met, settled
 from tapejit.tensor.dispatch import TRACE, apply, as_operand, host_value
 from tapejit.tensor.shape_first import shape_first
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -59,7 +59,7 @@ class Generator:
     [8 9 6 3 4]
     """
 
-    __slots__ = ("__weakref__", "_seeds", "_variable")
+    __slots__ = ("__weakref__", "_home", "_seeds", "_variable")
 
     def __init__(self, seed: Any = None) -> None:
         number = _seed_or_fresh(seed)
@@ -69,6 +69,7 @@ class Generator:
         # Which seed the state comes from is told by the state: a function that fails
         # puts the state back, one that is run again resets it without running this.
         self._seeds: dict[bytes, int] = {}
+        self._home: str = CPU  # where draws are that meet nothing
         if seed is not None:
             self._seeds[_stream_of(state)] = seed
         # Its lock is the generator's: whoever writes a variable holds it.
@@ -344,14 +345,15 @@ class Generator:
         return random_distributions.draw_shuffle(self._draw, x, axis)
 
     def to(self, device: Any) -> None:
-        """Move the state to a device, where draws of traced functions are made.
+        """Move to a device: there draws are made, and are unless they meet others.
 
-        Elsewhere words are drawn where the state is, and copied.
+        A function that draws takes the state to where it runs.
 
         >>> import tapejit as tj
         >>> tj.random.Generator(7).to("cpu")
         """
         self._variable._move(device)
+        self._home = as_device(device)
 
     def _draw(
         self,
@@ -362,7 +364,8 @@ class Generator:
     ) -> Tensor:
         """What `make` makes of random words, which are used up if it succeeds.
 
-        They are on the device of what they meet, or of the block around.
+        They are on the device of what they meet, or of the block around, or where `to`
+        has moved the generator.
 
         While a function is mapped, how many rows will be drawn is not known yet: the
         draw gets a stream of its own, long enough for any number.
@@ -384,7 +387,7 @@ class Generator:
                 words = apply(ops.random_bits, source, shape=shape, bits=bits)
                 made = make(met(words, beside))
                 if self._advance(state, blocks):
-                    return move(made, None) if CURRENT.get() else made
+                    return settled(made, beside, self._home)
 
     def _advance(self, state: Tensor, blocks: Size) -> bool:
         """Go on from `state`; False if a finalizer has drawn in the meantime."""
@@ -456,7 +459,8 @@ def source_of(key: Any, name: str) -> distributions.Draws:
 
     def draw(shape: Shape, bits: int, make: Make, beside: Sequence[Any] = ()) -> Tensor:
         words = apply(ops.keyed_bits, state, shape=shape, bits=bits)
-        return make(met(words, (state, *beside)))
+        others = (state, *beside)
+        return settled(make(met(words, others)), others, CPU)
 
     return draw
 

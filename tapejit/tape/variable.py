@@ -99,6 +99,7 @@ class Variable(Scatters, Operators):
         "__weakref__",
         "_away",
         "_constraint",
+        "_follows",
         "_lock",
         "_name",
         "_serial",
@@ -142,6 +143,7 @@ class Variable(Scatters, Operators):
         self._trainable = bool(trainable)
         self._constraint = constraint
         self._lock = RLock()
+        self._follows = False  # to the device of those that a function meets it with
         self._serial = _next_serial()
         if type(value) is DeviceTensor:
             self._tensor = self._holding(value._value)
@@ -555,6 +557,7 @@ class Variable(Scatters, Operators):
         state = None if trace is None else trace.state
         if state is not None and id(self) in state.slots:
             return
+        self._follows = True
         if device_of(self._tensor) != there:
             self._move(there)
 

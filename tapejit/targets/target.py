@@ -57,6 +57,11 @@ class Target(ABC, Generic[Tuning, Numerics, Code]):
     def unpolled_instructions(self) -> float:
         """How much work may go on without asking for signals."""
 
+    @property
+    def overwrites_numbers(self) -> bool:
+        """Whether a number that is an input is in memory, as an array is."""
+        return False
+
     @abstractmethod
     def arrange(self, items: Sequence[Item]) -> list[Item]:
         """A tree of loops as this target wants it before epilogues are fused."""
@@ -112,6 +117,10 @@ class DerivedTarget(Target[Any, Any, Code]):
     @property
     def unpolled_instructions(self) -> float:
         return self.of.unpolled_instructions
+
+    @property
+    def overwrites_numbers(self) -> bool:
+        return self.of.overwrites_numbers
 
     def arrange(self, items: Sequence[Item]) -> list[Item]:
         return self.of.arrange(items)

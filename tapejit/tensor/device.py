@@ -226,6 +226,19 @@ def placed(tensor: Tensor, name: Any) -> Tensor:
     return put_on(np.asarray(tensor._value), as_device(name), tensor._made)
 
 
+def in_trace(tensor: Tensor) -> Tensor:
+    """A number or a constant that is where a traced function runs.
+
+    What is computed of it alone is then there as well.
+    """
+    trace = TRACE.get()
+    state = None if trace is None else trace.state
+    there = None if state is None else state.placement.device
+    if there is None or not (tensor._made is SCALAR or is_constant(tensor)):
+        return tensor
+    return placed(tensor, there)
+
+
 def in_block(tensor: Tensor) -> Tensor:
     """A value of a new variable, on the device of the block around if there is one."""
     blocks = CURRENT.get()
@@ -269,11 +282,24 @@ def following(x: Tensor, place: device) -> Tensor:
 
 
 def met(x: Tensor, others: Sequence[Any]) -> Tensor:
-    """A value on the device of the tensors that it is about to meet."""
+    """A value on the device of the tensors that it is about to meet, else on the CPU.
+
+    What random numbers are made of meets no more than numbers there.
+    """
     if not DEVICE_ARRAYS or isinstance(x, TracedTensor):
         return x
     there = [y.device for y in others if isinstance(y, Tensor) and not is_constant(y)]
-    return move(x, there[0]) if there else x
+    return move(x, there[0] if there else CPU)
+
+
+def settled(x: Tensor, others: Sequence[Any], home: str) -> Tensor:
+    """A result on the device of the block around; at home if it has met nobody."""
+    if not DEVICE_ARRAYS or isinstance(x, TracedTensor):
+        return x
+    if CURRENT.get():
+        return move(x, None)
+    has_met = any(isinstance(y, Tensor) and not is_constant(y) for y in others)
+    return x if has_met else move(x, home)
 
 
 def beside(array: Any, x: Any) -> Tensor:

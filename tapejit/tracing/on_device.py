@@ -1,6 +1,7 @@
 """Calls of traced functions whose tensors are on a device.
 
-A Graph knows no device; where it runs is where its inputs are, all of them. A call is
+A Graph knows no device; where it runs is where its inputs are, all of them. States of
+optimizers, metrics and generators follow the others from call to call. A call is
 one `DeviceExecutable.run`, which waits for nothing where it need not, and then commits
 what was assigned. Results that are constants on the CPU stay there.
 
@@ -25,6 +26,7 @@ from tapejit.tensor.tensor import DeviceTensor, Tensor
 
 if TYPE_CHECKING:
     from tapejit.runtime.cuda.devices import Device
+    from tapejit.tape.variable import Variable
 
 
 def device_of_values(graph: Graph, values: Sequence[Any]) -> Device | None:
@@ -45,6 +47,20 @@ def device_of_values(graph: Graph, values: Sequence[Any]) -> Device | None:
         if type(x) not in DEVICE_ARRAYS and x.ndim:
             raise _two_devices(graph, values, where, at)
     return found
+
+
+def let_follow(variables: Sequence[Variable], values: Sequence[Any]) -> None:
+    """Move what an optimizer, a metric or a generator has to where all else is."""
+    followers = [x for x in variables if x._follows]
+    if not followers:
+        return
+    others = [x._tensor._value for x in variables if not x._follows]
+    leaders = [x for x in (*values, *others) if type(x) in DEVICE_ARRAYS or x.ndim]
+    if leaders:
+        (first, *_) = leaders
+        there = first.device.name if type(first) in DEVICE_ARRAYS else "cpu"
+        for x in followers:
+            x._join(there)
 
 
 def _two_devices(

@@ -48,7 +48,7 @@ from tapejit.tensor.tensor import Provenance, Tensor, another, tensor_of
 from tapejit.tracing import report
 from tapejit.tracing.bound_variables import Binding, Passed
 from tapejit.tracing.native_call import native_entry
-from tapejit.tracing.on_device import are_alone, device_of_values
+from tapejit.tracing.on_device import are_alone, device_of_values, let_follow
 from tapejit.tracing.reachable import Reached
 from tapejit.tracing.signature import FLOATS, FastKey, is_scalar
 from tapejit.tracing.trace import Traced, host_array
@@ -266,6 +266,8 @@ class TracedPath:
         variables: list[Any],
         foreign: list[Any],
     ) -> Any:
+        if DEVICE_ARRAYS and variables:
+            let_follow(variables, [*arrays, *self._captured_values])
         if TAPES.get():
             recorded = self._run_recorded(arrays, leaves, variables)
             if recorded is not MISS:

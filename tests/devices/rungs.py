@@ -62,7 +62,7 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
     """The text without each of its barriers, and where that was."""
     for found in BARRIER.finditer(text):
         before = text[: found.start()]
-        kernel = before.rpartition("define ptx_kernel")[2].split('"')[1]
+        kernel = before.rpartition("define ")[2].split('"')[1]
         yield (
             f"{kernel}: barrier {before.count('llvm.nvvm.bar')}",
             (before + text[found.end() :]),

@@ -49,7 +49,10 @@ def update_in_place(nests: Nests) -> Nests:
     order = Order(nests.nests)
     found: list[tuple[int, Buffer, Buffer]] = []
     for at, nest in enumerate(nests.nests):
-        for out, given in candidates(nest):
+        # All threads have what is outside of loops, so one of them may not write it
+        # while others read: a nest of numbers is for one thread alone.
+        has_numbers = nests.target.overwrites_numbers and nest.role == "steps"
+        for out, given in candidates(nest, has_numbers):
             if order.put_last(at, {*order.readers[given], *order.failing}):
                 found.append((at, out, given))
     if not found:
@@ -152,7 +155,7 @@ def is_scatter(step: Step) -> bool:
     return step.what.op.scatters is not None
 
 
-def candidates(nest: Nest) -> Iterator[tuple[Buffer, Buffer]]:
+def candidates(nest: Nest, has_numbers: bool) -> Iterator[tuple[Buffer, Buffer]]:
     """Results and inputs that the nest reads only where it writes the result."""
     uses: dict[Buffer, list[Step]] = {}
     places: dict[Buffer, list[dict[Axis, int] | None]] = {}
@@ -177,7 +180,7 @@ def candidates(nest: Nest) -> Iterator[tuple[Buffer, Buffer]]:
         place = own_strides(step)
         behind: set[Step] | None = None
         for given, users in uses.items():
-            if given in whole or not is_alike(given, out):
+            if given in whole or not is_alike(given, out, has_numbers):
                 continue
             if any(x != place for x in places[given]):
                 continue
@@ -190,9 +193,10 @@ def is_input(source: object) -> TypeGuard[Buffer]:
     return isinstance(source, Buffer) and source.kind == "input"
 
 
-def is_alike(one: Buffer, other: Buffer) -> bool:
-    """Whether these are arrays, not single numbers, of the same dtype and shape."""
-    return bool(one.shape) and one.shape == other.shape and one.dtype == other.dtype
+def is_alike(one: Buffer, other: Buffer, has_numbers: bool = False) -> bool:
+    """Whether these are arrays, or perhaps numbers, of the same dtype and shape."""
+    is_array = has_numbers or bool(one.shape)
+    return is_array and one.shape == other.shape and one.dtype == other.dtype
 
 
 def buffers_of(step: Step) -> Iterator[Buffer]:

@@ -33,11 +33,12 @@ from tapejit.ir.node import line_of
 from tapejit.runtime.cuda.arrays import DeviceArray, empty, upload
 from tapejit.runtime.cuda.device_graph import fixed, tensor_type
 from tapejit.runtime.cuda.devices import Device
-from tapejit.runtime.cuda.driver import DeviceError
+from tapejit.runtime.cuda.driver import Argument, DeviceError
 from tapejit.runtime.cuda.kept_kernels import (
     Kernels,
     KernelTexts,
     emit,
+    helper_code,
     machine_code,
     make_kernels,
     stored_kernels,
@@ -56,6 +57,7 @@ def _count_in_two_places() -> int:
     return count
 
 
+PUT_BACK: Final = "tj_put_back"
 IN_TWO_PLACES: Final = _count_in_two_places()
 
 
@@ -196,6 +198,7 @@ class DeviceState:
         self.failed: tuple[TapejitError, DeviceCode] | None = None  # the last one
         self.unseen: dict[int, tuple[DeviceCode, list[DeviceArray]]] = {}
         self.words = upload(np.array([-1, 0]), device)
+        self._putting_back: int | None = None  # the module that does it
         self._arena = empty((64,), np.dtype(np.uint8), device)
 
     def arena(self, nbytes: int) -> DeviceArray:
@@ -203,6 +206,21 @@ class DeviceState:
         if self._arena.nbytes < nbytes:
             self._arena = empty((nbytes,), np.dtype(np.uint8), self.device)
         return self._arena
+
+    def put_back(self, new: DeviceArray, old: DeviceArray) -> None:
+        """Have the old values in new memory as well if a step has failed by then."""
+        from tapejit.targets.cuda.target import CUDA
+
+        device = self.device
+        blocks, threads = CUDA.tuning.put_back_blocks, CUDA.numerics.block_threads
+        given: list[Argument] = [x.address for x in (self.words, new, old)]
+        given.append(np.int64(new.nbytes))
+        with device.lock:
+            if self._putting_back is None:
+                code = helper_code(PUT_BACK, put_back_text, device)
+                self._putting_back = device.driver.load(code, device.number)
+            module, stream = self._putting_back, device.stream
+            device.driver.launch(module, PUT_BACK, blocks, threads, given, stream)
 
     def expect(self, code: DeviceCode, arrays: Sequence[DeviceArray]) -> None:
         """A step that can fail is about to be launched; its values are kept."""
@@ -241,6 +259,13 @@ class DeviceState:
             help="a GPU leaves small matrices that are singular, or nearly, to LAPACK: "
             "do it on the CPU",
         )
+
+
+def put_back_text() -> str:
+    """The module of the kernel that puts back."""
+    from tapejit.targets.cuda.put_back import put_back_text as text
+
+    return text(PUT_BACK)
 
 
 def on_host(array: DeviceArray) -> Any:

@@ -6,8 +6,8 @@ need values on the host, and with the setting `soft_placement` the host performs
 has no kernel. Arrays without elements are always its business.
 
 A variable is written over if nobody else refers to its memory. A step that may fail
-writes over a copy otherwise: so it leaves what was there. Where neither can be, it is
-waited for before anything is assigned.
+writes over a copy otherwise: so it leaves what was there. Where neither can be, what
+was there is put back behind a step that fails.
 
 Sizes that a Graph leaves open are fixed for each call, as kernels are made for sizes.
 
@@ -43,6 +43,7 @@ from tapejit.runtime.cuda.device_code import (
     device_code,
     known_code,
     on_host,
+    state_of,
 )
 from tapejit.runtime.cuda.device_graph import HELP, why_no_kernel, why_not_whole
 from tapejit.runtime.cuda.devices import Device
@@ -160,8 +161,10 @@ class DeviceExecutable:
                 arrays[at] = arrays[at].copy()
             over[at] = out
         found = code.run(arrays, over)
-        if code.can_fail and any(over.get(at) != out for out, at in written.items()):
-            self.device.synchronize()
+        if code.can_fail:
+            for out, at in written.items():
+                if over.get(at) != out and found[out].nbytes:
+                    state_of(self.device).put_back(found[out], arrays[at])
         return found
 
     def array(self, at: int, value: Value) -> DeviceArray:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -197,6 +197,20 @@ def unpacked(header: Mapping[str, Any], data: bytes) -> Kernels:
         tuple(map(TensorType.parse, header["unread"])),
         tuple(constants),
     )
+
+
+def helper_code(name: str, text: Callable[[], str], device: Device) -> bytes:
+    """Machine code of a kernel that is of no Graph, from the store if it is there."""
+    from tapejit.runtime.store.key import cache_key
+    from tapejit.runtime.store.store import current_store
+
+    compiler = device.driver.toolchain(device.number).compiler
+    store, key = current_store(), cache_key(name, extras={"kernels": compiler})
+    entry = store.get(key)
+    code = device.driver.compile(text(), device.number) if entry is None else entry.code
+    if entry is None:
+        store.put(key, {"name": name}, code)
+    return machine_code(code, name, device, {})
 
 
 def machine_code(

@@ -52,6 +52,9 @@ POINTER: Final = re.compile(
     rf"(%{NAME}) = (?:alloca|(?:getelementptr|phi|select|freeze|bitcast)\b(.*))"
 )
 
+# What inlining leaves behind: what aliases what, and how long memory is in use.
+INLINED: Final = re.compile(r"@llvm\.(?:lifetime|experimental\.noalias\.scope)\.")
+SCOPES: Final = re.compile(r", !(?:alias\.scope|noalias) !\d+")
 OWN: Final = re.compile(rf"(%{NAME}) = alloca (.*?)(?:, align \d+)?$")
 
 # What a thread may ask for its place, and what answers.
@@ -237,6 +240,7 @@ class CoroutineWriter:
             self.first = self.block = label[1]
         else:
             body = [f"{self.first}:", *body]
+        body = [SCOPES.sub("", x) for x in body if not INLINED.search(x)]
         self.find_local(body)
         own = [OWN.match(line.strip()) for line in body]
         body = [x for x, found in zip(body, own, strict=True) if not found]

@@ -5,6 +5,7 @@
 - `kernel` teams, units and the function of a kernel; `simt` walks its loops,
   `addressing` knows a thread's place and memory, `reductions` adds up over threads
 - `matmul` and `arrays` kernels of operations on whole arrays
+- `put_back` the kernel that undoes what a failed step did
 - `module` all of a Graph as one module, and the list of its launches; `native_ops`
   what there are kernels for
 - `ptx` the one file that knows a toolchain

@@ -71,6 +71,16 @@ class DeviceTable(PointerTable):
         return super().place_of(memory, offset)
 
 
+def register(builder: ir.IRBuilder, name: str) -> Value:
+    """A number of the hardware."""
+    return builder.zext(builder.intrinsic(f"{REGISTER}{name}", I32, []), I64)
+
+
+def block_of(function: GPUFunction, builder: ir.IRBuilder) -> Value:
+    """The number of a thread's block, among those of its part of a kernel."""
+    return function.number() if function.is_part else register(builder, "ctaid.x")
+
+
 class SimtAddressing(Addressing):
     """Emits for one thread: `thread` is its number in the block, `rank` in its team."""
 
@@ -93,8 +103,8 @@ class SimtAddressing(Addressing):
         super().__init__(function, plan, kernel, layout)
         self.first = {}  # pointers are to where arrays begin: these are aligned
         with self.at_entry():
-            self.thread = self.register("tid.x")
-            self.block = self.register("ctaid.x")
+            self.thread = register(self.builder, "tid.x")
+            self.block = block_of(function, self.builder)
             self.task, self.rank, self.team = self.block, self.thread, number(0)
             if kernel.teams > 1:
                 size = number(kernel.team)
@@ -109,11 +119,6 @@ class SimtAddressing(Addressing):
         return ir.Literal(POINTER, None), number(0)
 
     # Threads
-
-    def register(self, name: str) -> Value:
-        """A number of the hardware."""
-        found = self.builder.intrinsic(f"{REGISTER}{name}", I32, [])
-        return self.builder.zext(found, I64)
 
     def barrier(self) -> None:
         """Wait until all threads of the team are here and see what others wrote."""

@@ -80,13 +80,19 @@ class GPUFunction(ir.LLVMFunction):
     define ptx_kernel void @"nothing"() "nvvm.maxntid"="256" "nvvm.minctasm"="4"
     """
 
-    __slots__ = ("given", "numbers", "resident", "threads")
+    __slots__ = ("given", "is_part", "numbers", "resident", "threads")
 
     def __init__(
-        self, module: LLVMModule, name: str, threads: int, resident_threads: int = 0
+        self,
+        module: LLVMModule,
+        name: str,
+        threads: int,
+        resident_threads: int = 0,
+        is_part: bool = False,
     ) -> None:
         super().__init__(module, FunctionType(VoidType(), []), name)
         self.threads = threads
+        self.is_part = is_part  # of a kernel, which calls it with the block's number
         self.resident = resident_threads or CUDA.tuning.resident_threads
         self.given: list[Value] = []
         self.numbers: list[Value] = []
@@ -97,6 +103,13 @@ class GPUFunction(ir.LLVMFunction):
         kind = ir.Type(f"{words} {ALIGNED}")
         made = Value(ir.PointerType(), f"%p{len(self.given)}")
         self.given.append(Value(kind, made.reference))
+        return made
+
+    def like(self, other: GPUFunction) -> list[Value]:
+        """New parameters for the pointers of a part."""
+        count = len(self.given)
+        made = [Value(x.type, f"%p{count + at}") for at, x in enumerate(other.given)]
+        self.given += made
         return made
 
     def number(self) -> Value:
@@ -119,12 +132,16 @@ class GPUFunction(ir.LLVMFunction):
         return min(tuning.thread_registers, found)
 
     def definition(self) -> str:
+        given = ", ".join(map(str, [*self.given, *self.numbers]))
+        lines: Sequence[str] = [x for block in self.blocks for x in block.text()]
+        body = "\n".join(["{", *lines, "}", ""])
+        if self.is_part:
+            head = f"define internal void {self.reference}({given}) alwaysinline"
+            return f"{head}\n{body}"
         budget = {
             "nvvm.maxntid": self.threads,
             "nvvm.minctasm": self.resident_blocks,
         }
         words = " ".join(f'"{key}"="{value}"' for key, value in budget.items())
-        given = ", ".join(map(str, [*self.given, *self.numbers]))
         head = f"define ptx_kernel void {self.reference}({given}) {words}"
-        lines: Sequence[str] = [x for block in self.blocks for x in block.text()]
-        return "\n".join([head, "{", *lines, "}", ""])
+        return f"{head}\n{body}"

@@ -4,9 +4,10 @@ The host has buffers (`DeviceTable`): inputs, outputs, the arena, two words abou
 failures, constants. An argument of a kernel is the address of a place in one of them.
 
 Each kernel of a LoopPlan is a function, with a second one that combines parts of sums
-where teams leave some. An operation on whole arrays emits what it needs: products of
-matrices in `matmul`, others in `arrays`; both get an `Emission` and `add` their
-functions to it.
+where teams leave some. Those of a launch that several share are parts of one function,
+which asks for the number of its block and calls one of them. An operation on whole
+arrays emits what it needs: products of matrices in `matmul`, others in `arrays`; both
+get an `Emission` and `add` their functions to it.
 
 Start reading at `emit_plan`.
 """
@@ -26,7 +27,7 @@ from tapejit.loops.steps import Step, is_matmul
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import LLVMModule
 from tapejit.targets.cpu.nest.addressing import I64, Place, number
-from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing
+from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing, block_of
 from tapejit.targets.cuda.arrays import table
 from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
 from tapejit.targets.cuda.matmul.products import emit_matmul
@@ -37,8 +38,8 @@ from tapejit.targets.cuda.target import CUDA
 class KernelLaunch(NamedTuple):
     """A kernel and its size; `places` are its arguments, and `numbers` behind them.
 
-    Its threads may take so many `registers` each. `kernel` is that of the plan, by its
-    number; -1 is none of them.
+    Its threads may take so many `registers` each. `kernels` are those of the plan, by
+    their numbers.
     """
 
     name: str
@@ -47,7 +48,7 @@ class KernelLaunch(NamedTuple):
     places: tuple[Place, ...]
     shared_bytes: int
     registers: int
-    kernel: int = -1
+    kernels: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -72,6 +73,7 @@ class Emission:
     """What is emitted of a plan.
 
     `kernel` is the number of the one that is next, `label` the name of its functions.
+    `parts` are those of the launch that is made, if several kernels share it.
     """
 
     plan: LoopPlan
@@ -80,28 +82,62 @@ class Emission:
     label: str = ""
     kernel: int = -1
     launches: list[KernelLaunch] = field(default_factory=list)
+    parts: list[tuple[GPUFunction, KernelLaunch]] | None = None
 
     def function(self, name: str, threads: int, resident: int = 0) -> GPUFunction:
         """A new kernel; `resident` threads are to fit a multiprocessor."""
-        return GPUFunction(self.module, name, threads, resident)
+        is_part = self.parts is not None
+        return GPUFunction(self.module, name, threads, resident, is_part)
 
     def add(
         self, at: SimtAddressing, blocks: int, numbers: tuple[int, ...] = ()
     ) -> None:
         """Launch a kernel that is complete, in so many blocks, with these numbers."""
         function = at.function
-        self.launches.append(
-            KernelLaunch(
-                function.name,
-                blocks,
-                function.threads,
-                tuple(at.places),
-                at.shared_bytes,
-                function.most_registers,
-                self.kernel,
-                numbers,
-            )
+        made = KernelLaunch(
+            function.name,
+            blocks,
+            function.threads,
+            tuple(at.places),
+            at.shared_bytes,
+            function.most_registers,
+            (self.kernel,),
+            numbers,
         )
+        if self.parts is None:
+            self.launches.append(made)
+        else:
+            self.parts.append((function, made))
+
+    def join(self, name: str) -> None:
+        """One kernel of all parts: each has blocks of its own."""
+        assert self.parts is not None
+        parts, self.parts = self.parts, None
+        of_first, _ = parts[0]
+        function = self.function(name, of_first.threads, of_first.resident)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        block, first = block_of(function, builder), 0
+        for part, launch in parts:
+            own = builder.sub(block, number(first))
+            first += launch.blocks
+            is_own = builder.icmp_signed("<", block, number(first))
+            with builder.if_then(is_own):
+                builder.call(part, [*function.like(part), own])
+                builder.ret_void()
+        builder.ret_void()
+        launches = [launch for _, launch in parts]
+        places = tuple(place for x in launches for place in x.places)
+        shared = sum(x.shared_bytes for x in launches)
+        made = KernelLaunch(
+            name,
+            first,
+            function.threads,
+            places,
+            shared,
+            function.most_registers,
+            tuple(at for x in launches for at in x.kernels),
+        )
+        self.launches.append(made)
 
 
 def emit_plan(graph: Graph, plan: LoopPlan, name: str) -> BuiltKernels:
@@ -112,13 +148,18 @@ def emit_plan(graph: Graph, plan: LoopPlan, name: str) -> BuiltKernels:
     if fails:
         made.label = f"{name}_begin"
         emit_begin(made)
-    for kernel in plan.kernels:
-        assert isinstance(kernel, SimtKernel)
-        made.label, made.kernel = f"{name}_{kernel.number}", kernel.number
-        if kernel.array_op is not None:
-            emit_array_op(made, kernel, kernel.array_op)
-        else:
-            emit_kernel(made, kernel)
+    for stage in plan.stages:
+        if len(stage) > 1:
+            made.parts = []
+        for kernel in stage:
+            assert isinstance(kernel, SimtKernel)
+            made.label, made.kernel = f"{name}_{kernel.number}", kernel.number
+            if kernel.array_op is not None:
+                emit_array_op(made, kernel, kernel.array_op)
+            else:
+                emit_kernel(made, kernel)
+        if len(stage) > 1:
+            made.join("_".join([name, *(str(x.number) for x in stage)]))
     text = str(made.module)
     return BuiltKernels(text, tuple(made.launches), plan, plan.arena_size, fails)
 

@@ -51,7 +51,11 @@ class SimtEmitter(StepValues, Walk[Value, Accumulator]):
         self.around: tuple[Axis, ...] = ()  # whose loops the code is in
 
     def emit(self) -> None:
-        """The whole function."""
+        """The whole function; numbers are for one thread alone."""
+        if self.kernel.loop is None and self.kernel.threads > 1:
+            b = self.at.builder
+            with b.if_then(b.icmp_signed("!=", self.at.thread, number(0))):
+                b.ret_void()
         self.block(self.kernel.items, ())
         self.at.builder.ret_void()
 

@@ -42,6 +42,10 @@ class CUDATarget(Target[CUDATuning, CUDANumerics, "BuiltKernels"]):
     def unpolled_instructions(self) -> float:
         return math.inf  # kernels are not interrupted
 
+    @property
+    def overwrites_numbers(self) -> bool:
+        return True
+
     def arrange(self, items: Sequence[Item]) -> list[Item]:
         return list(items)
 

@@ -91,6 +91,6 @@ def launches_by_kernel(built: BuiltKernels) -> dict[int, list[KernelLaunch]]:
     """The launches of each kernel of the plan, by its number."""
     found: dict[int, list[KernelLaunch]] = {x.number: [] for x in built.plan.kernels}
     for launch in built.launches:
-        if launch.kernel >= 0:
-            found[launch.kernel].append(launch)
+        for number in launch.kernels:
+            found[number].append(launch)
     return found

@@ -63,6 +63,8 @@ class CUDATuning:
     search_part_elements: int = 4096
     # A block sorts so many keys in shared memory: 16 kB.
     sorted_run_keys: int = 2048
+    # So many blocks put back what a failed step was to replace.
+    put_back_blocks: int = 64
     # A kernel looks at so many arrays that are joined, or parts that are added.
     placed_parts: int = 32
 

@@ -91,8 +91,20 @@ def over_all(kernel: SimtKernel, loop: Loop) -> SimtKernel:
     least = numbers.summed_trips if is_summed else 1
     trips = math.ceil(trips / least)
     threads = min(numbers.block_threads, max(numbers.warp_threads, power_above(trips)))
-    blocks = min(numbers.most_blocks, math.ceil(trips / threads))
-    return replace(kernel, threads=threads, team=threads, tasks=blocks)
+    return over_blocks(kernel, trips, threads)
+
+
+def over_blocks(kernel: SimtKernel, trips: int, threads: int) -> SimtKernel:
+    """Blocks of so many threads for iterations that do not depend on each other."""
+    blocks = min(CUDA.numerics.most_blocks, math.ceil(trips / threads))
+    return kernel.with_threads(threads, blocks)
+
+
+def with_blocks_of(kernel: SimtKernel, threads: int) -> SimtKernel:
+    """The same by other blocks, for iterations that do not depend on each other."""
+    loop = kernel.loop
+    trips = 1 if loop is None else math.ceil(loop.axis.hint / kernel.width)
+    return over_blocks(kernel, trips, threads)
 
 
 def over_rows(kernel: SimtKernel, loop: Loop, axis: Axis) -> SimtKernel:

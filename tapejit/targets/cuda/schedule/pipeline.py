@@ -1,7 +1,7 @@
 """The passes that schedule loops for a GPU, in order: Nests in, a LoopPlan out.
 
-Each Nest is a kernel, and one kernel comes after the other. What a task is on a CPU is
-a team of threads here, a warp or a block.
+Each Nest is a kernel, a stage is a launch, of one kernel or of several. What a task is
+on a CPU is a team of threads here, a warp or a block.
 
 Start reading at `PASSES`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tapejit.loops.kernels import LoopPlan, located
+from tapejit.loops.kernels import Kernel, LoopPlan, located
 from tapejit.loops.nests import Nests
 from tapejit.loops.pipeline import Observe, Pass, run_passes
 from tapejit.targets.cpu.schedule.allocate import (
@@ -23,17 +23,22 @@ from tapejit.targets.cpu.schedule.allocate import (
 from tapejit.targets.cuda.matmul.products import tile_matmuls
 from tapejit.targets.cuda.schedule.distribute import distribute
 from tapejit.targets.cuda.schedule.place_private import place_private
+from tapejit.targets.cuda.schedule.share_launches import share_launches
 
 
 def order_kernels(plan: LoopPlan) -> LoopPlan:
-    """Each kernel is a stage: they come one after the other on a stream."""
-    return replace(plan, stages=tuple((kernel,) for kernel in plan.kernels))
+    """The kernels of each launch, which come one after the other on a stream."""
+    stages: dict[int, list[Kernel]] = {}
+    for kernel in plan.kernels:
+        stages.setdefault(kernel.stage, []).append(kernel)
+    return replace(plan, stages=tuple(tuple(stages[at]) for at in sorted(stages)))
 
 
 PASSES: Final = (
     Pass(located, "the next pass asks for the loops around a Step"),
     Pass(distribute, "memory follows from who goes through what"),
     Pass(tile_matmuls, "what a product keeps in memory follows from its tiles"),
+    Pass(share_launches, "it needs blocks, and memory follows from the order", False),
     Pass(located, "Steps are done in vectors now"),
     Pass(note_uses, "once loops are as they will be run"),
     Pass(store_values, "a value needs memory where a user is in another loop"),
