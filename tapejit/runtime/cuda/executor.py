@@ -17,6 +17,7 @@ import ctypes
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,8 @@ from tapejit.runtime.cuda.scheduler import (
     MOST_THREADS,
     NONE_AHEAD,
     OVER,
+    SCHEDULER,
+    VARIABLES,
 )
 from tapejit.runtime.cuda.threads import as_coroutines, starter
 from tapejit.targets.cpu.machine.host import host_machine
@@ -90,25 +93,12 @@ class Executor:
     """
 
     def __init__(self, text: str) -> None:
-        machine = host_machine()  # which makes LLVM ready
+        self.scheduler = scheduler()
         made = as_coroutines(binding.parse_assembly(text))
         self.parameters, self.sites = made.parameters, made.sites
-        module = binding.parse_assembly(made.text + WIDEN_HALF)
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        options = binding.create_pipeline_tuning_options(speed_level=1)
-        builder = binding.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)  # splits coroutines
-        self.engine = binding.create_mcjit_compiler(module, machine)
-        self.engine.finalize_object()
-        pointer, number = ctypes.c_void_p, ctypes.c_int32
-        self.run_block = ctypes.CFUNCTYPE(
-            number, pointer, pointer, number, pointer, number
-        )(self.engine.get_function_address("tj.run_block"))
-        own = self.array("tj.own", "i8", len(made.variables)).tolist()
-        self.own = list(zip(made.variables, own, strict=True))
-        self.is_free = threading.Lock()
+        self.engine = compiled(made.text + WIDEN_HALF, self.scheduler)
+        own = memory(self.engine.get_global_value_address("tj.own"), "i8", len(made.variables))
+        self.own = list(zip(made.variables, own.tolist(), strict=True))
 
     def launch(
         self,
@@ -151,7 +141,9 @@ class Executor:
             random = np.random.default_rng(seed)
             turns, numbers = random.permutation(turns), random.permutation(numbers)
         start = self.engine.get_function_address(starter(name).strip('"'))
-        with self.is_free:
+        poison = self.engine.get_function_address("tj.poison")
+        run_block = self.scheduler.run_block
+        with self.scheduler.is_free:
             self.array("tj.threads", "i4", 1)[0] = threads
             self.array("tj.blocks", "i4", 1)[0] = blocks
             self.array("tj.alive", "i8", 1)[0] = table.ctypes.data
@@ -162,12 +154,13 @@ class Executor:
                 for block in numbers.tolist():
                     if watch:
                         self.call("tj.open_log", LOG_ROOM)
-                    failure = self.run_block(
+                    failure = run_block(
                         start,
                         ctypes.addressof(places),
                         block,
                         turns.ctypes.data,
                         ORDERS[order],
+                        poison,
                     )
                     if failure:
                         raise self.failure(name, block, threads)
@@ -194,15 +187,16 @@ class Executor:
             found.append(value)
         return found
 
-    # What the module has in memory
+    # What the scheduler has in memory
 
     def array(self, name: str, dtype: str | np.dtype[Any], count: int) -> Array:
-        """A variable of the module."""
-        return memory(self.engine.get_global_value_address(name), dtype, count)
+        """A variable of the scheduler."""
+        address = self.scheduler.engine.get_global_value_address(name)
+        return memory(address, dtype, count)
 
     def call(self, name: str, *numbers: int) -> None:
         kinds = [ctypes.c_int64] * len(numbers)
-        address = self.engine.get_function_address(name)
+        address = self.scheduler.engine.get_function_address(name)
         ctypes.CFUNCTYPE(None, *kinds)(address)(*numbers)
 
     def where(self, address: int) -> str:
@@ -261,6 +255,45 @@ class Executor:
             f"says who is first:\n  {one}\n  {other}",
             help="a barrier must stand between them, or each have a place of its own",
         )
+
+
+class Scheduler:
+    """The compiled scheduler, which runs one launch at a time."""
+
+    def __init__(self) -> None:
+        self.engine = compiled(SCHEDULER)
+        pointer, number = ctypes.c_void_p, ctypes.c_int32
+        self.run_block = ctypes.CFUNCTYPE(
+            number, pointer, pointer, number, pointer, number, pointer
+        )(self.engine.get_function_address("tj.run_block"))
+        self.is_free = threading.Lock()
+        engine = self.engine
+        self.addresses = {x: engine.get_global_value_address(x) for x in VARIABLES}
+        self.addresses["tj.touch"] = engine.get_function_address("tj.touch")
+
+
+@cache
+def scheduler() -> Scheduler:
+    return Scheduler()
+
+
+def compiled(text: str, linked: Scheduler | None = None) -> Any:
+    """A module in this process; what it only declares may be that of the scheduler."""
+    machine = host_machine()  # which makes LLVM ready
+    module = binding.parse_assembly(text)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=1)
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)  # splits coroutines
+    engine = binding.create_mcjit_compiler(module, machine)
+    declared = {x.name: x for x in (*module.global_variables, *module.functions)}
+    for name, address in linked.addresses.items() if linked else ():
+        if name in declared:  # it is in use
+            engine.add_global_mapping(declared[name], address)
+    engine.finalize_object()
+    return engine
 
 
 def memory(address: int, dtype: str | np.dtype[Any], count: int) -> Array:

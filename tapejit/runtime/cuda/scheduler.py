@@ -1,8 +1,8 @@
 """The scheduler of emulated threads, as LLVM text: who runs when, and at what it looks.
 
-This text is the same for all modules. A thread is a coroutine that stops at barriers
-and at operations of its warp. Its state, in `@tj.state`, is `4 * site + kind`: where it
-stopped, and why. A warp runs on when all of its threads have stopped for it at one
+One module for the whole process, compiled when the first kernel is; those of kernels
+know it by `DECLARED`. A thread is a coroutine that stops at barriers and at operations
+of its warp. Its state, in `@tj.state`, is `4 * site + kind`: where it stopped, and why. A warp runs on when all of its threads have stopped for it at one
 site, a block when no warp can and all threads stopped at a barrier, those of a warp at
 one site. Everything else, a barrier that some threads do not reach for one, ends the
 block: `tj.run_block` is not zero.
@@ -60,11 +60,11 @@ GLOBALS: Final = f"""
 @tj.state = global [{MOST_THREADS} x i32] zeroinitializer
 @tj.handles = internal global [{MOST_THREADS} x ptr] zeroinitializer
 @tj.ready = internal global [{MOST_THREADS // WARP} x i8] zeroinitializer
-@tj.slots = internal global [{SLOTS} x i32] zeroinitializer, align 16
+@tj.slots = global [{SLOTS} x i32] zeroinitializer, align 16
 @tj.threads = global i32 0
 @tj.blocks = global i32 0
 @tj.epoch = internal global i32 0
-@tj.warp_epochs = internal global [{MOST_THREADS} x i32] zeroinitializer
+@tj.warp_epochs = global [{MOST_THREADS} x i32] zeroinitializer
 @tj.alive = global ptr null
 @tj.alive_count = global i32 0
 @tj.fault = global %tj.access zeroinitializer
@@ -75,14 +75,30 @@ declare ptr @malloc(i64)
 declare ptr @realloc(ptr, i64)
 declare void @free(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.coro.resume(ptr)
+declare void @llvm.coro.destroy(ptr)
+"""
+
+# What kernels look at, and call.
+VARIABLES: Final = {
+    "tj.state": f"[{MOST_THREADS} x i32]",
+    "tj.warp_epochs": f"[{MOST_THREADS} x i32]",
+    "tj.slots": f"[{SLOTS} x i32]",
+    "tj.threads": "i32",
+    "tj.blocks": "i32",
+}
+DECLARED: Final = f"""
+{chr(10).join(f"@{x} = external global {kind}" for x, kind in VARIABLES.items())}
+declare i1 @tj.touch(ptr, i64, i64, i32, i32)
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare token @llvm.coro.id(i32, ptr, ptr, ptr)
 declare i64 @llvm.coro.size.i64()
 declare ptr @llvm.coro.begin(token, ptr)
 declare i8 @llvm.coro.suspend(token, i1)
 declare ptr @llvm.coro.free(token, ptr)
 declare void @llvm.coro.end(ptr, i1, token)
-declare void @llvm.coro.resume(ptr)
-declare void @llvm.coro.destroy(ptr)
 """
 
 # The state that all threads of a warp have, or -1.
@@ -163,10 +179,10 @@ DESTROY_THREAD: Final = f"""{element("dead", "ptr", "@tj.handles", "%d")}
 
 # One block: 0 if all of its threads are over, 1 if some wait for what does not come, 2
 # if one looked at memory that is not alive. `%start` makes the coroutine of a thread,
-# `%order` has the threads in the order in which they run.
+# `%poison` fills shared memory, `%order` has the threads in the order in which they run.
 RUN_BLOCK: Final = f"""
 define i32 @tj.run_block(ptr %start, ptr %arguments, i32 %block, ptr %order,
-                         i32 %ahead) {{
+                         i32 %ahead, ptr %poison) {{
   %threads = load i32, ptr @tj.threads
   %padded = add i32 %threads, {WARP - 1}
   %warps = udiv i32 %padded, {WARP}
@@ -176,7 +192,7 @@ define i32 @tj.run_block(ptr %start, ptr %arguments, i32 %block, ptr %order,
   store i32 0, ptr @tj.epoch
   call void @llvm.memset.p0.i64(ptr @tj.warp_epochs, i8 0, i64 {4 * MOST_THREADS}, i1 0)
   call void @llvm.memset.p0.i64(ptr @tj.slots, i8 -1, i64 {4 * SLOTS}, i1 0)
-  call void @tj.poison()
+  call void %poison()
   {loop("new", "0", "%threads", MAKE_THREAD)}
   br label %round
 round:
@@ -207,7 +223,7 @@ clean:
 # multiple of what `%mask` is one less than. `tj.alive` has where each piece begins and
 # ends, ascending.
 TOUCH: Final = f"""
-define internal i1 @tj.touch(ptr %pointer, i64 %size, i64 %mask, i32 %thread,
+define i1 @tj.touch(ptr %pointer, i64 %size, i64 %mask, i32 %thread,
                              i32 %site) {{
   %address = ptrtoint ptr %pointer to i64
   %beside = and i64 %address, %mask

@@ -19,9 +19,9 @@ from llvmlite import binding
 from tapejit.base.errors import UnsupportedError
 from tapejit.runtime.cuda.scheduler import (
     AT_FAULT,
+    DECLARED,
     FOR_BLOCK,
     FOR_WARP,
-    SCHEDULER,
     SLOT_WORDS,
 )
 from tapejit.runtime.cuda.warp import WarpOperation, operation_of
@@ -150,13 +150,13 @@ class Coroutines(NamedTuple):
 
 
 def as_coroutines(module: Any) -> Coroutines:
-    """The text of a module whose kernels are coroutines, with what runs them."""
+    """The text of a module whose kernels are coroutines, which the scheduler runs."""
     inline(module)
     functions = iter([x for x in module.functions if not x.is_declaration])
     kinds = {x.name: str(x.global_value_type) for x in module.global_variables}
     found = Coroutines("", {}, [], [])
     operations: dict[str, WarpOperation] = {}
-    out = [SCHEDULER]
+    out = [DECLARED]
     lines = iter(str(module).splitlines())
     for line in lines:
         if match := DEFINE.match(line):
@@ -202,7 +202,7 @@ def memory_of(variables: list[ModuleVariable]) -> Iterator[str]:
     """Text that says where variables are, and fills those of a block with 0xFF."""
     places = ", ".join(f"ptr {x.name}" for x in variables)
     yield f"@tj.own = global [{len(variables)} x ptr] [{places}]"
-    yield "define internal void @tj.poison() {"
+    yield "define void @tj.poison() {"
     for x in variables:
         if x.is_shared:
             given = f"ptr {x.name}, i8 -1, i64 {x.size}, i1 0"
