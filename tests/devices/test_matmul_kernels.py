@@ -118,7 +118,7 @@ def random_product(seed: int) -> Graph:
 
 
 def test_random_products_have_the_bits_of_a_cpu(own: Device, full: bool) -> None:
-    for seed in range(100 if full else 12):
+    for seed in range(100 if full else 8):
         assert_bits_of_cpu(own, random_product(seed), seed)
 
 
@@ -185,24 +185,41 @@ def test_infinities_stay_in_their_rows_and_columns(own: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(64, 33, 130), (100, 17, 133), (260, 400, 128)]
+    ("m", "k", "n"), [(64, 33, 130), (100, 17, 133), (260, 400, 40)]
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_rows_have_the_bits_of_a_cpu(
     own: Device, m: int, k: int, n: int, dtype: str
 ) -> None:
+    graph = sums_of_rows(m, k, n, dtype)
+    code = device_code(graph, own)
+    (cut,) = [
+        tilings_of(x, x.array_op) for x in code.emitted.built.plan.kernels if x.array_op
+    ]
+    assert cut[0].sums.unit > 1
+    assert_bits_of_cpu(own, graph)
+
+
+def sums_of_rows(m: int, k: int, n: int, dtype: str) -> Graph:
     inputs, z = product(m, k, n, dtype=dtype)
     y = ops.tanh(z)
     columns = [
         ops.sum(x, axes=(0,), keepdims=False) for x in (y, z * z, z + 1, ops.abs(z))
     ]
     most = ops.max(z, axes=(0,), keepdims=False)
-    graph = Graph("sums", tuple(inputs), (*columns, most, y))
-    code = device_code(graph, own)
-    (cut,) = [
-        tilings_of(x, x.array_op) for x in code.emitted.built.plan.kernels if x.array_op
-    ]
-    assert cut[0].sums.unit > 1
+    return Graph("sums", tuple(inputs), (*columns, most, y))
+
+
+def test_sums_of_parts_of_terms_fit_in_shared_memory(
+    own: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of rows of several values are narrower there than a tile."""
+    monkeypatch.setattr(tiling.MatmulTiling, "time", property(lambda x: not x.is_split))
+    graph = sums_of_rows(260, 400, 40, "float64")
+    launches = device_code(graph, own).emitted.built.launches
+    (added,) = [x for x in launches if x.name.endswith("_c")]
+    most = CUDA.tuning.shared_most_bytes
+    assert most / 4 < added.shared_bytes <= most
     assert_bits_of_cpu(own, graph)
 
 
@@ -288,19 +305,22 @@ def core_of(device: Device, graph: Graph) -> str:
     return tilings_of(kernel, kernel.array_op)[0].core
 
 
+TURNS = [(False, False), (True, True), (False, True)]
+
+
 @pytest.mark.parametrize("name", TENSOR)
-@pytest.mark.parametrize("turns", [(False, False), (True, True), (False, True)])
 def test_tensor_cores_multiply_floats_of_16_bits(
-    own: Device, monkeypatch: pytest.MonkeyPatch, name: str, turns: tuple[bool, bool]
+    own: Device, monkeypatch: pytest.MonkeyPatch, name: str, full: bool
 ) -> None:
     """The executor adds up in the CPU's order; products of such floats are exact."""
-    tile = TENSOR[name]
+    tile, at = TENSOR[name], list(TENSOR).index(name)
     monkeypatch.setattr(tiling, "TENSOR", (tile,))
-    dtype = "bfloat16" if turns[0] else "float16"
-    sizes = (tile.rows + 1, tile.depth + 17, tile.columns + 8)
-    graph = plain(*sizes, dtype=dtype, turns=turns)
-    assert core_of(own, graph) == "mma"
-    assert_bits_of_cpu(own, graph)
+    for turns in TURNS if full else [TURNS[at % len(TURNS)]]:
+        dtype = "bfloat16" if turns[0] else "float16"
+        sizes = (tile.rows + 1, tile.depth + 17, tile.columns + 8)
+        graph = plain(*sizes, dtype=dtype, turns=turns)
+        assert core_of(own, graph) == "mma"
+        assert_bits_of_cpu(own, graph)
 
 
 def test_tensor_cores_take_epilogues_stacks_and_long_sums(own: Device) -> None:
@@ -394,5 +414,5 @@ def convolution(seed: int) -> Graph:
 
 
 def test_convolutions_have_the_bits_of_a_cpu(own: Device, full: bool) -> None:
-    for seed in range(60 if full else 8):
+    for seed in range(60 if full else 5):
         assert_bits_of_cpu(own, convolution(seed), seed)

@@ -97,7 +97,9 @@ class Executor:
         made = as_coroutines(binding.parse_assembly(text))
         self.parameters, self.sites = made.parameters, made.sites
         self.engine = compiled(made.text + WIDEN_HALF, self.scheduler)
-        own = memory(self.engine.get_global_value_address("tj.own"), "i8", len(made.variables))
+        own = memory(
+            self.engine.get_global_value_address("tj.own"), "i8", len(made.variables)
+        )
         self.own = list(zip(made.variables, own.tolist(), strict=True))
 
     def launch(
@@ -257,7 +259,7 @@ class Executor:
         )
 
 
-class Scheduler:
+class ThreadScheduler:
     """The compiled scheduler, which runs one launch at a time."""
 
     def __init__(self) -> None:
@@ -273,11 +275,11 @@ class Scheduler:
 
 
 @cache
-def scheduler() -> Scheduler:
-    return Scheduler()
+def scheduler() -> ThreadScheduler:
+    return ThreadScheduler()
 
 
-def compiled(text: str, linked: Scheduler | None = None) -> Any:
+def compiled(text: str, linked: ThreadScheduler | None = None) -> Any:
     """A module in this process; what it only declares may be that of the scheduler."""
     machine = host_machine()  # which makes LLVM ready
     module = binding.parse_assembly(text)

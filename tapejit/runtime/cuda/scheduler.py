@@ -2,10 +2,11 @@
 
 One module for the whole process, compiled when the first kernel is; those of kernels
 know it by `DECLARED`. A thread is a coroutine that stops at barriers and at operations
-of its warp. Its state, in `@tj.state`, is `4 * site + kind`: where it stopped, and why. A warp runs on when all of its threads have stopped for it at one
-site, a block when no warp can and all threads stopped at a barrier, those of a warp at
-one site. Everything else, a barrier that some threads do not reach for one, ends the
-block: `tj.run_block` is not zero.
+of its warp. Its state, in `@tj.state`, is `4 * site + kind`: where it stopped, and why.
+A warp runs on when all of its threads have stopped for it at one site, a block when no
+warp can and all threads stopped at a barrier, those of a warp at one site. Everything
+else, a barrier that some threads do not reach for one, ends the block: `tj.run_block`
+is not zero.
 
 Threads run on in the order that is given. With `ahead` it is the first or the last warp
 that can, alone: one is as far before the others as barriers let it.
@@ -179,7 +180,7 @@ DESTROY_THREAD: Final = f"""{element("dead", "ptr", "@tj.handles", "%d")}
 
 # One block: 0 if all of its threads are over, 1 if some wait for what does not come, 2
 # if one looked at memory that is not alive. `%start` makes the coroutine of a thread,
-# `%poison` fills shared memory, `%order` has the threads in the order in which they run.
+# `%poison` fills shared memory, `%order` has the threads as they run one by one.
 RUN_BLOCK: Final = f"""
 define i32 @tj.run_block(ptr %start, ptr %arguments, i32 %block, ptr %order,
                          i32 %ahead, ptr %poison) {{

@@ -72,7 +72,8 @@ class GPUFunction(ir.LLVMFunction):
 
     It says how many threads its blocks have and how many of these blocks are to be
     resident at once, so how many registers a thread may take: assemblers differ by a
-    factor of four in what they take otherwise.
+    factor of four in what they take otherwise. A launch of few blocks has each of them
+    on a multiprocessor of its own, and registers in plenty (`launched`).
 
     >>> kernel = GPUFunction(LLVMModule("m"), "nothing", 256)
     >>> ir.IRBuilder(kernel.append_basic_block("entry")).ret_void()
@@ -130,6 +131,11 @@ class GPUFunction(ir.LLVMFunction):
         found = tuning.registers // (self.resident_blocks * self.threads)
         found -= found % tuning.register_grain
         return min(tuning.thread_registers, found)
+
+    def launched(self, blocks: int) -> None:
+        """So many blocks are what is launched."""
+        most = math.ceil(blocks / CUDA.tuning.least_multiprocessors)
+        self.resident = min(self.resident, most * self.threads)
 
     def definition(self) -> str:
         given = ", ".join(map(str, [*self.given, *self.numbers]))

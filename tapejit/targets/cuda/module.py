@@ -94,6 +94,9 @@ class Emission:
     ) -> None:
         """Launch a kernel that is complete, in so many blocks, with these numbers."""
         function = at.function
+        assert at.shared_bytes <= CUDA.tuning.shared_most_bytes, function.name
+        if self.parts is None:
+            function.launched(blocks)
         made = KernelLaunch(
             function.name,
             blocks,
@@ -125,6 +128,7 @@ class Emission:
                 builder.call(part, [*function.like(part), own])
                 builder.ret_void()
         builder.ret_void()
+        function.launched(first)
         launches = [launch for _, launch in parts]
         places = tuple(place for x in launches for place in x.places)
         shared = sum(x.shared_bytes for x in launches)

@@ -20,6 +20,10 @@ class CUDATuning:
     # Without it nvJitLink took 255 registers where `ptxas` took 32.
     resident_threads: int = 1024
 
+    # GPUs have so many multiprocessors at least. A kernel of fewer blocks may take more
+    # registers: with 64, one block of a Gaussian mixture spilled 348 bytes.
+    least_multiprocessors: int = 16
+
     # The registers of a multiprocessor, of which a thread gets so many at a time,
     registers: int = 1 << 16
     register_grain: int = 8

@@ -332,7 +332,6 @@ class RowSort:
             at.store_at(memory, index, at.spread(key, 1), INT64)
 
         at.strided(at.thread, number(self.run), at.function.threads, load)
-        at.block_barrier()
 
         def is_run(length: Value) -> Value:
             return b.icmp_signed("<=", length, number(self.run))
@@ -341,7 +340,9 @@ class RowSort:
             self.merge_in_block(at, memory, length)
             return b.shl(length, number(1))
 
-        at.repeat_while(I64, number(2), is_run, merge)
+        if it.updates > 1:  # one alone is in order
+            at.block_barrier()
+            at.repeat_while(I64, number(2), is_run, merge)
         self.store_run(at, memory, first)
         b.ret_void()
         self.made.add(at, self.blocks)

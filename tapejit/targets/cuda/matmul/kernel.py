@@ -238,10 +238,10 @@ def emit_sums_of_parts(steps: SimtEmitter, tiling: MatmulTiling) -> int:
     b, width, threads = at.builder, at.width, at.function.threads
     group = max(tiling.sums.group, width)
     columns = max(group, min(64, 1 << (x.n - 1).bit_length()))
-    rows = max(1, threads * width // columns)
-    if tiling.sums.stages:
-        unit = tiling.sums.unit
-        rows = ceil(rows / unit) * unit
+    rows, nbytes = strip_of_parts(tiling, threads * width, columns)
+    while nbytes > CUDA.tuning.shared_most_bytes and columns > group:
+        columns //= 2
+        rows, nbytes = strip_of_parts(tiling, threads * width, columns)
     sizes = (x.matrices, ceil(x.m / rows), ceil(x.n / columns))
     matrix, row, column = numbers_of(b, at.block, sizes)
     stack = numbers_of(b, matrix, [digit.size for digit in x.stack])
@@ -268,12 +268,21 @@ def emit_sums_of_parts(steps: SimtEmitter, tiling: MatmulTiling) -> int:
     epilogue = TileEpilogue(steps, tiling, stack)
     strip = Strip(rows, columns, first, start, end, number(0))
     if tiling.sums.stages:
-        size = rows * (columns + tiling.lanes)
-        shared = at.shared_array(size * tiling.stages, tiling.kept)
-        epilogue.begin(shared, size)
+        shared = at.shared_array(nbytes // tiling.itemsize, tiling.kept)
+        epilogue.begin(shared, rows * (columns + tiling.lanes))
     epilogue.finish(strip, source)
     b.ret_void()
     return sizes[0] * sizes[1] * sizes[2]
+
+
+def strip_of_parts(
+    tiling: MatmulTiling, elements: int, columns: int
+) -> tuple[int, int]:
+    """The rows of so many elements, or whole units; the bytes that values take then."""
+    rows, stages = max(1, elements // columns), tiling.sums.stages
+    if stages:
+        rows = ceil(rows / tiling.sums.unit) * tiling.sums.unit
+    return rows, stages * rows * (columns + tiling.lanes) * tiling.itemsize
 
 
 def place_of_part(
