@@ -1,4 +1,4 @@
-"""What all tests share: the option `--full`, a complete registry of ops, NumPy's bits.
+"""What all tests share: options, a complete registry of ops, NumPy's bits.
 
 Tests that compare modes demand equal bits, which graphs give whose operations NumPy
 performs. So tests run without native code, and so do the processes they start; those
@@ -37,6 +37,9 @@ config.update(cache_dir=_folder, progress=False)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="run everything, not only a sample"
+    )
+    parser.addoption(
+        "--gpu", action="store_true", help="fail where there is no GPU, do not skip"
     )
     parser.addoption(
         "--regenerate", action="store_true", help="write golden files instead"

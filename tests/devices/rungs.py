@@ -1,15 +1,19 @@
 """The rungs of the ladder that look at kernels: assemble them, take barriers away.
 
-Start reading at `assembled`, then `survivors`.
+Start reading at `Assembly`, then `survivors`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
+from llvmlite import binding
+
+from devices.found import PROCESSORS, Found
 from devices.graphs import Array, driver_of, run_code
 from devices.sweep import is_same
 from tapejit.ir import Graph
@@ -24,16 +28,86 @@ from tapejit.targets.cuda.module import BuiltKernels
 from tapejit.targets.cuda.ptx import KernelUsage, assemble, broken_promises, to_ptx
 from tapejit.targets.cuda.target import CUDA
 
-PROCESSORS = ("sm_80", "sm_90", "sm_100")
 REGISTERS = 65536  # of a multiprocessor
+# Bytes that a kernel may spill: products of stacks with tiles of 128 x 128 leave 12 for
+# sm_90, and half of the threads would be the price of none.
+SPILLED = 16
+BUDGET = re.compile(r"\.entry (\w+)\([^{]*?\.maxntid (\d+)[^{]*?\.minnctapersm (\d+)")
 BARRIER = re.compile(r"^call void @\"llvm\.nvvm\.bar.*\n", re.MULTILINE)
-BUDGET = re.compile(r'void @"(\w+)".*"nvvm.maxntid"="(\d+)" "nvvm.minctasm"="(\d+)"')
 
 
 def built_of(graph: Graph, name: str = "k") -> BuiltKernels:
     """The kernels of a Graph, without a device."""
     whole = whole_graph(without_empty(optimise(graph)))
     return CUDA.emit(whole, CUDA.plan(whole), name)
+
+
+class Assembly:
+    """Modules of many programs, which become machine code together.
+
+    Each program's is there once for all that have the same.
+    """
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self.texts: dict[str, tuple[str, str]] = {}  # by key: a program, and its text
+
+    def add(self, program: str, graph: Graph) -> str:
+        """The key of a program's kernels."""
+        name = f"k{len(self.texts)}"
+        text = built_of(graph, name).text
+        plain = re.sub(rf'"{name}(?=[_"])', '"k', text)
+        key = hashlib.blake2b(plain.encode(), digest_size=12).hexdigest()
+        if key not in self.found.registers:
+            self.texts.setdefault(key, (program, text))
+        return key
+
+    def finish(self) -> None:
+        """Make machine code of all that was added."""
+        known: dict[str, list[list[int]]] = {key: [] for key in self.texts}
+        for processor in PROCESSORS:
+            for key, usage in self.machine_code(processor).items():
+                known[key].append([x.registers for x in usage.values()])
+        self.found.registers |= {
+            key: tuple(x) for key, x in known.items() if len(x) == len(PROCESSORS)
+        }
+
+    def machine_code(self, processor: str) -> dict[str, dict[str, KernelUsage]]:
+        """What the kernels of each module take."""
+        texts = {key: text for key, (_, text) in self.texts.items()}
+        if not texts:
+            return {}
+        try:
+            made = assembled(linked(texts.values()), processor)
+        except Exception:  # it is one of them: which one is found out
+            made = None
+        if made is not None and not made.faults:
+            usage = made.usage
+            return {
+                key: {x: usage[x] for x in ENTRY.findall(text)}
+                for key, text in texts.items()
+            }
+        found = {}
+        for key, (program, text) in self.texts.items():
+            try:
+                one = assembled(text, processor)
+                assert not one.faults, one.faults
+            except Exception as error:
+                self.found.fail(f"assemble {program}: {processor}: {error}")
+            else:
+                found[key] = one.usage
+        return found
+
+
+ENTRY = re.compile(r'define ptx_kernel void @"(\w+)"')
+
+
+def linked(texts: Iterable[str]) -> str:
+    """One module of several."""
+    first, *others = map(binding.parse_assembly, texts)
+    for x in others:
+        first.link_in(x)
+    return str(first)
 
 
 class Assembled(NamedTuple):
@@ -44,18 +118,25 @@ class Assembled(NamedTuple):
 
 
 def assembled(text: str, processor: str) -> Assembled:
-    """Machine code of a module is within its budget, does not spill, and is exact."""
+    """Machine code is within its budget, spills next to nothing, and is exact."""
     ptx = to_ptx(text, processor)
     usage = assemble(ptx, processor).usage
     faults = [f"{x} is not exact" for x in broken_promises(ptx)]
-    for name, threads, blocks in BUDGET.findall(text):
-        most = REGISTERS // (int(threads) * int(blocks))
+    for name, threads, blocks in budgets(ptx):
+        most = REGISTERS // (threads * blocks)
         found = usage[name]
         if found.registers > most:
             faults.append(f"{name}: {found.registers} registers of {most}")
-        if found.spilled_bytes:
+        if found.spilled_bytes > SPILLED:
             faults.append(f"{name}: {found.spilled_bytes} bytes are spilled")
     return Assembled(usage, faults)
+
+
+def budgets(ptx: str) -> Iterator[tuple[str, int, int]]:
+    """Of each kernel, the threads of a block, and how many are to be resident."""
+    for found in BUDGET.finditer(ptx):
+        name, threads, blocks = found.groups()
+        yield name, int(threads), int(blocks)
 
 
 def mutants(text: str) -> Iterator[tuple[str, str]]:

@@ -1,19 +1,24 @@
 """Kernels through a driver: the emulated device here, a GPU where there is one.
 
-`pytest tests/devices` on a machine with a GPU is the first thing to run there: each
-kernel must give the bits that it gives on the emulated device, by plain launches and
-as a CUDA graph. Sums of `mma` are of small whole numbers, exact in any order.
+`pytest --gpu tests/devices/test_on_devices.py` is what to run on a machine with a GPU:
+without one it fails, where the whole suite skips. Each kernel must give the bits that
+it gives on the emulated device, by plain launches and as a CUDA graph, and programs the
+CPU's; with `--full` all of the ladder's, else one of a hundred. Sums of `mma` are of
+small whole numbers, exact in any order.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from devices import kernels
+from devices.ladder import Climb, cases_of
+from tapejit.runtime.cuda.devices import Device
 from tapejit.runtime.cuda.driver import DeviceError, Driver
 from tapejit.runtime.cuda.emulated import EmulatedDriver
 from tapejit.runtime.cuda.launches import InBuffer, Launch, LaunchList
@@ -74,16 +79,21 @@ def gpu() -> NvidiaDriver | str:
     return found
 
 
-@pytest.fixture(params=["emulated", "nvidia"])
-def driver(request: pytest.FixtureRequest) -> Driver:
-    if request.param == "emulated":
-        emulated = EmulatedDriver()
-        emulated.order, emulated.watch = "random", True
-        return emulated
+@pytest.fixture
+def nvidia(request: pytest.FixtureRequest) -> Driver:
     found = gpu()
     if isinstance(found, str):
-        pytest.skip(found)
+        (pytest.fail if request.config.getoption("--gpu") else pytest.skip)(found)
     return found
+
+
+@pytest.fixture(params=["emulated", "nvidia"])
+def driver(request: pytest.FixtureRequest) -> Driver:
+    if request.param == "nvidia":
+        return request.getfixturevalue("nvidia")
+    emulated = EmulatedDriver()
+    emulated.order, emulated.watch = "random", True
+    return emulated
 
 
 def run(driver: Driver, name: str, times: int) -> list[np.ndarray]:
@@ -130,3 +140,11 @@ def test_a_kernel_gives_the_bits_of_the_emulated_device(
 def test_mma_of_whole_numbers_is_exact(driver: Driver, name: str) -> None:
     a, b = (x.astype(np.float32) for x in CASES[name][2])
     np.testing.assert_array_equal(run(driver, name, 1)[0], a @ b.T)
+
+
+@pytest.mark.parametrize("kind", ["op/*", "golden/*", "random/*"])
+def test_programs_have_the_bits_of_a_cpu(nvidia: Driver, kind: str, full: bool) -> None:
+    climb = Climb(["run"], lambda: Device(nvidia, 0, "cuda:0"))
+    climb.all(islice(cases_of([kind]), 0, None, 1 if full else 100))
+    assert climb.found.wrong == []
+    assert climb.found.counts["run", "bits"] > 0
