@@ -56,7 +56,7 @@ def asarray(
     """
     kind = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor) or type(value) in HANDLES:
-        is_array = hasattr(value, "is_array")  # one of a trace
+        is_array = getattr(type(value), "is_array", False)  # one of a trace
         given = as_operand(value) if is_array else value
         tensor = given if isinstance(given, Tensor) else given.value()
         if device is not None:
