@@ -191,7 +191,9 @@ class Checker:
             parts = kernel.partials.get(step)
             if parts is None and not cut <= axes_written(step, memory):
                 yield Fault(4, kernel, step, "is written to one place by several tasks")
-            elif parts is not None and parts.size < memory.size * kernel.tasks:
+            slots = kernel.slots.get(step)
+            each, count = slots[1:] if slots else (memory.size, kernel.tasks)
+            if parts is not None and parts.size < each * count:
                 yield Fault(5, kernel, step, "has not a part for every task")
 
     def result_faults(self) -> Iterator[Fault]:

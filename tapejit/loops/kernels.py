@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -60,6 +60,14 @@ RoomKey = Step | Storage | tuple[Step, int] | str
 TASK_MEMORY: Final = "task"  # the room for private memory that is placed
 
 
+class Slots(NamedTuple):
+    """The parts of a sum: of how many iterations each, its numbers, how many parts."""
+
+    length: int
+    numbers: int
+    parts: int
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel(Nest):
     """A Nest as a target runs it: what is compiled to one function.
@@ -77,6 +85,10 @@ class Kernel(Nest):
     parts: int = 1  # of memory for tasks: if there are fewer, tasks take turns
     calls_formulas: bool = False  # in place of having long ones written out
     partials: Mapping[Step, Storage] = field(default_factory=dict)
+    # Which parts of a sum tasks leave, and how many iterations of the outermost loop no
+    # task divides; none if tasks have a part each.
+    slots: Mapping[Step, Slots] = field(default_factory=dict)
+    grain: int = 0
     choices: Mapping[Step, Choice] = field(default_factory=dict)
     rooms: Mapping[RoomKey, Storage] = field(default_factory=dict)
 
@@ -195,9 +207,11 @@ def accumulator(dtype: DType) -> DType:
 
 
 def grain_of(kernel: Kernel) -> int:
-    """How many iterations of the outermost loop are done together."""
+    """How many iterations of the outermost loop no task divides."""
     loop = kernel.loop
     assert loop is not None
+    if kernel.grain:
+        return kernel.grain
     if loop.tile:
         return loop.tile
     return kernel.width if loop.axis is kernel.vector else 1

@@ -184,12 +184,12 @@ class Printer:
             case Compute(op, attrs):
                 extra = "".join(f", {key}={value}" for key, value in attrs.items())
                 return f"{op.name} {listed}{extra}"
-            case Reduce(op):
+            case Reduce(op, _):
                 return f"{op.name} {listed} over {self.over(step)}"
             case PartialSum(op, unit, group):
                 cut = f"{unit} rows" if unit else f"{group} columns"
                 return f"partial {op.name} {listed} by {cut}"
-            case Contract():
+            case Contract(_):
                 over = f" over {self.over(step)}" if step.reduced else ""
                 return f"contract {listed}{over}"
             case ArrayOp(op, views, tiles, order):

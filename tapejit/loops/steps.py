@@ -147,10 +147,14 @@ class Choose(StepKind):
 
 
 class Reduce(StepKind):
-    """All elements along `reduced`, combined as the operation says."""
+    """All elements along `reduced`, combined as the operation says.
+
+    `order` are the axes of the array that is reduced, as it has them.
+    """
 
     word = "reduce"
     op: Op
+    order: tuple[Axis, ...] = ()
 
 
 class PartialSum(StepKind):
@@ -166,9 +170,13 @@ class PartialSum(StepKind):
 
 
 class Contract(StepKind):
-    """The sum of products of two inputs along `reduced`: a small matmul as a loop."""
+    """The sum of products of two inputs along `reduced`: a small matmul as a loop.
+
+    `order` are its axes, last the one that neighbours in memory belong to.
+    """
 
     word = "contract"
+    order: tuple[Axis, ...] = ()
 
 
 class View(NamedTuple):

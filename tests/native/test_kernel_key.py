@@ -158,6 +158,7 @@ def test_the_key_reads_every_field() -> None:
     assert {field.name for field in fields(Kernel)} == {
         *("number", "stage", "items", "vector", "width", "tasks", "inner_tasks"),
         *("parts", "calls_formulas", "partials", "choices", "rooms"),
+        *("slots", "grain"),
     }
     assert {field.name for field in fields(Loop)} == {
         *("axis", "body", "tile", "lanes", "copies"),

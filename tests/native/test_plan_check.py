@@ -115,14 +115,14 @@ def nest(name: str) -> Graph:
 
 def test_a_block_that_reads_what_it_computes_later_is_found() -> None:
     """The fault of `keep_apart`: gradients were wrong, at any number of threads."""
-    graph = nest("blocks-127-200-f4")
+    graph = nest("blocks-127-208-f4")
     assert found_in(planned(graph)) == set()
     with with_fault("keep_apart"):
         assert 1 in found_in(planned(graph))
 
 
 def test_the_error_names_kernel_step_and_line(with_native_code: None) -> None:
-    program, arrays = NESTS["blocks-127-200-f4"]
+    program, arrays = NESTS["blocks-127-208-f4"]
     with (
         with_fault("keep_apart"),
         tj.config.override(check=True, cache=False),
@@ -133,7 +133,7 @@ def test_the_error_names_kernel_step_and_line(with_native_code: None) -> None:
     assert "of blocks breaks invariant 1: copy (Step" in text
     assert "which is not written before" in text
     assert "test_nests.py" in text
-    assert "in blocks:  loss = tj.var" in text
+    assert "in blocks:  loss = tj.sum" in text
 
 
 # Programs whose LoopPlans have what a fault needs, and the faults

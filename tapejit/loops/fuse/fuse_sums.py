@@ -135,6 +135,7 @@ class EpilogueSums:
             node=step.node,
         )
         step.inputs, step.reduced = [load_of(made)], tuple(rest)
+        step.change(order=tuple(axes))
         return made
 
     def added(

@@ -257,8 +257,10 @@ class Lowering(ValueAtIndex):
             return self.over(
                 Convert(), node, dims, lambda: [self.at(x, index_of(inner))]
             )
+        order = [inner[at] for at in order_in_memory(x)]
+        reduced.sort(key=order.index)
         step = self.over(
-            Reduce(node.op),
+            Reduce(node.op, tuple(axis for axis in order if axis is not None)),
             node,
             dims,
             lambda: [self.at(x, index_of(inner))],
@@ -319,8 +321,15 @@ class Lowering(ValueAtIndex):
         *front, row, column = index_of(dims)
         inner = Axis(int(x.shape[-1])) if x.shape[-1] != 1 else None
         middle = Affine.of(inner) if inner is not None else Affine()
+        *outer, rows, columns = dims
+        is_turned = columns is None or is_transposed(y)
+        order = (*outer, rows, inner, columns)  # by what neighbours in memory are
+        if rows is not None and is_transposed(x):
+            order = (*outer, columns, inner, rows) if is_turned else order
+        elif is_turned:
+            order = (*outer, rows, columns, inner)
         return self.over(
-            Contract(),
+            Contract(tuple(axis for axis in order if axis is not None)),
             node,
             dims,
             lambda: [
@@ -489,3 +498,35 @@ def unrepeated(steps: Sequence[Step]) -> list[Step]:
             used.add(step)
             used.update(step.needed())
     return [step for step in kept if step in used]
+
+
+def order_in_memory(array: Node) -> tuple[int, ...]:
+    """The axes of an array as those lie that it is made of: it may be a permutation.
+
+    A sum goes through them in this order.
+    """
+    found: dict[Node, tuple[int, ...]] = {}
+    stack = [array]
+    while stack:
+        x = stack[-1]
+        sources = [y for y in x.inputs if y.shape == x.shape] if x.op.scalar else []
+        if x.op is ops.permute_dims:
+            sources = list(x.inputs)
+        missing = [y for y in sources if y not in found]
+        stack += missing
+        if missing:
+            continue
+        stack.pop()
+        orders = {found[y] for y in sources}
+        order = orders.pop() if len(orders) == 1 else tuple(range(x.ndim))
+        if x.op is ops.permute_dims:
+            axes = tuple(x.attrs["axes"])
+            order = tuple(axes.index(at) for at in order)
+        found[x] = order
+    return found[array]
+
+
+def is_transposed(matrices: Node) -> bool:
+    """Whether the rows of matrices lie as columns of what they are made of."""
+    *_, row, column = order_in_memory(matrices)
+    return row > column

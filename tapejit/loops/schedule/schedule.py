@@ -296,9 +296,13 @@ class Scheduler:
         near, and what counts is that sums are registers: no axis is to be summed along
         while others, of the same sum, are looped over inside.
         """
-        share = self.share(steps, open_axes)
-        most = max(share.work.values())
-        candidates = [axis for axis, work in share.work.items() if work >= most / 4]
+        begin = open_axes
+        if several := [step for step in steps if len(step.reduced) > 1]:
+            begin = {**begin, **{x: can_begin(x, begin[x]) for x in several}}
+        share = self.share(steps, open_axes, begin, is_inside)
+        works = {axis: share.work[axis] for axis in share.steps}
+        most = max(works.values())
+        candidates = [axis for axis, work in works.items() if work >= most / 4]
         ranks = {
             axis: (
                 share.arrays.get(axis, 0.0) if is_inside else 0.0,
@@ -314,7 +318,7 @@ class Scheduler:
             """Over memory, beyond the first."""
             found = known.get(axis)
             if found is None or found.steps != share.steps[axis]:
-                levels[axis] = phases(steps, open_axes, self.before, axis)
+                levels[axis] = phases(steps, begin, self.before, axis)
                 found = known[axis] = Passes.of(levels[axis], share.steps[axis])
             return found.among(open_axes)
 
@@ -330,13 +334,20 @@ class Scheduler:
             candidates = [min(candidates, key=rank)]
         (found,) = candidates
         if found not in levels:
-            levels[found] = phases(steps, open_axes, self.before, found)
+            levels[found] = phases(steps, begin, self.before, found)
         return found, levels[found]
 
     def share(
-        self, steps: Sequence[Step], open_axes: dict[Step, frozenset[Axis]]
+        self,
+        steps: Sequence[Step],
+        open_axes: dict[Step, frozenset[Axis]],
+        begin: dict[Step, frozenset[Axis]],
+        is_inside: bool,
     ) -> Share:
-        """What is done along each axis."""
+        """What is done along each axis; Steps count where they may `begin`.
+
+        At the top a pass more for a sum is better than what else it would take.
+        """
         found = Share({}, {}, {}, {}, {}, {})
         _, _, arrays, near, _, places = found
         sizes: dict[frozenset[Axis], int] = {}
@@ -347,21 +358,23 @@ class Scheduler:
             size = sizes.get(axes)
             if size is None:
                 size = sizes[axes] = math.prod(axis.hint for axis in axes)
-                totals[axes], counts[axes] = 0.0, 0
-            here = facts.cost * size
-            totals[axes] += here
-            counts[axes] += 1
+            here, begun = facts.cost * size, begin[step]
+            along = begun if is_inside else axes
+            totals[along] = totals.get(along, 0.0) + here
+            counts[begun] = counts.get(begun, 0) + 1
             for axis in facts.along:
                 if axis in axes:
                     near[axis] = near.get(axis, 0.0) + size
             for axis, place in facts.places:
                 places.setdefault(axis, []).append(place)
             if step.reduced and not step.labels.isdisjoint(axes):
-                for axis in axes & step.closed:
+                for axis in begun & step.closed:
                     arrays[axis] = arrays.get(axis, 0.0) + here
+        for axes, count in counts.items():
+            for axis in axes:
+                found.steps[axis] = found.steps.get(axis, 0) + count
         for axes, total in totals.items():
             for axis in axes:
-                found.steps[axis] = found.steps.get(axis, 0) + counts[axes]
                 found.work[axis] = found.work.get(axis, 0.0) + total
                 for other in axes:
                     both = found.both.get((axis, other), 0.0)
@@ -443,6 +456,16 @@ class Scheduler:
                     self.note(step)
             order.append(step)
         return order, levels
+
+
+def can_begin(step: Step, open_axes: frozenset[Axis]) -> frozenset[Axis]:
+    """Which of the axes that a Step has still to run over may be the outermost.
+
+    Numbers add up along their axes in the order that the array has them in: another
+    order would give other bits.
+    """
+    inner = [x.root for x in step.reduced if x.root in open_axes][1:]
+    return open_axes.difference(inner)
 
 
 def phases(

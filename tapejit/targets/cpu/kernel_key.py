@@ -94,6 +94,7 @@ class Description:
             kernel.inner_tasks,
             kernel.parts,
             kernel.calls_formulas,
+            kernel.grain,
         )
         self.add(kernel.vector)
         self.sequence(kernel.items)
@@ -103,7 +104,7 @@ class Description:
             axis, width = plan.lanes[step]
             self.axes((axis,))
             self.found += (width, step.output in plan.updates)
-        for notes in (kernel.partials, kernel.choices, kernel.rooms):
+        for notes in (kernel.partials, kernel.choices, kernel.rooms, kernel.slots):
             self.mapping(notes)
 
     def add(self, value: Any) -> None:

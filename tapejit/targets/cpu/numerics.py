@@ -4,8 +4,9 @@ The numbers are the same on every processor and for any number of threads, so re
 have the same bits on all of them. The error of a sum grows with its longest chain, the
 additions that wait for each other; so chains have an end.
 
-Some of these numbers are about speed as well. Tasks, and tiles of rows and columns,
-each add up what they have, so where a loop is cut decides on the order of additions.
+The order of a sum in a loop nest is a rule of its array (`schedule.sum_order`). Some of
+the numbers are about speed as well: a matmul that adds up over tiles of rows or columns
+adds up tile by tile, so where its loop is cut decides on the order of additions.
 
 Start reading at `CPUNumerics`.
 """
@@ -23,8 +24,17 @@ class CPUNumerics:
 
     # A vector has so many on every processor; the lanes of a sum add up apart.
     vector_bytes: int = 64
-    # A chain of a sum has no more; it is then flushed into a total of its own.
+    # A chain of a sum has so many, by which its error grows; with fewer, accumulators
+    # that are arrays would be flushed into totals too often.
     sum_chain_terms: int = 32
+    # Lanes of a sum take so much: the widest registers.
+    sum_lane_bytes: int = 64
+    # Along a shorter axis there are no lanes: to add them takes as long as the terms.
+    sum_lanes_least_terms: int = 4
+    # So it is of a small matmul, whose rows go through its loop together.
+    matmul_lanes_least_terms: int = 16
+    # With fewer results side by side, vectors along them are too short for chains.
+    sum_chains_least: int = 32
     # From so many on a polynomial is latency, not work: even and odd powers go apart,
     # which takes a third off the time of a float64 `erf`.
     split_polynomial_coefficients: int = 9
@@ -44,7 +54,8 @@ class CPUNumerics:
     # that is, fewer than are computed at once.
     interleaved_dots: int = 4
 
-    # Tasks: each has its own arrays that add up, which are combined in order
+    # Tasks: each has a part of a matmul that adds up over tiles of rows. Other sums do
+    # not depend on them.
 
     # A kernel with less work has one task: threads are not worth it.
     threads_least_instructions: float = 60_000.0
@@ -58,17 +69,11 @@ class CPUNumerics:
     # So many tasks may each add to a matmul of their own.
     matmul_sum_most_tasks: int = 8
 
-    # Tiles and blocks of a loop
+    # Blocks of a loop
 
-    # Tiles make vectors of what is computed once for each row. They are worth it if
-    # that is so much of the other work,
-    single_work_share: float = 0.3
-    # and if a tile is no shorter.
-    loop_tile_least_rows: int = 4
-    # Blocks keep accumulators in the nearest cache, where these may take so much.
-    l1_accumulator_bytes: int = 24 << 10
-    # A block has one of these numbers of vectors, the first that leaves no rest.
-    block_vectors: tuple[int, ...] = (4, 5, 6, 7, 8, 3, 4)
+    # A block has one of these numbers of vectors, the first that leaves no rest. Chains
+    # end at powers of two.
+    block_vectors: tuple[int, ...] = (8, 4, 2)
 
     # Tiles of rows, which matmuls share with what is between them
 

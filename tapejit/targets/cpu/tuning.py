@@ -43,6 +43,8 @@ class CPUTuning:
 
     # From so many on, two threads are busy.
     busy_tasks: int = 4
+    # With so many, it hardly matters which of some threads has one more.
+    even_tasks: int = 8
     # Threads may end at different times if there are fewer, so an inner loop is cut,
     uneven_tasks: int = 9
     # but tiles of one matrix are cut into few: each packs what all of them use.
@@ -82,6 +84,14 @@ class CPUTuning:
     masked_stray_bytes: int = 32768
     # Sums of products that are made at a time take so much: they stay in registers.
     joined_sum_bytes: int = 320
+
+    # Tiles make vectors of what is computed once for each row. They are worth it if
+    # that is so much of the other work,
+    single_work_share: float = 0.3
+    # and if a tile is no shorter.
+    loop_tile_least_rows: int = 4
+    # Blocks keep accumulators in the nearest cache, where these may take so much.
+    l1_accumulator_bytes: int = 24 << 10
 
     # Operations on whole arrays
 

@@ -346,7 +346,9 @@ class SimtAddressing(Addressing):
         if isinstance(key, Storage):
             return self.kernel.vector in key.strides
         assert isinstance(key, tuple)
-        return self.kernel.vector in accumulator_of(self.plan, key[0]).axes
+        return (
+            self.kernel.vector in accumulator_of(self.plan, key[0], in_order=False).axes
+        )
 
     def streams(self, memory: Storage, width: int) -> bool:
         return False

@@ -13,7 +13,7 @@ Start reading at `BlockReductions.over_team`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tapejit.base.types import DType
@@ -22,7 +22,12 @@ from tapejit.loops.kernels import Storage
 from tapejit.loops.steps import Step
 from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import number
-from tapejit.targets.cpu.nest.reductions import Accumulator, Reductions
+from tapejit.targets.cpu.nest.reductions import (
+    Accumulator,
+    Reductions,
+    accumulator_of,
+)
+from tapejit.targets.cpu.schedule.sum_order import SumLayout
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cuda.addressing import SimtAddressing
 from tapejit.targets.cuda.target import CUDA
@@ -42,9 +47,7 @@ class BlockReductions(Reductions):
         self.words: dict[DType, Value] = {}  # one of each warp
 
     def place_to_add(self, step: Step) -> Accumulator:
-        made = super().place_to_add(step)
-        made.flushes = []  # a thread adds up few numbers
-        return made
+        return accumulator_of(self.plan, step, in_order=False)
 
     def accumulator(self, step: Step) -> Accumulator:
         made = self.place_to_add(step)
@@ -68,7 +71,7 @@ class BlockReductions(Reductions):
     def elements(self, made: Accumulator, body: Callable[[], None]) -> None:
         """This thread's places of an array, or all of one that it has for itself."""
 
-        def nest(axes: list[Axis]) -> None:
+        def nest(axes: Sequence[Axis]) -> None:
             if not axes:
                 with self.at.aligned_if(made.lanes or self.at.fits(made.strides)):
                     body()
@@ -146,7 +149,7 @@ class BlockReductions(Reductions):
         """
         at, parts = self.at, self.kernel.partials[step]
         memory = self.plan.storage[step]
-        made = Accumulator(step, parts.dtype, [], False, 1, {})
+        made = Accumulator(step, parts.dtype, SumLayout(), {})
         base, out = at.pointer_to(parts), at.pointer_to(memory)
         kind = lanes.register_type(made.dtype, 1)
         with at.at_entry():

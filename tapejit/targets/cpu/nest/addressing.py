@@ -192,6 +192,7 @@ class Addressing:
         self.valid: Any = None  # lanes that are here for the first time
         self.skips: dict[Axis, Value | None] = {}  # iterations of a tile done before
         self.counts: dict[Axis, Value] = {}  # those of a tile of rows for products
+        self.is_whole = True  # whether it is known that a tile has no fewer
         self.is_repeating = False  # whether lanes that are not valid are of those
         self.vector, self.width = kernel.vector, kernel.width
         self.private: dict[RoomKey, Value] = {}

@@ -48,6 +48,7 @@ from tapejit.targets.cpu.nest.transposed_copy import (
     crossing_copy,
     emit_transposed_copy,
 )
+from tapejit.targets.cpu.schedule.sum_order import SumLayout
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 from tapejit.targets.cpu.target import CPU
@@ -169,19 +170,30 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         """
         axis = loop.axis
         here = number(at) if isinstance(at, int) else at
-        if loop.tile and axis is not self.at.vector and has_array_op(loop):
+        rest = axis.extent % stride
+        is_block = bool(loop.tile) and axis is self.at.vector and not has_array_op(loop)
+        if is_block and rest and not (is_full or isinstance(at, int)):
+            is_last = self.at.builder.icmp_signed(">", at, number(axis.extent - stride))
+            with self.at.builder.if_else(is_last) as (last, full):
+                with last:
+                    self.iteration(loop, path, axis.extent - rest, stride)
+                with full:
+                    self.iteration(loop, path, at, stride, is_full=True)
+            return
+        if loop.tile and (axis is self.at.vector) != has_array_op(loop):
             self.at.origins[axis] = here
             self.at.skips[axis] = None
             self.at.counts[axis] = self.rows_at(loop, at, is_full)
+            self.at.is_whole = is_full or axis.extent % loop.tile == 0
             self.body(loop, path)
             return
         base, skip = here, None
-        last = axis.extent - stride
+        end = axis.extent - stride
         if stride > 1 and isinstance(at, int):
-            if at > last:
-                base, skip = number(last), number(at - last)
-        elif stride > 1 and axis.extent % stride and not is_full:
-            base = self.at.smaller(here, number(last))
+            if at > end:
+                base, skip = number(end), number(at - end)
+        elif stride > 1 and rest and not is_full:
+            base = self.at.smaller(here, number(end))
             skip = self.at.builder.sub(here, base)
         if loop.tile:
             self.at.origins[axis] = base
@@ -195,7 +207,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             self.at.valid = None
 
     def rows_at(self, loop: Loop, at: Value | int, is_full: bool) -> Value:
-        """How many rows a tile for products has: the last one may have fewer."""
+        """How many iterations a tile has: the last one may have fewer."""
         size, rest = loop.axis.extent, loop.axis.extent % loop.tile
         if isinstance(at, int):
             return number(min(loop.tile, size - at))
@@ -288,7 +300,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             body(at, is_full=bool(is_peeled))
 
         if self.flushes_in(loop):
-            self.loop_in_blocks(loop, low, end, stride, part, work)
+            self.loop_in_blocks(loop, low, end, stride, part, work, bool(is_peeled))
         elif not is_cut and self.is_unrolled(loop):
             for trip in range(trips):
                 body(trip * stride)
@@ -381,15 +393,16 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         for _ in self.each_copy():
             for step in loop.steps():
                 made = self.reductions.accumulators.get(step)
-                if made is None or not made.axes or made.register is not None:
+                if made is None or not made.is_array or made.registers:
                     continue
-                if set(made.axes) <= around:
-                    kept.append((made, *self.reductions.into_register(made)))
+                if made.is_bound(around):
+                    kept.append((made, *self.reductions.into_registers(made, loop)))
         yield
         for made, at, kind in kept:
-            value = self.at.builder.load(made.register, typ=kind)
-            self.at.store_at(made.pointer, at, value, made.dtype)
-            made.register = None
+            for level, register in made.registers.items():
+                value = self.at.builder.load(register, typ=kind)
+                self.at.store_at(made.levels[level], at, value, made.dtype)
+            made.registers = {}
 
     def flushes_in(self, loop: Loop) -> list[int]:
         """After how many iterations of a loop sums are flushed, shortest first."""
@@ -404,11 +417,25 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         found = [(x, y) for x, y in pairs if y.loop is loop]
         return sorted(found, key=lambda pair: pair[1].level)
 
-    def flush_after(self, loop: Loop, every: int) -> None:
-        """Flush what is to be flushed after so many iterations."""
+    def flush_after(
+        self, loop: Loop, every: int, at: Value, end: Value, slots: bool | None = None
+    ) -> None:
+        """Flush what is to be flushed after so many iterations, from `at` to `end`.
+
+        Unless `slots` is None, only what goes there, or only what does not.
+        """
         for _ in self.each_copy():
             for made, x in self.flushes(loop):
-                if x.every == every:
+                if x.every != every or slots not in (None, bool(x.slot)):
+                    continue
+                if x.slot:
+                    self.reductions.to_slot(made, x, at)
+                elif x.period:
+                    over = self.at.builder.urem(end, number(x.period))
+                    is_end = self.at.builder.icmp_unsigned("==", over, number(0))
+                    with self.at.builder.if_then(is_end):
+                        self.reductions.flush(made, x)
+                else:
                     self.reductions.flush(made, x)
 
     def loop_in_blocks(
@@ -419,14 +446,19 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         stride: int,
         body: Callable[[Value], None],
         work: float,
+        goes_on: bool,
     ) -> None:
-        """A loop whose long sums are flushed at the end of blocks of iterations."""
+        """A loop whose long sums are flushed at the end of blocks of iterations.
+
+        If it goes on after its end, a block that is not over by then does so, too.
+        """
         first, *later = self.flushes_in(loop)
 
         def iteration(at: Value) -> None:
             body(at)
             if first == 1:
-                self.flush_after(loop, 1)
+                end = self.at.builder.add(at, number(stride))
+                self.flush_after(loop, 1, at, end)
 
         if first == 1 and not later:
             self.at.long_range(low, high, stride, iteration, work, loop.axis.extent)
@@ -435,14 +467,26 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
 
         def part(at: Value) -> None:
             end = self.at.builder.add(at, number(block * stride))
-            self.at.for_range(at, self.at.smaller(end, high), stride, iteration)
-            self.flush_after(loop, block)
+            last = self.at.smaller(end, high)
+            self.at.for_range(at, last, stride, iteration)
+            if goes_on:
+                is_over = self.at.builder.icmp_signed("<=", end, high)
+                with self.at.builder.if_then(is_over):
+                    end_block(at, end)
+            else:
+                end_block(at, end)
+
+        def end_block(at: Value, end: Value) -> None:
+            self.flush_after(loop, block, at, end)
             done = self.at.builder.sub(end, low)
             for every in later:
                 over = self.at.builder.urem(done, number(every * stride))
                 is_full = self.at.builder.icmp_unsigned("==", over, number(0))
                 with self.at.builder.if_then(is_full):
-                    self.flush_after(loop, every)
+                    self.flush_after(loop, every, at, end, slots=False)
+                is_over = self.at.builder.icmp_signed(">=", end, high)
+                with self.at.builder.if_then(self.at.builder.or_(is_full, is_over)):
+                    self.flush_after(loop, every, at, end, slots=True)
 
         self.at.long_range(low, high, block * stride, part, work, loop.axis.extent)
 
@@ -452,8 +496,17 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         size = next(outer.tile for outer in path if outer.tile and outer.axis is axis)
         origin, skip = self.at.origins[axis], self.at.skips[axis]
         is_vector = axis is self.at.vector
+        first, last = number(0), self.at.counts.get(axis, number(size))
+        has_rest = is_vector and axis in self.at.counts and not self.at.is_whole
 
         def body(at: Value) -> None:
+            if has_rest:
+                base = self.at.smaller(
+                    at, self.at.builder.sub(last, number(self.at.width))
+                )
+                again = self.at.builder.sub(at, base)
+                at = base
+                self.at.valid = self.at.lanes_from(again, self.at.width)
             if is_vector and skip is not None:
                 self.at.valid = self.at.lanes_from(
                     self.at.builder.sub(skip, at), self.at.width
@@ -461,18 +514,35 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
                 self.at.is_repeating = True
             self.body_at(loop, path, self.at.builder.add(origin, at))
             self.at.valid, self.at.is_repeating = None, False
-            self.flush_after(loop, 1)
 
-        trips = size // self.at.width
+        stride = self.at.width if is_vector else 1
+        flushes, trips = self.flushes_in(loop), size // self.at.width
         is_short = trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
-        if is_vector and (trips == 1 or is_short):
+        if is_vector and not (flushes or has_rest) and (trips == 1 or is_short):
             for trip in range(trips):
                 body(number(trip * self.at.width))
-        elif is_vector:
-            self.at.for_range(number(0), number(size), self.at.width, body)
+            return
+        if skip is not None and not is_vector:
+            first = skip
+        if not flushes:
+            self.at.for_range(first, last, stride, body)
+            return
+        block = max(flushes)
+
+        def iteration(at: Value) -> None:
+            body(at)
+            here = self.at.builder.add(origin, at)
+            self.flush_after(loop, 1, here, self.at.builder.add(here, number(stride)))
+
+        def part(at: Value) -> None:
+            end = self.at.builder.add(at, number(block * stride))
+            self.at.for_range(at, self.at.smaller(end, last), stride, iteration)
+            self.flush_after(loop, block, at, end)
+
+        if block == 1:
+            self.at.for_range(first, last, stride, iteration)
         else:
-            first = number(0) if skip is None else skip
-            self.at.for_range(first, self.at.counts.get(axis, number(size)), 1, body)
+            self.at.for_range(first, last, block * stride, part)
 
     def accumulator(self, step: Step) -> Accumulator:
         return self.reductions.accumulator(step)
@@ -535,7 +605,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         assert loop is not None
         tasks = self.kernel.tasks
         memory = self.plan.storage[step]
-        made = Accumulator(step, parts.dtype, [], False, 1, {})
+        made = Accumulator(step, parts.dtype, SumLayout(), {})
         base, out = self.at.pointer_to(parts), self.at.pointer_to(memory)
         width = min(16, 1 << (memory.size.bit_length() - 1))
         last = number(memory.size - width)
@@ -561,6 +631,9 @@ def emit_combination(
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
     for step in kernel.partials:
-        emitter.combine(step)
+        if step in kernel.slots:
+            emitter.reductions.combine_slots(step)
+        else:
+            emitter.combine(step)
     emitter.at.builder.ret_void()
     return emitter

@@ -5,19 +5,23 @@ read after it. It is a register, or an array if its value has axes inside of tha
 an element of an array is in a register while a loop adds to that element only. Its
 lanes are folded as a tree in the end.
 
-Rounding errors of a sum grow with the number of terms that are added one after the
-other. So no more than `sum_chain_terms` are: their sum is then flushed into a total of
-its own, of which there may be several levels.
+The order in which a sum adds its terms is a rule of its array (`sum_order`), whatever
+loops it has. Where a chain ends, it is flushed into a total of its own, of which there
+are several levels. Lanes of the rule that vectors do not have are *phases*, arrays of
+their own. What tasks add up goes to *slots*, as many in any case: each has chains that
+end where it does, and `combine_slots` adds them in the order that one task would.
 
 Start reading at `Reductions.accumulator`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -27,20 +31,28 @@ from tapejit.base.types import DType, is_float
 from tapejit.ir.node import Op
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
-    LoopNest,
     LoopPlan,
+    Slots,
     Storage,
     accumulator,
     bound,
-    inner_axes,
 )
-from tapejit.loops.schedule.schedule import Loop
+from tapejit.loops.schedule.schedule import Loop, loops_in
 from tapejit.loops.steps import Contract, Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import IRBuilder, Type, Value, VectorType
-from tapejit.targets.cpu.nest.addressing import I32, number
+from tapejit.targets.cpu.nest.addressing import (
+    I32,
+    number,
+)
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.step_values import StepValues
+from tapejit.targets.cpu.schedule.sum_order import (
+    SumLayout,
+    chains_of,
+    is_ordered,
+    layout_of,
+)
 from tapejit.targets.cpu.simd import floats, lanes
 from tapejit.targets.cpu.simd.storage import Floats
 from tapejit.targets.cpu.simd.vector import INTEGER, MASK, Vector
@@ -79,91 +91,82 @@ def integers_like(dtype: DType, width: int) -> VectorType:
 
 @dataclass(frozen=True)
 class Flush:
-    """After how many iterations of a loop a level of a sum is added to the next."""
+    """After how many iterations of a loop a level of a sum is added to the next.
+
+    With a `period`, that is only where the position in the axis is a multiple of it. A
+    flush to a `slot` ends what a task adds up of so many elements.
+    """
 
     loop: Loop
     every: int
     level: int
     around: frozenset[Axis]  # the axes of which the loop has one iteration at a time
+    period: int = 0
+    slot: int = 0
+    first: int = 0  # of the levels that end there
 
 
 class Accumulator:
     """Where a reduction adds up."""
 
     def __init__(
-        self,
-        step: Step,
-        dtype: DType,
-        axes: list[Axis],
-        lanes: bool,
-        width: int,
-        tiles: dict[Axis, int],
+        self, step: Step, dtype: DType, layout: SumLayout, tiles: dict[Axis, int]
     ) -> None:
         self.step = step
         self.dtype = dtype
-        self.axes = axes
-        self.lanes = lanes
-        self.width = width
+        self.layout = layout
+        self.axes = layout.axes
+        self.lanes = layout.has_lanes
+        self.width = layout.width
+        self.size = layout.elements
+        self.is_ordered = False
         self.pointer: Value
         self.flushes: list[Flush] = []  # where a sum goes on from a new start
         self.totals: list[Value] = []  # what is flushed into, level by level
         self.undefined: Any = None  # the last NaN that a maximum or minimum has met
         self.bits: Any = None  # those of its elements that come first, as integers
-        self.register: Any = None  # of one element of an array, while it is in use
+        # Those of levels of one element of an array, while it is in use.
+        self.registers: dict[int, Value] = {}
         self.vector: Axis | None = None
         self.full = 1  # lanes of a vector along it
-        sizes = [tiles.get(axis, axis.extent) for axis in axes]
-        self.strides = dict(zip(axes, strides_of(sizes), strict=True))
-        self.size = math.prod(sizes)
+        self.strides = dict(zip(layout.axes, strides_of(layout.sizes), strict=True))
         self.tiles = tiles
+        self.is_array = bool(layout.axes) or layout.phases > 1
+        self.is_loose = layout.each > 1 and layout.has_rest
 
     @property
     def op(self) -> Op:
         """The reduction."""
         return self.step.reduction
 
+    @property
+    def count(self) -> int:
+        """How many levels there are."""
+        return max([1, *(x.level + (1 if x.slot else 2) for x in self.flushes)])
 
-def trips_of(loop: Loop, path: LoopNest, made: Accumulator) -> tuple[int, int]:
-    """How many iterations a loop has, and how many terms each adds to a chain."""
-    size = tile_around(loop, path) or loop.axis.extent
-    lanes = made.full if loop.axis is made.vector else 1
-    together = loop.tile or lanes * loop.copies
-    return -(-size // together), loop.copies
+    @property
+    def levels(self) -> list[Value]:
+        """All that it adds up in, from terms to totals."""
+        return [self.pointer, *self.totals]
 
-
-def tile_around(loop: Loop, path: LoopNest) -> int:
-    """The size of the tile that a loop goes through, 0 if it is no tile's."""
-    sizes = [outer.tile for outer in path if outer.tile and outer.axis is loop.axis]
-    return sizes[0] if sizes else 0
-
-
-def is_flushable(made: Accumulator, path: LoopNest) -> bool:
-    """Whether what adds up inside of these loops is one piece of an array."""
-    around = bound(path)
-    is_bound = [axis in around for axis in made.axes]
-    return all(is_bound) or is_bound == sorted(is_bound, reverse=True)
+    def is_bound(self, around: Collection[Axis]) -> bool:
+        """Whether one iteration of these axes has one element."""
+        phased = {self.layout.axis} if self.layout.phases > 1 else set()
+        return not self.is_loose and {*self.axes} | phased <= {*around}
 
 
-def power_of_two(n: int) -> int:
-    """The largest one that is not above `n`; 0 for 0."""
-    return 1 << (n.bit_length() - 1) if n else 0
+def accumulator_of(plan: LoopPlan, step: Step, in_order: bool = True) -> Accumulator:
+    """Where a reduction adds up, without memory; `in_order` of the rule, if it has one.
 
-
-def accumulator_of(plan: LoopPlan, step: Step) -> Accumulator:
-    """Where a reduction adds up, without memory."""
-    around = bound(plan.homes[step])
-    axes = inner_axes(plan, step)
-    vector, full = plan.lanes[step]
-    if vector in axes:
-        axes.remove(vector)
-        axes.append(vector)
-    has_lanes = vector in step.closed or (vector in around & step.labels)
-    width = full if has_lanes else 1
-    dtype = accumulator(step.dtype)
+    A GPU adds up by threads and has another order.
+    """
     tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
-    made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
-    made.vector, made.full = vector, full
-    made.flushes = flushes_of(plan, made)
+    in_order = in_order and is_ordered(step)
+    layout = layout_of(plan, step, in_order)
+    made = Accumulator(step, accumulator(step.dtype), layout, tiles)
+    made.vector, made.full = plan.lanes[step]
+    if in_order:
+        made.is_ordered, made.flushes = True, flushes_of(plan, made)
     return made
 
 
@@ -175,42 +178,72 @@ def copies_of(plan: LoopPlan, step: Step) -> int:
 def sum_arrays(plan: LoopPlan, step: Step) -> list[int]:
     """The bytes of each array that a reduction adds up in, none for registers."""
     made = accumulator_of(plan, step)
-    count = (1 + len(made.flushes)) * copies_of(plan, step) if made.axes else 0
-    return count * [made.size * made.width * made.dtype.itemsize]
+    if not made.is_array:
+        return []
+    slots = plan.kernels[plan.kernel_of[step]].slots.get(step)
+    arrays = max(made.count * copies_of(plan, step), chain_levels(slots))
+    return arrays * [made.layout.numbers * made.dtype.itemsize]
+
+
+def chain_levels(slots: Slots | None) -> int:
+    """How many levels there are of chains of what tasks leave."""
+    if slots is None:
+        return 0
+    most = CPU.numerics.sum_chain_terms
+    return next(x for x in count(1) if most**x >= slots.parts)
 
 
 def flushes_of(plan: LoopPlan, made: Accumulator) -> list[Flush]:
-    """Where a sum is flushed, so that no chain has more than `sum_chain_terms`.
+    """Where chains of a sum end, and what an axis adds up to is a term.
 
-    Loops are looked at from the inside. While all terms that they add fit one
-    chain, nothing is done. The loop where they do not flushes a chain into the
-    next level and starts a new one; the flushes are a chain of that level.
+    Axes are looked at from the inside. There is a level for terms and one more for
+    each length of chains; where an axis begins anew, what is in those of the axes
+    inside is collapsed into the first level of this one after each iteration.
     """
     step = made.step
-    if made.op is not ops.sum or not is_float(made.dtype):
-        return []
-    found: list[Flush] = []
-    path = plan.paths[step]
-    chain, most = 1, CPU.numerics.sum_chain_terms
+    path, slots = plan.paths[step], plan.kernels[plan.kernel_of[step]].slots.get(step)
+    slot = slots.length if slots else 0
+    loops: dict[Axis, list[int]] = {}
     for at in reversed(range(len(plan.homes[step]), len(path))):
-        loop = path[at]
-        if loop.axis not in step.closed:
-            continue
-        trips, each = trips_of(loop, path[:at], made)
-        chain *= each
-        if chain * trips <= most or not is_flushable(made, path[:at]):
-            chain *= trips
-            continue
-        is_inside_tile = tile_around(loop, path[:at]) > 0
-        every = 1 if is_inside_tile else max(1, power_of_two(most // chain))
-        around = frozenset(bound(path[:at]))
-        found.append(Flush(loop, every, len(found), around))
-        chain = -(-trips // every)
-        while chain > most and not is_inside_tile:
-            every *= most
-            found.append(Flush(loop, every, len(found), around))
-            chain = -(-chain // most)
+        if path[at].axis in step.closed:
+            loops.setdefault(path[at].axis, []).append(at)
+    assert list(loops) == [axis.root for axis in reversed(step.reduced)], step
+    found: list[Flush] = []
+    first = level = 0  # levels of an axis
+    chains = chains_of(step)
+    for axis, places in loops.items():
+        if chains[axis].begins:
+            at = places[0]
+            around = frozenset(bound(path[:at]))
+            for x in range(first, level + 1):
+                found.append(Flush(path[at], 1, x, around))
+            first = level = level + 1
+        is_cut = slot > 0 and places[-1] == 0
+        for length in chains[axis].ends:
+            if is_cut and length >= slot:
+                break
+            found.append(flush_at(plan, made, places, length, level))
+            level += 1
+        if is_cut:
+            end = flush_at(plan, made, places, slot, level)
+            found.append(replace(end, slot=slot, first=first))
     return found
+
+
+def flush_at(
+    plan: LoopPlan, made: Accumulator, places: Sequence[int], length: int, level: int
+) -> Flush:
+    """The flush after so many elements of an axis, by the loops that this has."""
+    path = plan.paths[made.step]
+    inner, outer = path[places[0]], path[places[-1]]
+    stride = made.full if inner.axis is made.vector else 1
+    if inner is not outer and length % outer.tile == 0:
+        around = frozenset(bound(path[: places[-1]]))
+        return Flush(outer, length // outer.tile, level, around)
+    around = frozenset(bound(path[: places[0]]))
+    if inner is not outer and outer.tile % length:
+        return Flush(inner, 1, level, around, period=length)
+    return Flush(inner, length // stride, level, around)
 
 
 Combination = Callable[[Accumulator, Value, Value, int], Value]
@@ -228,77 +261,76 @@ class Reductions:
     def accumulator(self, step: Step) -> Accumulator:
         """Set up before the loop."""
         made = self.accumulators[step] = self.place_to_add(step)
-        axes, dtype, width = made.axes, made.dtype, made.width
-        levels = len(made.flushes)
-        kind = lanes.register_type(dtype, width)
-        if not axes:
+        dtype, numbers = made.dtype, made.layout.numbers
+        if made.is_array:
+            # Iterations that go on together have arrays of their own.
+            first = self.turns[step] % copies_of(self.plan, step) * made.count
+            self.turns[step] += 1
+            made.pointer, *made.totals = (
+                self.at.private_memory((step, first + level), numbers, dtype)
+                for level in range(made.count)
+            )
+        else:
+            kind = lanes.register_type(dtype, made.width)
             with self.at.at_entry():
                 made.pointer = self.at.builder.alloca(kind)
-                made.totals = [self.at.builder.alloca(kind) for _ in range(levels)]
+                made.totals = [
+                    self.at.builder.alloca(kind) for _ in range(made.count - 1)
+                ]
                 if made.op in SIDES and dtype.kind not in "biu":
                     made.undefined = self.at.builder.alloca(kind)
-                    made.bits = self.at.builder.alloca(integers_like(dtype, width))
-            for pointer in (made.pointer, *made.totals):
-                self.at.builder.store(self.neutral(made), pointer)
-            if made.undefined is not None:
-                self.at.builder.store(self.neutral(made), made.undefined)
-            if made.bits is not None:
-                # The bits of -1 and 1 are those of no zero.
-                other = lanes.constant(dtype, -1 if made.op is ops.max else 1, width)
-                start = self.at.builder.bitcast(other, integers_like(dtype, width))
-                self.at.builder.store(start, made.bits)
-            return made
-        whole = made.size * width
-        # Iterations that go on together have arrays of their own.
-        turn = self.turns[step] % copies_of(self.plan, step)
-        self.turns[step] += 1
-        first = turn * (1 + levels)
-        made.pointer, *made.totals = (
-            self.at.private_memory((step, first + level), whole, dtype)
-            for level in range(1 + levels)
-        )
-        for pointer in (made.pointer, *made.totals):
-
-            def clear(
-                at: Value, fill: Value, width: int, pointer: Value = pointer
-            ) -> None:
-                self.at.store_at(pointer, at, fill, dtype)
-
-            self.along(number(0), whole, made, clear)
+                    made.bits = self.at.builder.alloca(integers_like(dtype, made.width))
+        for pointer in made.levels:
+            self.clear(made, pointer)
+        if made.undefined is not None:
+            self.at.builder.store(self.neutral(made), made.undefined)
+        if made.bits is not None:
+            # The bits of -1 and 1 are those of no zero.
+            other = lanes.constant(dtype, -1 if made.op is ops.max else 1, made.width)
+            start = self.at.builder.bitcast(other, integers_like(dtype, made.width))
+            self.at.builder.store(start, made.bits)
         return made
 
     def place_to_add(self, step: Step) -> Accumulator:
         """Where a reduction adds up, without memory."""
         return accumulator_of(self.plan, step)
 
-    def along(
-        self,
-        start: Value,
-        count: int,
-        made: Accumulator,
-        body: Callable[[Value, Value, int], None],
-    ) -> None:
-        """Go through elements of an array in wide vectors, with neutral ones at hand.
+    def clear(self, made: Accumulator, pointer: Value) -> None:
+        """Let a level begin with what changes nothing."""
+        if not made.is_array:
+            self.at.builder.store(self.neutral(made), pointer)
+            return
 
-        The last vector overlaps the one before it.
-        """
+        def part(at: Value, width: int) -> None:
+            self.at.store_at(pointer, at, self.fill(made, width), made.dtype)
+
+        self.along(number(0), made.layout.numbers, part)
+
+    def along(
+        self, start: Value, count: int, body: Callable[[Value, int], None]
+    ) -> None:
+        """Go through elements of an array in wide vectors, each of them once."""
         width = min(64, 1 << (count.bit_length() - 1))
-        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
-        last = number(count - width)
+        done = count // width * width
 
         def part(at: Value) -> None:
-            body(self.at.builder.add(start, self.at.smaller(at, last)), fill, width)
+            body(self.at.builder.add(start, at), width)
 
-        self.at.for_range(number(0), number(count), width, part)
+        if done == width:
+            part(number(0))
+        else:
+            self.at.for_range(number(0), number(done), width, part)
+        while done < count:
+            rest = 1 << ((count - done).bit_length() - 1)
+            body(self.at.builder.add(start, number(done)), rest)
+            done += rest
 
-    # Long sums
+    # The order of additions
 
     def flush(self, made: Accumulator, at: Flush) -> None:
         """Add what a level has to the next one; it starts again from nothing."""
-        level = at.level
-        source = made.totals[level - 1] if level else made.pointer
-        target = made.totals[level]
-        if not made.axes:
+        source, target = made.levels[at.level : at.level + 2]
+        if not made.is_array:
             kind = lanes.register_type(made.dtype, made.width)
             part = self.at.builder.load(source, typ=kind)
             total = self.at.builder.load(target, typ=kind)
@@ -306,48 +338,172 @@ class Reductions:
             self.at.builder.store(both, target)
             self.at.builder.store(self.neutral(made), source)
             return
-        if made.register is not None:
-            self.flush_element(made, level, source, target)
+        if made.registers:
+            self.flush_element(made, at.level)
             return
-        start, size = number(0), made.width
-        for axis in made.axes:
-            if axis in at.around:
-                index = self.at.indices[axis]
-                if axis in made.tiles:
-                    index = self.at.builder.sub(index, self.at.origins[axis])
-                distance = number(made.strides[axis] * made.width)
-                start = self.at.builder.add(start, self.at.builder.mul(index, distance))
-            else:
-                size *= made.tiles.get(axis, axis.extent)
 
-        def body(at: Value, fill: Value, width: int) -> None:
+        def body(at: Value, width: int) -> None:
             part = self.at.load_at(source, at, made.dtype, width)
             total = self.at.load_at(target, at, made.dtype, width)
-            self.at.store_at(
-                target, at, self.combined(made, total, part, width), made.dtype
-            )
-            self.at.store_at(source, at, fill, made.dtype)
+            both = self.combined(made, total, part, width)
+            self.at.store_at(target, at, both, made.dtype)
+            self.at.store_at(source, at, self.fill(made, width), made.dtype)
 
-        self.along(start, size, made, body)
+        self.pieces(made, at.around, body)
 
-    def flush_element(
-        self, made: Accumulator, level: int, source: Value, target: Value
+    def pieces(
+        self,
+        made: Accumulator,
+        around: Collection[Axis],
+        body: Callable[[Value, int], None],
     ) -> None:
-        """The same of one element of an array, which is in a register by now."""
+        """Go through what an array has for an iteration of the axes around."""
+        start, count = number(0), made.width
+        if made.vector in around and made.vector in made.axes:
+            count = made.full
+        loose: list[tuple[int, int]] = []  # sizes and strides of what is not in a row
+        for axis in reversed(made.axes):
+            size, stride = made.tiles.get(axis, axis.extent), made.strides[axis]
+            stride *= made.width
+            if axis in around:
+                start = self.at.builder.add(start, self.distance(made, axis, stride))
+            elif not loose and count == stride:
+                count *= size
+            else:
+                loose.append((size, stride))
+        layout = made.layout
+        if layout.phases > 1:
+            stride = layout.elements * layout.width
+            if layout.axis in around:
+                start = self.at.builder.add(start, self.phase_start(made))
+            elif not loose and count == stride:
+                count *= layout.phases
+            else:
+                loose.append((layout.phases, stride))
+
+        def nest(loops: list[tuple[int, int]], start: Value) -> None:
+            if not loops:
+                self.along(start, count, body)
+                return
+            *rest, (size, stride) = loops
+            self.at.for_range(
+                number(0),
+                number(size * stride),
+                stride,
+                lambda at: nest(rest, self.at.builder.add(start, at)),
+            )
+
+        nest(loose, start)
+
+    def distance(self, made: Accumulator, axis: Axis, stride: int) -> Value:
+        """How far the present iteration of an axis is from the first in an array."""
+        index = self.at.indices[axis]
+        if axis in made.tiles:
+            index = self.at.builder.sub(index, self.at.origins[axis])
+        return self.at.builder.mul(index, number(stride))
+
+    def phase_start(self, made: Accumulator) -> Value:
+        """Where the phase of the present iteration begins."""
+        layout, b = made.layout, self.at.builder
+        assert layout.axis is not None
+        at, size = self.at.indices[layout.axis], layout.axis.extent
+        phase = b.urem(b.udiv(at, number(layout.each)), number(layout.period))
+        if layout.each == 1 and layout.has_rest:
+            is_rest = b.icmp_signed(">=", at, number(layout.whole))
+            phase = b.select(is_rest, b.sub(at, number(size - layout.lanes)), phase)
+        return b.mul(phase, number(layout.elements * layout.width))
+
+    def flush_element(self, made: Accumulator, level: int) -> None:
+        """The same of one element of an array, which is in registers by now."""
+        source, target = (made.registers[x] for x in (level, level + 1))
         width = made.full if made.vector in made.axes else made.width
-        at = self.place_of(made)
-        total = self.at.load_at(target, at, made.dtype, width)
-        fill = lanes.constant(made.dtype, self.neutral_number(made), width)
-        if level:
+        kind = lanes.register_type(made.dtype, width)
+        part, total = (self.at.builder.load(x, typ=kind) for x in (source, target))
+        both = self.combined(made, total, part, width)
+        self.at.builder.store(both, target)
+        self.at.builder.store(self.fill(made, width), source)
+
+    def to_slot(self, made: Accumulator, at: Flush, place: Value) -> None:
+        """Leave what a task has added up until a place of the outermost axis."""
+        for level in range(at.first, at.level):
+            self.flush(made, replace(at, level=level))
+        source, layout = made.levels[at.level], made.layout
+        base = self.at.pointer_to(self.kernel.partials[made.step])
+        slot = self.at.builder.udiv(place, number(at.slot))
+        start = self.at.builder.mul(slot, number(layout.numbers))
+        if not made.is_array:
+            kind = lanes.register_type(made.dtype, made.width)
+            self.at.store_at(
+                base, start, self.at.builder.load(source, typ=kind), made.dtype
+            )
+            self.clear(made, source)
+            return
+
+        def body(at: Value, width: int) -> None:
             part = self.at.load_at(source, at, made.dtype, width)
-            self.at.store_at(source, at, fill, made.dtype)
-        else:
-            kind = lanes.register_type(made.dtype, width)
-            part = self.at.builder.load(made.register, typ=kind)
-            self.at.builder.store(fill, made.register)
-        self.at.store_at(
-            target, at, self.combined(made, total, part, width), made.dtype
+            self.at.store_at(base, self.at.builder.add(start, at), part, made.dtype)
+            self.at.store_at(source, at, self.fill(made, width), made.dtype)
+
+        self.along(number(0), layout.numbers, body)
+
+    def combine_slots(self, step: Step) -> None:
+        """The value of a sum from what tasks left: slots are chains of the axis."""
+        most = CPU.numerics.sum_chain_terms
+        made = accumulator_of(self.plan, step)
+        made.is_array, made.flushes = True, []
+        parts, dtype = self.kernel.slots[step].parts, made.dtype
+        base, numbers = (
+            self.at.pointer_to(self.kernel.partials[step]),
+            made.layout.numbers,
         )
+        levels = [
+            self.at.private_memory((step, level), numbers, dtype)
+            for level in range(chain_levels(self.kernel.slots[step]))
+        ]
+        made.pointer, *made.totals = levels
+
+        def add_to(level: int, source: Value, start: Value, clears: bool) -> None:
+            def body(at: Value, width: int) -> None:
+                part = self.at.load_at(
+                    source, self.at.builder.add(start, at), dtype, width
+                )
+                total = self.at.load_at(levels[level], at, dtype, width)
+                both = self.combined(made, total, part, width)
+                self.at.store_at(levels[level], at, both, dtype)
+                if clears:
+                    self.at.store_at(source, at, self.fill(made, width), dtype)
+
+            self.along(number(0), numbers, body)
+
+        def chains(level: int, low: Value, high: Value) -> None:
+            """Slots from one to another, added up in a level."""
+            if not level:
+                self.at.for_range(
+                    low,
+                    high,
+                    1,
+                    lambda at: add_to(
+                        0, base, self.at.builder.mul(at, number(numbers)), False
+                    ),
+                )
+                return
+            length = most**level
+
+            def part(at: Value) -> None:
+                end = self.at.smaller(self.at.builder.add(at, number(length)), high)
+                chains(level - 1, at, end)
+                add_to(level, levels[level - 1], number(0), True)
+
+            self.at.for_range(low, high, length, part)
+
+        for pointer in levels:
+            self.clear(made, pointer)
+        chains(len(levels) - 1, number(0), number(parts))
+        self.finish(made)
+
+    def fill(self, made: Accumulator, width: int) -> Value:
+        """So many lanes of what changes nothing."""
+        return lanes.constant(made.dtype, self.neutral_number(made), width)
 
     def neutral_number(self, made: Accumulator) -> Any:
         return identity(made.op, made.dtype)
@@ -362,39 +518,81 @@ class Reductions:
     def accumulate(self, step: Step) -> None:
         """Add the element of this iteration."""
         made = self.accumulators[step]
-        vector = made.vector
-        is_row = vector in made.axes
-        width = made.full if is_row else made.width
+        width = made.full if made.vector in made.axes else made.width
         values = [
             self.at.widened(
                 self.at.converted(self.steps.value(x), x.dtype, made.dtype), width
             )
             for x in step.inputs
         ]
+        if not made.is_loose:
+            self.add_vector(made, values, width)
+            return
+        b, axis = self.at.builder, made.layout.axis
+        assert axis is not None
+        end = b.add(self.at.indices[axis], number(made.full))
+        is_rest = b.icmp_signed(">", end, number(made.layout.whole))
+        with b.if_else(is_rest) as (rest, others):
+            with rest:
+                self.add_lanes(made, values)
+            with others:
+                self.add_vector(made, values, width)
+
+    def add_vector(
+        self, made: Accumulator, values: Sequence[Value], width: int
+    ) -> None:
+        """Add one vector to another one."""
         pointer, at = made.pointer, number(0)
-        is_array = made.axes and made.register is None
+        is_array = made.is_array and not made.registers
         if is_array:
             at = self.place_of(made)
             before = self.at.load_at(pointer, at, made.dtype, width)
         else:
-            if made.register is not None:
-                pointer = made.register
+            pointer = made.registers.get(0, pointer)
             before = self.at.builder.load(
                 pointer, typ=lanes.register_type(made.dtype, width)
             )
-        if isinstance(step.what, Contract):
-            after = self.steps.multiplied(before, values, made.dtype, width)
-        elif made.undefined is not None:
-            after = self.extreme(made, before, values[0])
-        else:
-            after = self.combined(made, before, values[0], width)
-        is_repeated = self.at.valid is not None and (vector in step.closed or is_row)
-        if is_repeated:
+        after = self.with_term(made, before, values, width)
+        is_repeated = made.vector in made.step.closed or made.vector in made.axes
+        if self.at.valid is not None and is_repeated:
             after = self.at.builder.select(self.at.valid, after, before)
         if is_array:
             self.at.store_at(pointer, at, after, made.dtype)
         else:
             self.at.builder.store(after, pointer)
+
+    def add_lanes(self, made: Accumulator, values: Sequence[Value]) -> None:
+        """Add what lanes have that are in the rest of the long axis, to its lanes."""
+        layout, b = made.layout, self.at.builder
+        assert layout.axis is not None
+        first = b.sub(
+            self.at.indices[layout.axis], number(layout.axis.extent - layout.lanes)
+        )
+        start = self.element_at(made)
+        for lane in range(made.full):
+            with contextlib.ExitStack() as stack:
+                if self.at.valid is not None:
+                    stack.enter_context(
+                        b.if_then(self.at.lane_number(self.at.valid, lane))
+                    )
+                place = b.add(first, number(lane))
+                phase, place = (f(place, number(layout.each)) for f in (b.udiv, b.urem))
+                at = b.mul(phase, number(layout.elements * layout.width))
+                at = b.add(b.add(start, at), place)
+                before = self.at.load_at(made.pointer, at, made.dtype, 1)
+                terms = [self.at.lane(x, lane) for x in values]
+                after = self.with_term(made, before, terms, 1)
+                self.at.store_at(made.pointer, at, after, made.dtype)
+
+    def with_term(
+        self, made: Accumulator, before: Value, values: Sequence[Value], width: int
+    ) -> Value:
+        """What has been added up, and one more term."""
+        if isinstance(made.step.what, Contract):
+            return self.steps.multiplied(before, values, made.dtype, width)
+        if made.undefined is not None:
+            return self.extreme(made, before, values[0])
+        return self.combined(made, before, values[0], width)
 
     def extreme(self, made: Accumulator, before: Value, value: Value) -> Value:
         """The larger or smaller of two, where NaN and zeros are remembered elsewhere.
@@ -451,19 +649,26 @@ class Reductions:
         is_beyond = self.at.builder.fcmp_ordered(SIDES[made.op], y, x)
         return self.at.builder.select(is_beyond, x, y)
 
-    def into_register(self, made: Accumulator) -> tuple[Value, Type]:
-        """Take the element of this iteration to a register; where it was, its type."""
+    def into_registers(self, made: Accumulator, loop: Loop) -> tuple[Value, Type]:
+        """Take the element of this iteration to registers; where it was, its type.
+
+        That is, the levels that are in use inside of a loop.
+        """
         width = made.full if made.vector in made.axes else made.width
         kind = lanes.register_type(made.dtype, width)
-        with self.at.at_entry():
-            made.register = self.at.builder.alloca(kind)
+        inside = [loop, *loops_in(loop.body)]
+        used = {x.level for x in made.flushes if x.loop in inside}
         at = self.place_of(made)
-        value = self.at.load_at(made.pointer, at, made.dtype, width)
-        self.at.builder.store(value, made.register)
+        for level in sorted({0, *used, *(x + 1 for x in used)}):
+            with self.at.at_entry():
+                register = self.at.builder.alloca(kind)
+            value = self.at.load_at(made.levels[level], at, made.dtype, width)
+            self.at.builder.store(value, register)
+            made.registers = {**made.registers, level: register}
         return at, kind
 
-    def place_of(self, made: Accumulator) -> Value:
-        """The element of this iteration in an array that adds up."""
+    def element_at(self, made: Accumulator) -> Value:
+        """Where the element of this iteration is in each phase."""
         at = self.at.offset(made.strides)
         for axis in made.tiles:
             if axis in made.strides:
@@ -473,23 +678,30 @@ class Reductions:
                 at = self.at.builder.sub(at, start)
         return self.at.builder.mul(at, number(made.width)) if made.lanes else at
 
+    def place_of(self, made: Accumulator) -> Value:
+        """The element of this iteration in an array that adds up."""
+        at = self.element_at(made)
+        if made.layout.phases > 1:
+            at = self.at.builder.add(at, self.phase_start(made))
+        return at
+
     def finish(self, made: Accumulator) -> None:
         """The value of a reduction, now that its loop is over."""
         step = made.step
         memory = self.plan.storage.get(step)
         parts = self.kernel.partials.get(step)
+        if any(x.slot for x in made.flushes):
+            return  # all of it is in slots
+        if step in self.kernel.slots:
+            parts = None
         if not made.axes:
-            total = self.at.builder.load(
-                made.pointer, typ=lanes.register_type(made.dtype, made.width)
-            )
             if made.undefined is not None:
+                total = self.at.builder.load(
+                    made.pointer, typ=lanes.register_type(made.dtype, made.width)
+                )
                 total = self.finished_extreme(made, total)
             else:
-                kind = lanes.register_type(made.dtype, made.width)
-                for pointer in made.totals:
-                    above = self.at.builder.load(pointer, typ=kind)
-                    total = self.combined(made, above, total, made.width)
-                total = self.whole(made, total)
+                total = self.total_at(made, number(0), made.width)
             if parts is not None:
                 self.leave_part(made, parts, self.at.task, total)
                 return
@@ -510,7 +722,7 @@ class Reductions:
         """Go through the elements of an array that has added up."""
         vector = made.vector
 
-        def nest(axes: list[Axis]) -> None:
+        def nest(axes: Sequence[Axis]) -> None:
             if not axes:
                 body()
                 return
@@ -520,11 +732,12 @@ class Reductions:
             # What the last tile has in common with the one before is not added up
             # again: the totals are those of then.
             skip = self.at.skips.get(axis) if axis in made.tiles else None
+            high = self.at.counts.get(axis) if axis in made.tiles else None
+            high = number(size) if high is None else high
 
             def iteration(at: Value) -> None:
-                if stride > 1 and size % stride:
-                    most = number(size - stride)
-                    at = self.at.smaller(at, most)
+                if stride > 1 and (axis in self.at.counts or size % stride):
+                    at = self.at.smaller(at, self.at.builder.sub(high, number(stride)))
                 if stride > 1 and skip is not None:
                     self.at.valid = self.at.lanes_from(
                         self.at.builder.sub(skip, at), stride
@@ -538,8 +751,6 @@ class Reductions:
                     self.at.valid, self.at.is_repeating = None, False
 
             low = skip if skip is not None and stride == 1 else number(0)
-            high = self.at.counts.get(axis) if axis in made.tiles else None
-            high = number(size) if high is None else high
             self.at.for_range(low, high, stride, iteration)
             del self.at.indices[axis]
 
@@ -550,12 +761,7 @@ class Reductions:
     ) -> None:
         vector = made.vector
         width = made.full if vector in made.axes else made.width
-        at = self.place_of(made)
-        total = self.at.load_at(made.pointer, at, made.dtype, width)
-        for pointer in made.totals:
-            above = self.at.load_at(pointer, at, made.dtype, width)
-            total = self.combined(made, above, total, width)
-        total = self.whole(made, total)
+        total = self.total_at(made, self.element_at(made), width)
         if parts is None:
             value = self.at.converted(total, made.dtype, made.step.dtype)
             if self.plan.checks:
@@ -579,6 +785,35 @@ class Reductions:
     ) -> None:
         """What a task has added up, where others leave theirs."""
         self.at.store_at(self.at.pointer_to(parts), place, total, made.dtype)
+
+    def total_at(self, made: Accumulator, at: Value, width: int) -> Value:
+        """All levels, phases and lanes of an element as one."""
+        layout = made.layout
+        apart = layout.elements * layout.width
+
+        def phase(number_of: int) -> Value:
+            here = self.at.builder.add(at, number(number_of * apart))
+            total, *above = (self.level_at(made, x, here, width) for x in made.levels)
+            for x in above:
+                total = self.combined(made, x, total, width)
+            return total
+
+        found = [phase(x) for x in range(layout.phases)]
+        half = layout.period
+        while half > 1:
+            half //= 2
+            for low, high in zip(range(half), range(half, len(found)), strict=False):
+                found[low] = self.combined(made, found[low], found[high], width)
+            del found[half:]
+        return self.whole(made, found[0])
+
+    def level_at(
+        self, made: Accumulator, pointer: Value, at: Value, width: int
+    ) -> Value:
+        """An element of a level."""
+        if made.is_array:
+            return self.at.load_at(pointer, at, made.dtype, width)
+        return self.at.builder.load(pointer, typ=lanes.register_type(made.dtype, width))
 
     def whole(self, made: Accumulator, total: Value) -> Value:
         """What has added up in lanes, as one."""

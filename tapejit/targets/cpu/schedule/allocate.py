@@ -204,8 +204,11 @@ def parts_of(plan: LoopPlan, kernel: Kernel) -> dict[Step, Storage]:
     found: dict[Step, Storage] = {}
     for step in kernel.steps() if kernel.loop is not None else ():
         if (step.closed and not plan.homes[step]) or adds_in_parts(step):
-            size = plan.storage[step].size * kernel.tasks
-            found[step] = Storage(accumulator(step.dtype), {}, size)
+            slots = kernel.slots.get(step)
+            each, count = (
+                slots[1:] if slots else (plan.storage[step].size, kernel.tasks)
+            )
+            found[step] = Storage(accumulator(step.dtype), {}, each * count)
     return found
 
 

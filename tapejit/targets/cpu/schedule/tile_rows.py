@@ -276,7 +276,8 @@ class Arranger:
             before = list(group.items), list(other.items)
             for step in sums:
                 body: list[Item] = [step]
-                for axis in reversed([*group.axes, *step.closed]):
+                rest = [axis.root for axis in step.reduced]
+                for axis in reversed([*group.axes, *rest]):
                     body = [Loop(axis, body)]
                 group.items += body
             other.items = only([item], set(item.steps()) - set(sums))

@@ -21,6 +21,7 @@ from tapejit.loops.kernels import (
     Kernel,
     LoopNest,
     LoopPlan,
+    Slots,
     accumulator,
     grain_of,
     inner_axes,
@@ -40,6 +41,13 @@ from tapejit.loops.steps import (
     Step,
     Verify,
     tiles_of,
+)
+from tapejit.targets.cpu.schedule.sum_order import (
+    chains_of,
+    is_ordered,
+    lane_axis,
+    layout_of,
+    unit_of,
 )
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
 from tapejit.targets.cpu.target import CPU
@@ -157,6 +165,7 @@ def choose_vector(kernel: Kernel, plan: LoopPlan) -> Kernel:
             total += term
         return total
 
+    axes = {x: None for x in axes if all(can_go_along(step, x) for step in steps)}
     if not axes:
         return kernel
     best = min(axes, key=lambda axis: (price(axis), axis.number))
@@ -234,6 +243,11 @@ def axes_of_memory(step: Step) -> frozenset[Axis]:
     return frozenset(found)
 
 
+def can_go_along(step: Step, axis: Axis) -> bool:
+    """Whether vectors can go along an axis without changing the order of a sum."""
+    return axis not in step.closed or not is_ordered(step) or lane_axis(step) is axis
+
+
 def distance(step: Step, axis: Axis) -> int | None:
     """How far apart in memory neighbours along an axis are; None if positions vary."""
     if isinstance(step.what, Load):
@@ -280,8 +294,8 @@ def tile(kernel: Kernel) -> Kernel:
     alone = sum(cost(step) for step in single)
     rows = kernel.work / loop.axis.hint - alone
     width = CPU.numerics.vector_bytes // max(x.dtype.itemsize for x in single)
-    is_worth = alone > CPU.numerics.single_work_share * rows / kernel.width
-    is_wide = width >= CPU.numerics.loop_tile_least_rows
+    is_worth = alone > CPU.tuning.single_work_share * rows / kernel.width
+    is_wide = width >= CPU.tuning.loop_tile_least_rows
     if not is_worth or not is_wide or loop.axis.hint < 2 * width:
         return kernel
     body = []
@@ -305,9 +319,16 @@ def interchanged(loop: Loop) -> Loop:
 
 
 def vectors_in(size: int, width: int) -> int:
-    """How many vectors make a block: a number that leaves no rest, if there is one."""
-    numbers = CPU.numerics.block_vectors
-    return next((n for n in numbers if size % (n * width) == 0), numbers[-1])
+    """How many vectors make a block: a number that leaves no rest, if there is one.
+
+    A rest is a block as well, so it has a vector at least; 0 if that cannot be.
+    """
+    numbers = [n for n in CPU.numerics.block_vectors if 2 * n * width <= size]
+    rests = {n: size % (n * width) for n in numbers}
+    fit = [n for n in numbers if rests[n] == 0] or [
+        n for n in numbers if rests[n] >= width
+    ]
+    return fit[0] if fit else 0
 
 
 def block(plan: LoopPlan, kernel: Kernel) -> Kernel:
@@ -323,10 +344,13 @@ def block(plan: LoopPlan, kernel: Kernel) -> Kernel:
     taken = 0
     for step in loop.steps():
         if loop.axis in step.closed:
+            if is_ordered(step) and len(step.reduced) > 1:
+                return kernel  # blocks would change the order
             inner = math.prod(axis.hint for axis in inner_axes(plan, step))
             taken += inner * step.dtype.itemsize * kernel.width
     size = vectors_in(loop.axis.hint, kernel.width) * kernel.width
-    if taken <= CPU.numerics.l1_accumulator_bytes or loop.axis.hint < 2 * size:
+    is_large = taken > CPU.tuning.l1_accumulator_bytes
+    if not (is_large and size):
         return kernel
     lanes = (loop.axis, kernel.width)
     body: list[Step | Loop] = []
@@ -558,30 +582,31 @@ POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
 
 
 def choose_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
-    """Into how many parts the outermost loop is cut; always the same, for the bits.
+    """Into how many parts the outermost loop is cut.
 
     Where it has few iterations, tasks share those of the loop inside of it as well.
     Each part has its own arrays that add up, to be set up and combined in the end.
     """
-    loop = kernel.loop
-    if loop is None:
-        return kernel
-    grain, limits = grain_of(kernel), CPU.numerics
-    possible = loop.axis.hint // grain
+    loop, limits = kernel.loop, CPU.numerics
     work = kernel.work / max(kernel.width, 1)
-    sums = sum(
-        math.prod(axis.hint for axis in inner_axes(plan, step))
-        for step in loop.steps()
-        if loop.axis in step.closed
-    )
-    if any(map(adds_in_parts, loop.steps())):
-        possible = min(possible, limits.matmul_sum_most_tasks)
+    if loop is None or work < limits.threads_least_instructions:
+        return kernel
+    cut = [step for step in loop.steps() if loop.axis in step.closed]
+    sums = sum(math.prod(x.hint for x in inner_axes(plan, step)) for step in cut)
     set_up = limits.task_to_set_up_ratio * limits.set_up_instructions * sums
     least = max(limits.task_least_instructions, set_up)
-    if work < limits.threads_least_instructions:
-        return kernel
     wanted = min(limits.most_tasks, int(work / least))
-    tasks, inner_tasks = max(1, min(wanted, possible)), 1
+    ordered = list(filter(is_ordered, cut))
+    whole, kernel = kernel, with_slots(plan, kernel, ordered, wanted)
+    possible = loop.axis.hint // grain_of(kernel)
+    if ordered:
+        possible = math.ceil(loop.axis.hint / kernel.grain)
+    if any(map(adds_in_parts, loop.steps())):
+        possible = min(possible, limits.matmul_sum_most_tasks)
+    tasks, inner_tasks = min(wanted, possible), 1
+    if tasks < 2 and cut:
+        return whole
+    tasks = max(1, tasks)
     is_short = tasks == possible < CPU.tuning.uneven_tasks
     inner = shared_loop(kernel) if is_short else None
     if inner is not None:
@@ -590,6 +615,40 @@ def choose_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
         trips = math.ceil(inner.axis.hint / (inner.tile or 1))
         inner_tasks = max(1, min(more, trips))
     return replace(kernel, tasks=tasks * inner_tasks, inner_tasks=inner_tasks)
+
+
+def with_slots(
+    plan: LoopPlan, kernel: Kernel, sums: Sequence[Step], wanted: int
+) -> Kernel:
+    """A kernel whose tasks leave sums in whole chains, or in chains of these.
+
+    A slot is as large as leaves enough of them for so many tasks. All are added in the
+    same order.
+    """
+    loop = kernel.loop
+    if loop is None or not sums:
+        return kernel
+    axis, grain = loop.axis, grain_of(kernel)
+    sizes = {step: slot_sizes(step, axis, grain) for step in sums}
+    enough = min(wanted, CPU.tuning.even_tasks)
+    least = max(found[0] for found in sizes.values())
+    fit = [y for x in sizes.values() for y in x if math.ceil(axis.hint / y) >= enough]
+    most = max([least, *fit])
+    slots = {}
+    for step, found in sizes.items():
+        length = max(x for x in found if x <= most)
+        count = math.ceil(axis.extent / length)
+        slots[step] = Slots(length, layout_of(plan, step, True).numbers, count)
+        grain = max(grain, length)
+    return replace(kernel, slots=slots, grain=grain)
+
+
+def slot_sizes(step: Step, axis: Axis, grain: int) -> list[int]:
+    """Of how many elements of an axis a sum may leave what it has added up."""
+    _, terms, ends = chains_of(step)[axis]
+    sizes = ends if terms > 1 else (unit_of(step, axis), *ends)
+    found = [x for x in sizes if x % grain == 0]
+    return found or [math.ceil(axis.extent / grain) * grain]
 
 
 def shared_loop(kernel: Kernel) -> Loop | None:

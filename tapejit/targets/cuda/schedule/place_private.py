@@ -70,7 +70,7 @@ def private_arrays(
     for step in kernel.steps():
         if not step.closed:
             continue
-        made = accumulator_of(plan, step)
+        made = accumulator_of(plan, step, in_order=False)
         if made.axes:
             size = made.size * made.width * made.dtype.itemsize
             yield (step, 0), size, made.vector in made.axes
