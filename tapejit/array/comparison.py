@@ -1,4 +1,4 @@
-"""Whether tensors are equal, or nearly so.
+"""Comparison with a tolerance: `isclose`, `allclose`, `array_equal`.
 
 Start reading at `isclose`.
 """

@@ -1,4 +1,4 @@
-"""Printing in the order of the program, also from functions that are traced.
+"""`print`: an effect, in the order of the program, also from traced functions.
 
 Python's `print` shows a traced tensor once, while the function is traced, and without
 its numbers. `print` here is an operation: it runs each time the function runs.

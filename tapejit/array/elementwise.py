@@ -1,4 +1,4 @@
-"""The elementwise functions of the namespace.
+"""Elementwise arithmetic, comparisons, logic, bits and rounding.
 
 Each converts its operands (`dispatch.operands`) and applies one record; the few that
 are compositions say so. Integers become floats where a function needs floats.

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms and roots of the namespace beyond exp, log and sqrt.
+"""Exponentials, logarithms and roots beyond exp, log and sqrt: exp2, logaddexp, xlogy.
 
 Start reading at `exp2`, then `xlogy`.
 """

@@ -1,4 +1,4 @@
-"""Matrices as products of simpler ones, with named results.
+"""Matrix factorisations: QR, SVD, LU, Cholesky, eigenvalues, with named results.
 
 Each is one record; what NumPy's modes add to it (a matrix with more columns than rows,
 square bases) is composed here. What a factorisation leaves open, such as the signs of

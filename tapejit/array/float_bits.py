@@ -1,4 +1,4 @@
-"""Signs, neighbours, remainders and parts of numbers, and steps.
+"""Sign bits, next floats, remainders, mantissa and exponent, and the step function.
 
 What has two results gives a tuple of tensors. Those of which one is an integer
 (`frexp`) have a path through the other one only.

@@ -48,17 +48,21 @@ class OnNumPy(NamedTuple):
     where: str
 
     def __str__(self) -> str:
-        behind = f" at {self.where}" if self.where else ""
-        return f"{self.op}{behind}: {self.reason}"
+        return f"{located(self.op, self.where)}: {self.reason}"
 
 
-def inside_of(executable: Executable) -> Inside:
+def located(op: str, where: str) -> str:
+    """An operation with the user's line, if that is known."""
+    return f"{op} at {where}" if where else op
+
+
+def inside_of(executable: Executable) -> NativeInside:
     """What is inside of an Executable; looked for once, with the present settings."""
     settings = config.current()
     how = settings.cpu, settings.check, executable.is_waiting
     if executable.inside is None or executable.inside[0] != how:
-        executable.inside = how, Inside(executable.graph, executable)
-    found: Inside = executable.inside[1]
+        executable.inside = how, NativeInside(executable.graph, executable)
+    found: NativeInside = executable.inside[1]
     return found
 
 
@@ -144,42 +148,38 @@ class NativePart:
         return assembly(self.built.module)
 
 
+class Part(Protocol):
+    """A stretch of a Graph whose kernels are compiled together."""
+
+    arena_size: int
+
+    @property
+    def plan(self) -> LoopPlan:
+        """The loops of its kernels."""
+
+    @property
+    def kernels(self) -> Sequence[KernelReport]:
+        """Each kernel in numbers."""
+
+    def source(self, name: str) -> str:
+        """The kernels as Python, and the function of this name that calls them."""
+
+    def llvm(self) -> str:
+        """The module that is turned into machine code."""
+
+    def asm(self) -> str:
+        """Its instructions."""
+
+
 class Inside:
-    """The kernels of an optimised Graph, and what is not in them.
+    """The kernels of a Graph, part by part, and what is not in them."""
 
-    An Executable of that Graph may have native code already.
-    """
-
+    parts: Sequence[Part]
     reads_back: Sequence[Any] = ()  # what the host waits for; a GPU's alone
 
-    def __init__(self, graph: Graph, executable: Executable | None = None) -> None:
-        self.parts: list[NativePart] = []
+    def __init__(self) -> None:
         self.on_numpy: list[OnNumPy] = []
         self.updates: set[tuple[int, int]] = set()  # results over inputs
-        code = None if executable is None else executable.code
-        split = None if executable is None else executable.split
-        whole = None
-        if code is not None and code.plan is not None:
-            whole = code.graph
-        elif split is None:
-            whole = compiled.whole_graph(graph)
-        if whole is not None:
-            self.parts.append(NativePart(whole, "kernels", 0, code))
-            self.updates.update(self.parts[0].updates)
-            return
-        if split is None:
-            split = compiled.native_form(graph, "kernels")
-        count = 0
-        for at, (node, segment) in enumerate(split.segments.items()):
-            own = compiled.segment_of(node).code
-            part = NativePart(segment, f"kernels_{at}", count, own)
-            count += part.count
-            self.parts.append(part)
-        for node in split.graph.nodes:
-            is_structure = node.op in STRUCTURE or is_movement(node)
-            if node not in split.segments and not is_structure:
-                original = split.originals.get(node, node)
-                self.on_numpy.append(on_numpy(original))
 
     @property
     def kernels(self) -> list[KernelReport]:
@@ -228,6 +228,41 @@ class Inside:
         if not texts:
             lines.append(f"{mark} there are no kernels")
         return "\n\n".join(["\n".join(lines), *texts] if lines else texts) + "\n"
+
+
+class NativeInside(Inside):
+    """The kernels of an optimised Graph on the CPU, and what is not in them.
+
+    An Executable of that Graph may have native code already.
+    """
+
+    def __init__(self, graph: Graph, executable: Executable | None = None) -> None:
+        super().__init__()
+        self.parts: list[NativePart] = []
+        code = None if executable is None else executable.code
+        split = None if executable is None else executable.split
+        whole = None
+        if code is not None and code.plan is not None:
+            whole = code.graph
+        elif split is None:
+            whole = compiled.whole_graph(graph)
+        if whole is not None:
+            self.parts.append(NativePart(whole, "kernels", 0, code))
+            self.updates.update(self.parts[0].updates)
+            return
+        if split is None:
+            split = compiled.native_form(graph, "kernels")
+        count = 0
+        for at, (node, segment) in enumerate(split.segments.items()):
+            own = compiled.segment_of(node).code
+            part = NativePart(segment, f"kernels_{at}", count, own)
+            count += part.count
+            self.parts.append(part)
+        for node in split.graph.nodes:
+            is_structure = node.op in STRUCTURE or is_movement(node)
+            if node not in split.segments and not is_structure:
+                original = split.originals.get(node, node)
+                self.on_numpy.append(on_numpy(original))
 
 
 class Optimised(Protocol):

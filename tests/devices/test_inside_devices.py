@@ -147,8 +147,9 @@ def test_ptx_needs_neither_a_gpu_nor_its_packages(
 def test_each_kernel_has_its_own_ptx() -> None:
     f = tj.function(rows)
     for kernel in f.kernels(tj.asarray(ROWS), target="cuda"):
-        names = [x.name for x in kernel.launches]  # type: ignore[attr-defined]
-        text = kernel.ptx  # type: ignore[attr-defined]
+        assert isinstance(kernel, GPUKernelReport)
+        names = [x.name for x in kernel.launches]
+        text = kernel.ptx
         assert re.findall(r"\.entry (\w+)\(", text) == names
         assert text.count("\n}\n") == len(names)
 
@@ -338,7 +339,9 @@ def test_predictions_follow_what_takes_the_time() -> None:
 def test_a_step_is_predicted_by_its_kernels() -> None:
     f = tj.function(rows)
     found = f.explain(tj.asarray(ROWS), target="cuda")
-    total = sum(x.predicted["A100"].seconds for x in found.kernels)  # type: ignore[attr-defined]
+    kernels = [x for x in found.kernels if isinstance(x, GPUKernelReport)]
+    total = sum(x.predicted["A100"].seconds for x in kernels)
+    assert len(kernels) == len(found.kernels)
     assert found.predicted["A100"] == pytest.approx(total)
     assert "at best: a model says so, no GPU has confirmed it" in re.sub(
         r"\s+", " ", str(found)

@@ -9,7 +9,7 @@ import numpy as np
 import tapejit as tj
 from tapejit.loops import pipeline
 from tapejit.runtime.executable import executable_for
-from tapejit.runtime.executable_report import Inside
+from tapejit.runtime.executable_report import NativeInside
 from tapejit.targets.cpu.module import build
 from tapejit.targets.cpu.schedule import pipeline as cpu_pipeline
 from tapejit.targets.cpu.target import CPU
@@ -135,7 +135,7 @@ def test_every_kind_of_step_is_printed() -> None:
     for function, *arguments in (
         *(*programs().values(), *more_programs().values(), *others),
     ):
-        inside = Inside(executable_for(function.graph(*arguments)).graph)
+        inside = NativeInside(executable_for(function.graph(*arguments)).graph)
         whole += inside.plan()
     missing = {word for word in wanted if word not in whole}
     assert not missing

@@ -26,7 +26,7 @@ from tapejit.base.types import TensorType
 from tapejit.ir import Graph
 from tapejit.loops import steps
 from tapejit.runtime.executable import Executable
-from tapejit.runtime.executable_report import Inside, NativePart
+from tapejit.runtime.executable_report import NativeInside, NativePart
 from tapejit.tracing import path
 
 THREADS: Final = 2
@@ -60,7 +60,7 @@ def text_of(graph: Graph, level: str) -> str:
     """
     first = mock.patch.object(steps, "_numbers", count())
     with usual_settings(cpu=LEVELS[level]), first:
-        return "\n".join(map(part_text, Inside(optimised(graph)).parts))
+        return "\n".join(map(part_text, NativeInside(optimised(graph)).parts))
 
 
 def part_text(part: NativePart) -> str:

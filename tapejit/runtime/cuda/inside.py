@@ -1,8 +1,8 @@
 """What is inside of a Graph that runs on a GPU, in numbers and as text.
 
-`DeviceInside` is the counterpart of `runtime.executable_report.Inside`: the kernels of
-each segment, emitted once more to be looked at, and what the host does between them. No
-device is needed, nor its driver, and nothing runs.
+`DeviceInside` is the counterpart of `runtime.executable_report.NativeInside`: the
+kernels of each segment, emitted once more to be looked at, and what the host does
+between them. No device is needed, nor its driver, and nothing runs.
 
 Start reading at `DeviceInside`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError
@@ -36,6 +36,7 @@ from tapejit.runtime.cuda.kept_kernels import emit
 from tapejit.runtime.executable_report import (
     Inside,
     OnNumPy,
+    located,
     timing_text,
     write_files,
 )
@@ -62,8 +63,7 @@ class ReadBack(NamedTuple):
     where: str
 
     def __str__(self) -> str:
-        behind = f" at {self.where}" if self.where else ""
-        return f"{self.op}{behind}: reads {self.nbytes} bytes back"
+        return f"{located(self.op, self.where)}: reads {self.nbytes} bytes back"
 
 
 class DevicePart:
@@ -125,8 +125,6 @@ class DeviceInside(Inside):
     (True, 1, [])
     """
 
-    parts: list[DevicePart]  # type: ignore[assignment]  # with the same methods
-
     def __init__(
         self, graph: Graph, processor: str = USUAL, device: Device | None = None
     ) -> None:
@@ -135,10 +133,9 @@ class DeviceInside(Inside):
                 f"no GPU has the capability {processor!r}",
                 help=f"known are {', '.join(PROCESSORS)}",
             )
-        self.parts = []
-        self.on_numpy: list[OnNumPy] = []
+        super().__init__()
+        self.parts: list[DevicePart] = []
         self.reads_back: list[ReadBack] = []
-        self.updates: set[tuple[int, int]] = set()
         optimised = optimise(graph)
         if why_not_whole(optimised) is None:
             part = DevicePart(optimised, processor, 0, device)
@@ -181,15 +178,11 @@ class DeviceInside(Inside):
     @property
     def predicted(self) -> dict[str, float]:
         """Name of a GPU -> seconds for all kernels at best: a prediction."""
+        kernels = [kernel for part in self.parts for kernel in part.kernels]
         return {
-            gpu.name: sum(x.predicted[gpu.name].seconds for x in self.kernels)
+            gpu.name: sum(x.predicted[gpu.name].seconds for x in kernels)
             for gpu in GPUS
         }
-
-    @property
-    def kernels(self) -> list[Any]:
-        """Each kernel in numbers, in the order in which they run."""
-        return [kernel for part in self.parts for kernel in part.kernels]
 
     def asm(self) -> str:
         """PTX, one module for each segment."""
