@@ -15,8 +15,8 @@ Derivatives of functions   `tj.grad`, `tj.value_and_grad`, `tj.jacobian`, `tj.he
          `tj.hvp`, `tj.jvp`, `tj.vjp`, `tj.vmap`.
 Speed    `@tj.function` makes a whole training step one native call. Take it away, or
          set TAPEJIT_EAGER=1, to debug; `f.explain(x)` tells what runs.
-Training `tj.nn` (layers, losses), `tj.optimizers`, `tj.metrics`, `tj.data`, `tj.fit`,
-         `tj.save`, `tj.load`.
+Training `tj.nn` (layers, losses), `tj.optimizers`, `tj.mixed_precision`, `tj.metrics`,
+         `tj.data`, `tj.fit`, `tj.save`, `tj.load`.
 Besides  `tj.linalg`, `tj.fft`, `tj.special`, `tj.image`, `tj.random`, `tj.debug`,
          `tj.config`.
 
@@ -120,6 +120,7 @@ if _TYPE_CHECKING:
     from tapejit.tape.accumulator import *
     from tapejit.tape.custom import *
     from tapejit.tape.functional import *
+    from tapejit.tensor import mixed_precision as mixed_precision
     from tapejit.tensor.device import *
     from tapejit.tensor.eager_mode import *
     from tapejit.tracing.function import *

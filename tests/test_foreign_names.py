@@ -10,7 +10,13 @@ import pytest
 
 import tapejit as tj
 from tapejit.array.numpy import names
-from tapejit.tensor.foreign_names import ATTRIBUTES, RANDOM, SPELLINGS, hint
+from tapejit.tensor.foreign_names import (
+    ATTRIBUTES,
+    MIXED_PRECISION,
+    RANDOM,
+    SPELLINGS,
+    hint,
+)
 from tests.public_calls import ALIASES
 
 
@@ -19,7 +25,12 @@ def test_the_name_is_not_tapejits_own(name: str) -> None:
     assert name not in tj.__all__, "tapejit has this name: drop it from SPELLINGS"
 
 
-LINES = [*SPELLINGS.items(), *RANDOM.items(), *ATTRIBUTES.items()]
+LINES = [
+    *SPELLINGS.items(),
+    *RANDOM.items(),
+    *MIXED_PRECISION.items(),
+    *ATTRIBUTES.items(),
+]
 
 
 @pytest.mark.parametrize(("name", "spelling"), LINES)

@@ -19,7 +19,7 @@ from tapejit.array import elementwise, reductions
 from tapejit.array.arrangement import moveaxis
 from tapejit.array.factorisations import as_inexact, svdvals
 from tapejit.array.manipulation import reshape
-from tapejit.array.precision import widened
+from tapejit.array.precision import result_dtype, widened
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.types import is_complex, real_dtype
 from tapejit.ops.shapes import keep_axes, normalize_axes
@@ -48,7 +48,7 @@ def vector_norm(
     if not isinstance(ord, (int, float, np.integer, np.floating)):
         raise ArgumentTypeError(f"ord is a number for vectors, got {ord!r}")
     out = _vector_norm(widened(x), float(ord), axis, keepdims)
-    return cast(out, real_dtype(x.dtype))
+    return cast(out, result_dtype(real_dtype(x.dtype)))
 
 
 def _vector_norm(x: Tensor, ord: float, axis: Axis, keepdims: bool) -> Tensor:
@@ -124,7 +124,7 @@ def norm_of_matrices(x: Tensor, ord: Any) -> Tensor:
         raise ArgumentError(
             f"ord is 'fro', 'nuc', 1, -1, 2, -2, inf or -inf for matrices, got {ord!r}"
         )
-    return cast(out, real_dtype(x.dtype))
+    return cast(out, result_dtype(real_dtype(x.dtype)))
 
 
 def _magnitudes(x: Tensor) -> Tensor:

@@ -5,6 +5,9 @@ would round ten times, and sums of squares would overflow on the way. So its ope
 are widened to float32 first, and only the result is rounded to the dtype they had.
 Gradients pass the same way back.
 
+Under a policy of mixed precision, what is a sum, a norm, a share or a loss is not
+rounded back: `result_dtype` says so.
+
 Start reading at `wide_operand`.
 """
 
@@ -16,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.array.elementwise import stop_gradient
+from tapejit.base.config import MIXED, config
 from tapejit.base.errors import DTypeError, TapejitError
 from tapejit.base.types import DType, default_float, is_complex, is_float, wide_dtype
 from tapejit.ops.shapes import Axes, normalize_axes
@@ -59,6 +63,24 @@ def wide_operands(values: Sequence[Any], name: str) -> tuple[list[Tensor], DType
     tensors = [float_operand(x, name) for x in operands(values, name)]
     dtype = tensors[0].dtype
     return [cast(x, wide_dtype(dtype)) for x in tensors], dtype
+
+
+def summed_operand(x: Any, name: str) -> tuple[Tensor, DType]:
+    """As `wide_operand`, for what is a sum or made of sums."""
+    wide, dtype = wide_operand(x, name)
+    return wide, result_dtype(dtype)
+
+
+def result_dtype(dtype: DType) -> DType:
+    """What a sum of elements of `dtype` is rounded to: not to a half under a policy.
+
+    >>> from tapejit.base.config import config
+    >>> with config.override(mixed_precision="mixed_float16"):
+    ...     result_dtype(np.dtype("float16"))
+    dtype('float32')
+    """
+    is_mixed = MIXED and config.mixed_precision != "float32"
+    return wide_dtype(dtype) if is_mixed else dtype
 
 
 def widened(x: Tensor) -> Tensor:

@@ -88,7 +88,8 @@ def mean(
     count = 1
     for at in normalize_axes(axis, x.ndim):
         count = count * x.shape[at]
-    return binary(ops.div, total, count * 1.0)  # a float also if it is symbolic
+    out = binary(ops.div, total, count * 1.0)  # a float also if it is symbolic
+    return out if dtype is None else cast(out, x.dtype)
 
 
 @with_hints

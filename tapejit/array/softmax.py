@@ -11,7 +11,7 @@ from typing import Any
 from tapejit import ops
 from tapejit.array import reductions
 from tapejit.array.elementwise import exp, log, maximum, subtract
-from tapejit.array.precision import as_constant, axes_of, wide_operand
+from tapejit.array.precision import as_constant, axes_of, summed_operand
 from tapejit.ops.activations import lowest
 from tapejit.ops.shapes import Axes
 from tapejit.tensor.dispatch import apply, cast
@@ -33,7 +33,7 @@ def softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     >>> print(tj.nn.softmax(tj.asarray([1000.0, 1000.0, -tj.inf])))
     [0.5 0.5 0. ]
     """
-    x, dtype = wide_operand(x, "softmax")
+    x, dtype = summed_operand(x, "softmax")
     axes = axes_of(x, axis, "softmax")
     return cast(apply(ops.softmax, x, axes=axes), dtype)
 
@@ -48,7 +48,7 @@ def log_softmax(x: Any, /, axis: Axis = -1) -> Tensor:
     >>> print(tj.nn.log_softmax(tj.asarray([1000.0, 0.0, -tj.inf])))
     [    0. -1000.   -inf]
     """
-    x, dtype = wide_operand(x, "log_softmax")
+    x, dtype = summed_operand(x, "log_softmax")
     axes = axes_of(x, axis, "log_softmax")
     lowered = below_largest(x, axes)
     return cast(lowered - log(sum_of_powers(exp(lowered), axes)), dtype)

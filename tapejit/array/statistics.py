@@ -22,7 +22,7 @@ from tapejit.array.creation import full
 from tapejit.array.indexing import getitem, has_values, number_of
 from tapejit.array.manipulation import broadcast_to, permute_dims, reshape
 from tapejit.array.norms import safe_root
-from tapejit.array.precision import widened
+from tapejit.array.precision import result_dtype, widened
 from tapejit.array.reductions import Axis
 from tapejit.array.sorting import sort
 from tapejit.base.dims import Dim
@@ -35,10 +35,12 @@ from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import CONSTANT, Tensor, TracedTensor
 
 
-def as_wide(x: Any, name: str) -> tuple[Tensor, DType]:
+def as_wide(x: Any, name: str, dtype: Any = None) -> tuple[Tensor, DType]:
     """`x` as floats to compute with, and the dtype of the result."""
+    if dtype is not None:
+        x = elementwise.astype(x, dtype)
     x = as_float(as_operand(x, name))
-    return widened(x), x.dtype
+    return widened(x), result_dtype(x.dtype) if dtype is None else x.dtype
 
 
 def _count(x: Tensor, axis: Axis) -> int:
@@ -72,7 +74,7 @@ def var(
     >>> print(tj.var(tj.asarray([1.0, 2.0, 6.0]), correction=1))
     7.0
     """
-    x, kind = as_wide(x if dtype is None else elementwise.astype(x, dtype), "var")
+    x, kind = as_wide(x, "var", dtype)
     spread = _spread(x, axis, correction, keepdims)
     return cast(spread, spread.dtype if is_complex(kind) else kind)
 
@@ -106,7 +108,7 @@ def std(
     >>> print(tj.std(tj.asarray([1.0, 3.0])))
     1.0
     """
-    x, kind = as_wide(x if dtype is None else elementwise.astype(x, dtype), "std")
+    x, kind = as_wide(x, "std", dtype)
     out = safe_root(_spread(x, axis, correction, keepdims))
     return cast(out, out.dtype if is_complex(kind) else kind)
 

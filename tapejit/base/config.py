@@ -154,6 +154,9 @@ _HOSTS = _Choice({name: name for name in ("llvm", "numba")})
 _WHEN = _Choice({name: name for name in ("now", "background")})
 _DRIVERS = _Choice({name: name for name in ("nvidia", "emulated")})
 _POOLS = _Choice({name: name for name in ("own", "tbb", "omp", "serial")})
+_POLICIES = _Choice(
+    {name: name for name in ("float32", "mixed_float16", "mixed_bfloat16")}
+)
 
 
 # Called when settings may have changed, where they have: what is kept by a setting is
@@ -163,6 +166,8 @@ ON_CHANGE: list[Callable[[], None]] = []
 # Not empty once any snapshot has asked for checked numerics: until then each operation
 # is spared the look at its settings, which would cost it a tenth.
 NUMERICS: list[bool] = []
+# The same of a policy of mixed precision.
+MIXED: list[bool] = []
 
 
 class Setting:
@@ -214,6 +219,13 @@ class Config:  # written out: a dataclass takes 2 ms longer to import
 
     default_float: str = _setting(
         "float32", "TAPEJIT_DEFAULT_FLOAT", _FLOATS, "dtype that Python floats become"
+    )
+    mixed_precision: str = _setting(
+        "float32",
+        "TAPEJIT_MIXED_PRECISION",
+        _POLICIES,
+        "the policy of mixed precision: in which dtype products of float32 matrices "
+        "and convolutions are computed; `tj.mixed_precision` sets it",
     )
     check: bool = _setting(
         False,
@@ -353,6 +365,8 @@ class Config:  # written out: a dataclass takes 2 ms longer to import
             self.__dict__[name] = value
         if self.check_numerics and not NUMERICS:
             NUMERICS.append(True)
+        if self.mixed_precision != "float32" and not MIXED:
+            MIXED.append(True)
 
     def replaced(self, **changes: Any) -> Config:
         """The same with other values of some settings.

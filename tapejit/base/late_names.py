@@ -19,6 +19,7 @@ MODULES: Final[dict[str, str]] = {
     "image": "tapejit.array.image",
     "linalg": "tapejit.array.linalg",
     "metrics": "tapejit.training.metrics",
+    "mixed_precision": "tapejit.tensor.mixed_precision",
     "nn": "tapejit.nn",
     "optimizers": "tapejit.optimizers",
     "random": "tapejit.tape.random",

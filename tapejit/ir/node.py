@@ -111,9 +111,14 @@ class Op:
     linear          the operands in which it is linear, taken together; the others are
                     conditions, indices, divisors
     bilinear        linear in each of two operands while the other is constant
+    precision       under a policy of mixed precision: "half" of what is computed in the
+                    dtype of the policy, "single" of what is computed in float32; None
+                    of what follows its operands
     jumps           its result may jump when the last bit of an operand changes
     sorted_by       the operand whose order it follows
     scatters        adds at positions: the first operand that is one
+    bound           passes integers on, `(node) -> int`: loops look whether one is not
+                    in [0, bound), and then leave all to `eval`, which says what it is
     expands         `(node) -> Node`: the same as other operations, which fuse
     on_arrays       `(node) -> bool`: where loops have code of its own for it, as an
                     operation on whole arrays
@@ -146,9 +151,11 @@ class Op:
         terms: Callable[[Node], int] | None = None,
         linear: slice | None = None,
         bilinear: bool = False,
+        precision: Literal["half", "single"] | None = None,
         jumps: bool = False,
         sorted_by: int | None = None,
         scatters: int | None = None,
+        bound: Callable[[Node], int] | None = None,
         expands: Callable[[Node], Node] | None = None,
         on_arrays: Callable[[Node], bool] | None = None,
     ) -> None:
@@ -166,6 +173,7 @@ class Op:
         self.is_effect, self.can_fail, self.draws = is_effect, can_fail, draws
         self.moves, self.exact = moves, exact or moves is not None
         self.cost, self.reduces, self.terms = cost, reduces, terms
+        self.precision, self.bound = precision, bound
         self.jumps, self.sorted_by, self.scatters = jumps, sorted_by, scatters
 
     @property

@@ -57,7 +57,7 @@ def is_native(node: Node, supports: Supports) -> bool:
         return op is ops.matmul or is_written_out(node)
     if op.moves not in (None, Movement.OTHER) or op.reduces is not None:
         return True
-    if op is ops.iota or (op.can_fail and op is ops.checked_categories):
+    if op is ops.iota or op.bound is not None:
         return True
     if op.expands is not None or is_whole(node):
         return True

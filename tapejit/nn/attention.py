@@ -63,9 +63,11 @@ class MultiHeadAttention(Module):
         num_key_heads: int | None = None,
         output_size: int | None = None,
         dtype: Any = None,
+        policy: str | None = None,
         generator: Generator | None = None,
     ) -> None:
         self.name = "attention" if name is None else str(name)
+        self._set_policy(policy)
         self.num_heads = positive(num_heads, "num_heads", self.name)
         self.key_dim = positive(key_dim, "key_dim", self.name)
         size = key_dim if value_dim is None else value_dim
@@ -179,6 +181,7 @@ class MultiHeadAttention(Module):
             value_dim=None if self.value_dim == self.key_dim else self.value_dim,
             num_key_heads=None if shared == self.num_heads else shared,
             dropout=self.rate or None,
+            policy=self.policy,
         )
 
 

@@ -50,9 +50,10 @@ class _Convolution(WeightedLayer):
         *,
         input_size: int | None = None,
         dtype: Any = None,
+        policy: str | None = None,
         generator: Generator | None = None,
     ) -> None:
-        super().__init__(dtype, name, in_small_letters(type(self).__name__))
+        super().__init__(dtype, name, in_small_letters(type(self).__name__), policy)
         self.filters = positive(filters, "filters", self.name)
         self.kernel_size = per_axis(kernel_size, self.RANK, "kernel sizes", self.name)
         self.strides = per_axis(strides, self.RANK, "strides", self.name)
@@ -99,8 +100,9 @@ class _Convolution(WeightedLayer):
         return self.weight.shape[-2] * self.groups
 
     def _convolved(self, x: Tensor) -> Tensor:
+        weight = self._beside(x, self.weight)
         out: Tensor = FUNCTIONS[self.RANK](
-            x, self.weight, self.strides, self.padding, self.dilations, self.groups
+            x, weight, self.strides, self.padding, self.dilations, self.groups
         )
         return out
 
@@ -121,6 +123,7 @@ class _Convolution(WeightedLayer):
             groups=None if self.groups == 1 else self.groups,
             activation=name_of(self.activation),
             use_bias=None if self.use_bias else False,
+            policy=self.policy,
         )
 
 
@@ -146,7 +149,7 @@ class Conv2D(_Convolution):
     `kernel_size` is that of the window, one number or one for each axis; `strides`,
     `padding`, `dilations` and `groups` are those of `tj.nn.conv2d`. `activation` is a
     function or the name of one in `tj.nn`. The number of channels is learnt from the
-    first call, unless `input_size` gives it.
+    first call, unless `input_size` gives it. `policy` is as for `tj.nn.Dense`.
 
     >>> import tapejit as tj
     >>> layer = tj.nn.Conv2D(8, 3, activation="relu")
@@ -204,6 +207,7 @@ class DepthwiseConv2D(_Convolution):
         *,
         input_size: int | None = None,
         dtype: Any = None,
+        policy: str | None = None,
         generator: Generator | None = None,
     ) -> None:
         self.depth_multiplier = positive(
@@ -222,6 +226,7 @@ class DepthwiseConv2D(_Convolution):
             name=name,
             input_size=input_size,
             dtype=dtype,
+            policy=policy,
             generator=generator,
         )
 
@@ -231,8 +236,9 @@ class DepthwiseConv2D(_Convolution):
         self._make(shape, channels * self.depth_multiplier)
 
     def _convolved(self, x: Tensor) -> Tensor:
+        weight = self._beside(x, self.weight)
         return functions.depthwise_conv2d(
-            x, self.weight, self.strides, self.padding, self.dilations
+            x, weight, self.strides, self.padding, self.dilations
         )
 
     def _size(self) -> str:

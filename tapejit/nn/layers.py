@@ -18,9 +18,16 @@ from typing import Any
 
 from tapejit.array.manipulation import reshape
 from tapejit.array.matmul import matmul
+from tapejit.base.config import MIXED
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tapejit.base.public import public
-from tapejit.base.types import as_dtype, default_float, is_complex, is_differentiable
+from tapejit.base.types import (
+    DType,
+    as_dtype,
+    default_float,
+    is_complex,
+    is_differentiable,
+)
 from tapejit.nn import building, initializers
 from tapejit.nn import functional as functions
 from tapejit.nn.functional import activations
@@ -44,13 +51,20 @@ class Layer(Module):
 
     MADE: tuple[str, ...] = ()
 
-    def __init__(self, dtype: Any, name: str | None, default_name: str) -> None:
+    def __init__(
+        self,
+        dtype: Any,
+        name: str | None,
+        default_name: str,
+        policy: str | None = None,
+    ) -> None:
         self.dtype = default_float() if dtype is None else as_dtype(dtype)
         self.name = default_name if name is None else str(name)
         if not is_differentiable(self.dtype):
             raise DTypeError(
                 f"the variables of a layer are floats, got {self.dtype}", op=self.name
             )
+        self._set_policy(policy)
 
     @property
     def is_built(self) -> bool:
@@ -87,7 +101,7 @@ class Layer(Module):
         )
 
     def _input(self, x: Any) -> Tensor:
-        """An input in the dtype of the layer."""
+        """An input in the dtype in which the layer computes."""
         operand = as_operand(x, self.name)
         if is_complex(operand.dtype) and not is_complex(self.dtype):
             raise DTypeError(
@@ -95,7 +109,11 @@ class Layer(Module):
                 op=self.name,
                 help="give it tj.real(x) and tj.imag(x), or tj.abs(x)",
             )
-        return cast(operand, self.dtype)
+        return cast(operand, self._computes_in())
+
+    def _computes_in(self) -> DType:
+        """The dtype in which inputs meet the variables."""
+        return self.dtype
 
 
 class WeightedLayer(Layer):
@@ -121,6 +139,19 @@ class WeightedLayer(Layer):
         if input_size is not None:
             self._ready(positive(input_size, "input_size", self.name))
 
+    def _computes_in(self) -> DType:
+        if not MIXED:
+            return self.dtype
+        from tapejit.tensor.mixed_precision import product_dtype
+
+        return product_dtype(self.dtype)
+
+    def _beside(self, x: Tensor, variable: Variable) -> Any:
+        """A variable in the dtype of what it meets, which is a half under a policy."""
+        if variable.dtype == x.dtype:
+            return variable
+        return cast(as_operand(variable, self.name), x.dtype)
+
     def _make(self, shape: tuple[int, ...], features: int) -> None:
         """Both variables, or none if one fails."""
         weight = self._new("weight", self._kernel_initializer, shape)
@@ -131,7 +162,7 @@ class WeightedLayer(Layer):
 
     def _finished(self, out: Tensor) -> Tensor:
         if self.bias is not None:
-            out = out + self.bias
+            out = out + self._beside(out, self.bias)
         return out if self.activation is None else self.activation(out)
 
 
@@ -141,7 +172,9 @@ class Dense(WeightedLayer):
 
     `activation` is a function or the name of one in `tj.nn`. The number of inputs is
     learnt from the first call, unless `input_size` gives it. `generator` is where
-    initial weights are drawn from, the default one otherwise.
+    initial weights are drawn from, the default one otherwise. By a `policy` of
+    `tj.mixed_precision`, its own or the one in force, the product, the bias and the
+    activation are computed in halves.
 
     >>> import tapejit as tj
     >>> layer = tj.nn.Dense(2, "relu", kernel_initializer="ones")
@@ -163,9 +196,10 @@ class Dense(WeightedLayer):
         *,
         input_size: int | None = None,
         dtype: Any = None,
+        policy: str | None = None,
         generator: Generator | None = None,
     ) -> None:
-        super().__init__(dtype, name, "dense")
+        super().__init__(dtype, name, "dense", policy)
         self.units = positive(units, "units", self.name)
         initial = kernel_initializer, bias_initializer
         self._set_up(activation, use_bias, *initial, input_size, generator)
@@ -184,7 +218,7 @@ class Dense(WeightedLayer):
                 op=self.name,
                 help="the last axis is that of the features",
             )
-        return self._finished(matmul(operand, self.weight))
+        return self._finished(matmul(operand, self._beside(operand, self.weight)))
 
     def __repr__(self) -> str:
         size = f"{self.weight.shape[0]} -> {self.units}" if self.is_built else None
@@ -193,6 +227,7 @@ class Dense(WeightedLayer):
             size or str(self.units),
             activation=name_of(self.activation),
             use_bias=None if self.use_bias else False,
+            policy=self.policy,
         )
 
 

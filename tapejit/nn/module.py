@@ -16,12 +16,14 @@ import re
 import reprlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import wraps
 from types import FunctionType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from tapejit.array.creation import asarray
+from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError
 from tapejit.base.public import public
 from tapejit.base.structure import KINDS, LEAF_TYPES, classify
@@ -85,7 +87,8 @@ class Module:
     Attributes that are Variables, Modules, random Generators, or containers of them
     belong to the module. A subclass defines `__call__` and, if it likes, `__init__`,
     which need not call that of the base class; if it does, it may give a `name`. That
-    is the class's in small letters otherwise. Modules are equal to themselves alone
+    is the class's in small letters otherwise. With a `policy` of `tj.mixed_precision`
+    it computes by that, whatever is in force. Modules are equal to themselves alone
     and hashable, so a traced function takes them as arguments.
 
     >>> import tapejit as tj
@@ -109,17 +112,40 @@ class Module:
     """
 
     name: str
+    policy: str | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Have keywords explained that a layer of tapejit does not have."""
+        """Have keywords explained that a layer of tapejit does not have.
+
+        And have calls follow the policy of their module, if it has one.
+        """
         super().__init_subclass__(**options)
+        call = vars(cls).get("__call__")
+        if isinstance(call, FunctionType):
+            cls.__call__ = by_own_policy(call)  # type: ignore[method-assign]
         if "__init__" in vars(cls) and cls.__module__.startswith("tapejit."):
             hinted = with_hints(cls.__init__, LAYER_KEYWORDS)
             cls.__init__ = hinted  # type: ignore[method-assign]
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, *, policy: str | None = None) -> None:
         if name is not None:
             self.name = str(name)
+        if policy is not None:
+            self._set_policy(policy)
+
+    def _set_policy(self, policy: str | None) -> None:
+        """Compute by a policy of mixed precision, not by the one in force."""
+        if policy is None:
+            return
+        from tapejit.tensor.mixed_precision import checked
+
+        name = type(self).__name__
+        self.policy = checked(policy, name)
+        if not hasattr(type(self).__call__, "__wrapped__"):
+            raise ArgumentTypeError(
+                f"__call__ of {name} is no plain method, so it cannot have a policy",
+                help="write `with tj.mixed_precision.policy(...):` in its body",
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes: for subclasses to define."""
@@ -325,6 +351,20 @@ class Module:
             return f"{type(self).__name__}()"
         inner = textwrap.indent("\n".join(lines), "  ")
         return f"{type(self).__name__}(\n{inner}\n)"
+
+
+def by_own_policy(call: FunctionType) -> Any:
+    """`__call__` by the policy of the module, if it has one of its own."""
+
+    @wraps(call)
+    def call_by_policy(self: Module, *args: Any, **kwargs: Any) -> Any:
+        policy = self.policy
+        if policy is None or policy == config.mixed_precision:
+            return call(self, *args, **kwargs)
+        with config.override(mixed_precision=policy):
+            return call(self, *args, **kwargs)
+
+    return call_by_policy
 
 
 def in_small_letters(name: str) -> str:

@@ -25,7 +25,8 @@ class Sequential(Module):
     """Layers one after another, in a list that can grow.
 
     A layer is a module or any function of one tensor. `training` is passed on to those
-    that take it. What is appended after a function that calls the model was traced is
+    that take it. All compute by the `policy`, if one is given, but for those that have
+    one of their own. What is appended after a function that calls the model was traced is
     seen at its next trace only.
 
     >>> import tapejit as tj
@@ -42,8 +43,10 @@ class Sequential(Module):
     )
     """
 
-    def __init__(self, *layers: Any, name: str | None = None) -> None:
-        super().__init__(name)
+    def __init__(
+        self, *layers: Any, name: str | None = None, policy: str | None = None
+    ) -> None:
+        super().__init__(name, policy=policy)
         if len(layers) == 1 and not callable(layers[0]):
             layers = tuple(_listed(layers[0]))
         self.layers: list[Layer] = []
@@ -100,7 +103,7 @@ class Sequential(Module):
     def __getitem__(self, key: int | slice) -> Any:
         """A layer, or a model of some of the layers, which it shares."""
         if isinstance(key, slice):
-            return Sequential(self.layers[key])
+            return Sequential(self.layers[key], policy=self.policy)
         return self.layers[key]
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ LAZY_FAMILIES: Final[dict[str, str]] = {
     "convolution": "convolve",
     "custom_rules": "custom_call",
     "decompositions": "cholesky complement eigh qr svd",
-    "effects": "check print_values",
+    "effects": "check print_values warned",
     "eigenvalues": "eig",
     "exponentials": "cbrt exp2 log1mexp log2 log10 logaddexp logaddexp2 xlogy",
     "float_bits": "copysign exponent fmod ldexp nextafter signbit",

@@ -154,4 +154,5 @@ softmax = record(
     jvp=softmax_jvp,
     batch=batch_stack("softmax"),
     expands=expand_softmax,
+    precision="single",
 )

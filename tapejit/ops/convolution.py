@@ -123,4 +123,5 @@ convolve = record(
     jvp=bilinear_jvp("convolve"),
     batch=batch_elementwise("convolve"),
     bilinear=True,
+    precision="half",
 )

@@ -1,12 +1,16 @@
-"""What a program does besides computing: printing, and checks that stop it.
+"""What a program does besides computing: printing, checks that stop it, warnings.
 
-Both are effects: the last input and the result are links of the chain that keeps
+The first two are effects: the last input and the result are links of the chain that keeps
 effects in the order of the program. Everything that is not a tensor is an attribute,
 so a printed graph says what it will print and what it checks.
 
 `print_values` holds the texts between the values, one more than there are values.
 `check` holds the name of the comparison that has to be true everywhere, and takes its
 type rule and its meaning from that comparison's record.
+
+`warned` is no effect but an identity: native code that meets a 1 leaves the call to
+NumPy, which warns. So a step that may have something to say is one native call as long
+as it has not.
 
 Start reading at `print_values`, then `check`.
 """
@@ -27,9 +31,10 @@ from tapejit.base.errors import (
     TapejitError,
 )
 from tapejit.base.numpy_adapter import restore, silence
+from tapejit.base.origin import warn_user
 from tapejit.base.types import TOKEN, TensorType, TokenType, Type
 from tapejit.ir.node import Node, Op, record
-from tapejit.ir.structural import MUTED
+from tapejit.ir.structural import MUTED, batch_stack
 from tapejit.ops.comparison import (
     equal,
     greater,
@@ -39,6 +44,7 @@ from tapejit.ops.comparison import (
     less_equal,
     not_equal,
 )
+from tapejit.ops.elementwise import check_kind
 from tapejit.ops.movement import broadcast_to
 from tapejit.ops.shapes import tensor
 
@@ -130,6 +136,33 @@ print_values = record(
     batch=batch_print,
     differentiable=False,
     is_effect=True,
+)
+
+
+# Warnings
+
+
+def warned_type(x: Type, *, message: str) -> TensorType:
+    x = tensor(x)
+    check_kind(x.dtype, ("integer",))
+    return x
+
+
+def warned_eval(x: Any, *, message: str) -> Any:
+    if np.any(x) and not MUTED.get():
+        warn_user(message)
+    return x
+
+
+# A number that is 0, or 1 where there is something to say.
+warned = record(
+    "warned",
+    type_rule=warned_type,
+    eval=warned_eval,
+    can_fail=True,
+    bound=lambda node: 1,
+    batch=batch_stack("warned"),
+    differentiable=False,
 )
 
 

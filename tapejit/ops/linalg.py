@@ -132,5 +132,6 @@ matmul = record(
     jvp=bilinear_jvp("matmul"),
     batch=matmul_batch,
     bilinear=True,
+    precision="half",
     terms=lambda node: int(node.inputs[0].shape[-1]),
 )

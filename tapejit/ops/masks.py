@@ -97,6 +97,7 @@ checked_categories = record(
     type_rule=checked_categories_type,
     eval=checked_categories_eval,
     can_fail=True,
+    bound=lambda node: int(node.attrs["count"]),
     batch=batch_stack("checked_categories"),
     differentiable=False,
 )

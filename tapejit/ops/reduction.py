@@ -162,6 +162,7 @@ sum = record(
     conj_linear=True,
     linear=ALL,
     reduces=Monoid(arithmetic.add, lambda dtype: 0),
+    precision="single",
 )
 
 
@@ -261,6 +262,7 @@ prod = record(
     jvp=prod_jvp,
     batch=batch_stack("prod"),
     reduces=Monoid(arithmetic.mul, lambda dtype: 1),
+    precision="single",
 )
 
 
@@ -508,4 +510,5 @@ logsumexp = record(
     jvp=logsumexp_jvp,
     batch=batch_stack("logsumexp"),
     expands=expand_logsumexp,
+    precision="single",
 )

@@ -149,6 +149,7 @@ cumulative_sum = record(
     conj_linear=True,
     linear=ALL,
     on_arrays=always,
+    precision="single",
 )
 
 
@@ -243,6 +244,7 @@ cumulative_prod = record(
     jvp=cumulative_prod_jvp,
     batch=batch_rows("cumulative_prod"),
     on_arrays=always,
+    precision="single",
 )
 
 
@@ -310,4 +312,5 @@ logcumsumexp = record(
     jvp=logcumsumexp_jvp,
     batch=batch_rows("logcumsumexp"),
     on_arrays=always,
+    precision="single",
 )

@@ -207,6 +207,7 @@ segment_sum = by_segment(
     sum_vjp,
     conj_linear=True,
     linear=FIRST,
+    precision="single",
     expands=expand_sum,
 )
 
@@ -275,7 +276,9 @@ def factors_before(x: Node, ids: Node) -> Node:
     return product
 
 
-segment_prod = by_segment("segment_prod", total_type, prod_eval, prod_vjp, prod_jvp)
+segment_prod = by_segment(
+    "segment_prod", total_type, prod_eval, prod_vjp, prod_jvp, precision="single"
+)
 
 
 # segment_max and segment_min

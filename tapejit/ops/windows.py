@@ -270,6 +270,7 @@ conv = record(
     batch=conv_batch,
     bilinear=True,
     terms=lambda node: math.prod(map(int, node.inputs[1].shape[:-1])),
+    precision="half",
 )
 
 

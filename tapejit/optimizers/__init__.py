@@ -6,7 +6,8 @@ the `slots` of its rule (a momentum, a mean of squares), all of them Variables.
 and slots to the rule, which is arithmetic on tensors and nothing else.
 
 `base.py` has what all optimizers do, `momentum.py` and `adaptive.py` the rules,
-`schedules.py` learning rates that follow the step, `slots.py` the table of slots.
+`schedules.py` learning rates that follow the step, `slots.py` the table of slots,
+`loss_scale.py` an optimizer around another one for gradients in half precision.
 
 Start reading at `base.py`, then `momentum.py`.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from tapejit.optimizers import schedules
 from tapejit.optimizers.adaptive import Adagrad, Adam, AdamW, RMSprop
 from tapejit.optimizers.base import Optimizer
+from tapejit.optimizers.loss_scale import LossScaleOptimizer
 from tapejit.optimizers.momentum import SGD, Lion
 from tapejit.optimizers.slots import ByVariable as ByVariable  # pickles name it
 
@@ -25,6 +27,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Lion",
+    "LossScaleOptimizer",
     "Optimizer",
     "RMSprop",
     "schedules",

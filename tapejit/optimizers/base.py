@@ -228,13 +228,7 @@ class Optimizer:
         >>> w.numpy()
         array([0., 0.], dtype=float32)
         """
-        if others:
-            raise ArgumentTypeError(
-                f"takes pairs alone, got {1 + len(others)} arguments",
-                op=f"{type(self).__name__}.apply_gradients",
-                help="write apply_gradients(zip(gradients, variables))",
-            )
-        pairs = self._checked(list(grads_and_vars), on_missing)
+        pairs = self._checked(grads_and_vars, others, on_missing)
         variables = [variable for _, variable in pairs]
         self.build(variables)
         gradients = self._clipped(
@@ -261,6 +255,11 @@ class Optimizer:
         for variable in variables:
             for slot in self._slots_of(variable).values():
                 slot._join(variable.device)
+
+    def _written_with(self, variables: Sequence[Variable]) -> list[Variable]:
+        """What a step writes that updates these variables."""
+        slots = [slot for x in variables for slot in self._slots_of(x).values()]
+        return [*variables, *slots, self._iterations]
 
     def _update_variable(
         self, gradient: Tensor, variable: Variable, numbers: Sequence[Tensor]
@@ -321,15 +320,29 @@ class Optimizer:
                 op="minimize",
             )
         variables = tree.leaves(var_list() if callable(var_list) else var_list)
-        gradients = tape.gradient(loss, variables)
+        gradients = self._gradients(tape, loss, variables)
         pairs = zip(gradients, variables, strict=True)
         self.apply_gradients(pairs, on_missing=on_missing)
         return as_operand(loss, "minimize")
 
+    def _gradients(
+        self, tape: GradientTape, loss: Any, variables: list[Variable]
+    ) -> list[Any]:
+        found: list[Any] = tape.gradient(loss, variables)
+        return found
+
     # Checks
 
-    def _checked(self, given: Sequence[Any], on_missing: OnMissing) -> Pairs:
+    def _checked(
+        self, given: Iterable[Any], others: Sequence[Any], on_missing: OnMissing
+    ) -> Pairs:
         """The pairs that have a gradient; nothing has changed if one is refused."""
+        if others:
+            raise ArgumentTypeError(
+                f"takes pairs alone, got {1 + len(others)} arguments",
+                op=f"{type(self).__name__}.apply_gradients",
+                help="write apply_gradients(zip(gradients, variables))",
+            )
         if on_missing not in ("warn", "raise", "ignore"):
             raise ArgumentError(
                 f"on_missing is 'warn', 'raise' or 'ignore', got {on_missing!r}",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tapejit import ops
-from tapejit.base.config import NUMERICS, config
+from tapejit.base.config import MIXED, NUMERICS, config
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, TapejitError
 from tapejit.base.numpy_adapter import restore, silence
 from tapejit.base.origin import (
@@ -81,6 +81,10 @@ def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
 
     An op with several results gives a tuple of Tensors: see `apply_many`.
     """
+    if MIXED and op.precision is not None:
+        from tapejit.tensor.mixed_precision import converted
+
+        inputs = tuple(converted(op, inputs))
     values = []
     for x in inputs:
         if type(x) is not Tensor:

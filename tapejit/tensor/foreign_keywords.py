@@ -52,7 +52,13 @@ KEYWORDS: Final[dict[str, str]] = {
 OPTIMIZER_KEYWORDS: Final[dict[str, str]] = {
     "betas": "beta_1 and beta_2",
     "decay": "learning_rate, given a schedule of tj.optimizers.schedules",
+    "backoff_factor": "nothing: the scale is halved",
+    "enabled": "nothing: use the inner optimizer by itself",
     "eps": "epsilon",
+    "growth_factor": "nothing: the scale is doubled",
+    "growth_interval": "dynamic_growth_steps",
+    "init_scale": "initial_scale",
+    "inner_optimizer": "inner",
     "lr": "learning_rate",
     "params": "apply_gradients(zip(gradients, variables)), which takes the variables",
 }

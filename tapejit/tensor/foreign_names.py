@@ -158,6 +158,8 @@ SPELLINGS: Final = by_name(
         "tj.optimizers.Adam()": "optim",
         "with tj.config.override(default_float='float64'): f(x)": "set_default_dtype",
         "tj.random.set_seed(0)": "manual_seed",
+        "with tj.mixed_precision.policy('float32'): f(x)": "amp autocast",
+        "tj.optimizers.LossScaleOptimizer(tj.optimizers.SGD())": "GradScaler",
         # Decisions and loops
         "tj.where(x > 0, x, y) or x if x[0, 0] > 0 else y": "cond",
         "for i in range(3): x = f(x)": "fori_loop",
@@ -191,6 +193,18 @@ RANDOM: Final = by_name(
         "tj.random.permutation(5)": "randperm",
         "tj.random.normal((2, 3), key=tj.random.key(0))": "stateless_normal",
         "tj.random.uniform((2, 3), key=tj.random.key(0))": "stateless_uniform",
+    }
+)
+
+# Of tj.mixed_precision.
+MIXED_PRECISION: Final = by_name(
+    {
+        "tj.mixed_precision.get_policy()": "global_policy get_autocast_dtype",
+        "tj.mixed_precision.set_policy('float32')": "set_global_policy",
+        "with tj.mixed_precision.policy('float32'): f(x)": "autocast Policy",
+        "tj.optimizers.LossScaleOptimizer(tj.optimizers.SGD())": (
+            "GradScaler LossScaleOptimizer"
+        ),
     }
 )
 

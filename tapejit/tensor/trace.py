@@ -21,7 +21,7 @@ import numpy as np
 
 from tapejit import ir, ops
 from tapejit.base import tree
-from tapejit.base.config import NUMERICS, config
+from tapejit.base.config import MIXED, NUMERICS, config
 from tapejit.base.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -387,4 +387,9 @@ def _performed(node: Node, operands: list[Any]) -> Any:
     with origin_of(node.origin):
         if has_dims(node):  # also of tensors that have no symbolic sizes
             return apply_traced(node.op, operands, dict(node.attrs))
+        if MIXED and node.op.precision is not None:
+            from tapejit.tensor.mixed_precision import as_recorded
+
+            with as_recorded():
+                return apply(node.op, *operands, **node.attrs)
         return apply(node.op, *operands, **node.attrs)

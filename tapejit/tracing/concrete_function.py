@@ -42,6 +42,7 @@ from tapejit.tracing.signature import (
     is_scalar,
     is_tensor_part,
     leaf_names,
+    numbers_of,
 )
 
 if TYPE_CHECKING:
@@ -106,9 +107,8 @@ def _call(
     general: frozenset[Any],
 ) -> Call:
     """The call with every size in its key; `general` are the floats that are inputs."""
-    default_float = config.current().default_float
     args, kwargs = _with_tensors(args, kwargs)
-    return function._binder.call_of(args, kwargs, default_float, set(general))
+    return function._binder.call_of(args, kwargs, numbers_of(config.current()), set(general))
 
 
 def _with_tensors(

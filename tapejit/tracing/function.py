@@ -63,8 +63,10 @@ from tapejit.tracing.signature import (
     FLOATS,
     Binder,
     Call,
+    Numbers,
     describe_key,
     is_scalar,
+    numbers_of,
     short_call,
 )
 from tapejit.tracing.trace import FunctionTrace, Traced, run_traced
@@ -154,7 +156,7 @@ class Function(Inspected[P], Generic[P, R]):
         # The usual call, tensors and plain values, takes a short way: a key of its own
         # leads to the Path, without a Call (which costs several microseconds).
         short = short_call(
-            self._binder, args, kwargs, settings.default_float, cache.floats
+            self._binder, args, kwargs, numbers_of(settings), cache.floats
         )
         found = None if short is None else cache.shortcut(short)
         if short is not None and found is not None:
@@ -166,7 +168,7 @@ class Function(Inspected[P], Generic[P, R]):
                 return result
             except WrongPath:
                 pass
-        call = self._bound(cache, settings.default_float, args, kwargs)
+        call = self._bound(cache, numbers_of(settings), args, kwargs)
         outcome: R = self._call_by_full_key(cache, call, args, kwargs)
         if short is not None:
             cache.shorten(short, call)
@@ -175,11 +177,11 @@ class Function(Inspected[P], Generic[P, R]):
     def _bound(
         self,
         cache: Cache,
-        default_float: str,
+        numbers: Numbers,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Call:
-        call = self._binder.call_of(args, kwargs, default_float, cache.general)
+        call = self._binder.call_of(args, kwargs, numbers, cache.general)
         if self._relaxation is not None:
             self._relaxation.relax(cache, call)
         return call

@@ -39,7 +39,7 @@ from tapejit.tracing.inside_of_call import (
     seconds_of_call,
 )
 from tapejit.tracing.path import TracedPath
-from tapejit.tracing.signature import describe_key
+from tapejit.tracing.signature import describe_key, numbers_of
 from tapejit.transforms.vjp import carries_gradient
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def chosen(
     if function._specs is not None:
         args, kwargs = function._specs.conform(function._binder, args, kwargs)
     with tracing():
-        default_float = config.current().default_float
-        call = function._bound(cache, default_float, args, kwargs)
+        call = function._bound(cache, numbers_of(config.current()), args, kwargs)
         path = function._call_by_full_key(cache, call, args, kwargs, looks=True)
         entry = cache.last
     assert entry is not None

@@ -21,11 +21,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tapejit.base import tree
+from tapejit.base.config import Config
 from tapejit.base.errors import ArgumentTypeError
 from tapejit.base.types import DType, TensorType, as_dtype
 from tapejit.tape.variable import Variable
@@ -64,6 +65,18 @@ def is_scalar(x: Any) -> bool:
     return is_usable(x)
 
 
+class Numbers(NamedTuple):
+    """The settings that say what dtypes the operations of a body have."""
+
+    default_float: str
+    policy: str
+
+
+def numbers_of(settings: Config) -> Numbers:
+    """What numbers are in a call under these settings."""
+    return Numbers(settings.default_float, settings.mixed_precision)
+
+
 PLAIN: Final = frozenset({bool, int, str, type(None)})
 MAX_DEPTH: Final = 8  # of containers in a short call
 
@@ -72,7 +85,7 @@ class Call:
     """A call taken apart.
 
     leaves   everything in the arguments that is no container, in order
-    key      one part per leaf, the default float in front, the structure behind
+    key      one part per leaf, the settings of numbers in front, the structure behind
     arrays   the values of the leaves that are inputs, `takes` says which those are
     foreign  the arrays whose memory belongs to somebody else
     structure  of (args, kwargs); None if `leaves` are the positional arguments
@@ -205,15 +218,15 @@ class Binder:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        default_float: str,
+        numbers: Numbers,
         general: set[Any],
     ) -> Call:
         """The Call of these arguments; `general` are the floats that are inputs."""
         if kwargs or len(args) != self.arity:
             args, kwargs = self._bound(args, kwargs)
-            return self._structured(args, kwargs, default_float, general)
+            return self._structured(args, kwargs, numbers, general)
         call = Call()
-        key: list[Any] = [default_float]
+        key: list[Any] = [numbers]
         arrays = call.arrays
         for at, x in enumerate(args):
             kind = type(x)
@@ -237,7 +250,7 @@ class Binder:
                 else:
                     key.append(_part(x))
             else:
-                return self._structured(args, {}, default_float, general)
+                return self._structured(args, {}, numbers, general)
         call.leaves = args
         call.key = tuple(key)
         return call
@@ -257,7 +270,7 @@ class Binder:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        default_float: str,
+        numbers: Numbers,
         general: set[Any],
     ) -> Call:
         """A Call of any arguments: containers are taken apart."""
@@ -267,7 +280,7 @@ class Binder:
             call.structure = structure
         names = _LeafNames(self, call.structure)
         modes = self._modes(args, kwargs)
-        key: list[Any] = [default_float]
+        key: list[Any] = [numbers]
         variables: dict[int, int] = {}
         found: list[Any] = []
         for at, leaf in enumerate(leaves):
@@ -383,9 +396,9 @@ class FastKey:
 
     __slots__ = ("_parts", "is_flat", "key", "leaves", "names", "places", "taken")
 
-    def __init__(self, default_float: str) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self.key: tuple[Any, ...] = ()
-        self._parts: list[Any] = [default_float]
+        self._parts: list[Any] = [numbers]
         self.taken: list[Any] = []
         self.places: list[int] = []
         self.leaves: list[Any] = []
@@ -470,7 +483,7 @@ def short_call(
     binder: Binder,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    default_float: str,
+    numbers: Numbers,
     floats: set[int],
 ) -> FastKey | None:
     """The short way of a call, if there is one."""
@@ -481,7 +494,7 @@ def short_call(
         if laid_out is None:
             return None
         given, named = laid_out
-    call = FastKey(default_float)
+    call = FastKey(numbers)
     if not call.add(given, floats):
         return None
     if named is not None and not call.add_named(named, floats):
@@ -646,6 +659,7 @@ def difference(binder: Binder, new: Any, old: Any) -> list[str]:
         for at, (now, then) in enumerate(zip(parts, before, strict=True))
         if now != then
     ]
-    if new[0] != old[0]:
-        lines.append(f"the default float: now {new[0]}, before {old[0]}")
+    for label, now, then in zip(Numbers._fields, new[0], old[0], strict=True):
+        if now != then:
+            lines.append(f"the {label.replace('_', ' ')}: now {now}, before {then}")
     return lines

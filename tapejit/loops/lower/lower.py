@@ -120,8 +120,8 @@ class Lowering(ValueAtIndex):
             self.computed[node] = self.array_op(self.framed(node))
         elif op is ops.gather_add and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
-        elif op.can_fail and op is ops.checked_categories:
-            check = Verify(node.op, int(node.attrs["count"]))
+        elif op.bound is not None:
+            check = Verify(node.op, op.bound(node))
             self.computed[node] = self.elementwise(node, check)
         elif op is ops.where:
             self.computed[node] = self.selection(node)

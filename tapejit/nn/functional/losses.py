@@ -35,7 +35,13 @@ from tapejit.array.elementwise import (
     where,
 )
 from tapejit.array.manipulation import broadcast_to, expand_dims, reshape
-from tapejit.array.precision import axes_of, real_operand, wide_operand, wide_operands
+from tapejit.array.precision import (
+    axes_of,
+    real_operand,
+    result_dtype,
+    summed_operand,
+    wide_operands,
+)
 from tapejit.array.selection import take_along_axis
 from tapejit.array.softmax import below_largest, sum_of_powers
 from tapejit.base.errors import ArgumentError, DTypeError, ShapeError
@@ -111,7 +117,7 @@ def sparse_softmax_cross_entropy(
     name = "sparse_softmax_cross_entropy"
     _check_reduction(reduction, name)
     smoothing = _share(label_smoothing, name)
-    scores, dtype = wide_operand(logits, name)
+    scores, dtype = summed_operand(logits, name)
     axes = axes_of(scores, int(axis), name)
     _check_order(logits, labels, name)
     classes = categories(labels, scores.shape[axes[0]], "a label", name)
@@ -417,7 +423,7 @@ def _pair(
             op=name,
             help="give them one shape, with tj.reshape or tj.broadcast_to",
         )
-    return x, y, dtype
+    return x, y, result_dtype(dtype)
 
 
 if not TYPE_CHECKING:  # checkers see what is defined here

@@ -21,7 +21,13 @@ from tapejit.array import reductions
 from tapejit.array.elementwise import abs as magnitude
 from tapejit.array.elementwise import equal, maximum, sqrt, square, subtract, where
 from tapejit.array.manipulation import reshape
-from tapejit.array.precision import as_constant, axes_of, real_operand, wide_operand
+from tapejit.array.precision import (
+    as_constant,
+    axes_of,
+    real_operand,
+    summed_operand,
+    wide_operand,
+)
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.public import names_in
 from tapejit.base.types import DType, promote_all
@@ -44,7 +50,7 @@ def moments(
     >>> print(mean, variance)
     [2. 4.] [1. 4.]
     """
-    x, dtype = wide_operand(x, "moments")
+    x, dtype = summed_operand(x, "moments")
     axes = axes_of(x, axis, "moments")
     mean = reductions.mean(x, axis=axes, keepdims=True)
     variance = reductions.mean(square(x - mean), axis=axes, keepdims=keepdims)
@@ -62,7 +68,7 @@ def standardize(x: Any, /, axis: Axis = -1, *, epsilon: float = 1e-5) -> Tensor:
     >>> print(tj.nn.standardize(tj.asarray([1.0, 3.0]), epsilon=0.0))
     [-1.  1.]
     """
-    x, dtype = wide_operand(x, "standardize")
+    x, dtype = summed_operand(x, "standardize")
     axes = axes_of(x, axis, "standardize")
     return cast(_standardized(x, axes, _checked(epsilon, "standardize")), dtype)
 
@@ -87,7 +93,7 @@ def layer_norm(
      [-1.  2.]]
     """
     name = "layer_norm"
-    x, dtype = wide_operand(x, name)
+    x, dtype = summed_operand(x, name)
     axes = axes_of(x, axis, name)
     out = _standardized(x, axes, _checked(epsilon, name))
     dtype = _meeting_dtype(dtype, (scale, bias), name)
@@ -106,7 +112,7 @@ def rms_norm(
     [ 1. -1.  1.]
     """
     name = "rms_norm"
-    x, dtype = wide_operand(x, name)
+    x, dtype = summed_operand(x, name)
     axes = axes_of(x, axis, name)
     level = reductions.mean(square(x), axis=axes, keepdims=True)
     out = x / sqrt(level + _checked(epsilon, name))
@@ -140,7 +146,7 @@ def batch_norm(
      [ 1.  1.]]
     """
     name = "batch_norm"
-    x, dtype = wide_operand(x, name)
+    x, dtype = summed_operand(x, name)
     axes = axes_of(x, axis, name)
     dtype = _meeting_dtype(dtype, (mean, variance, offset, scale), name)
     center = _parameter(mean, x, axes, "mean", name)
@@ -160,7 +166,7 @@ def normalize(x: Any, /, axis: Axis = -1) -> Tensor:
      [0.  0. ]
      [0.  1. ]]
     """
-    x, dtype = wide_operand(x, "normalize")
+    x, dtype = summed_operand(x, "normalize")
     axes = axes_of(x, axis, "normalize")
     if not all(x.shape):  # there is no largest of nothing
         return cast(x * 1.0, dtype)

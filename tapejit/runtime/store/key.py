@@ -51,6 +51,7 @@ HARMLESS: Final = frozenset(
         "device_memory",
         "eager",
         "kept_memory",
+        "mixed_precision",  # the casts it asks for are Nodes
         "native",
         "num_threads",  # results are the same bits for any number of threads
         "pool",  # reached by address
