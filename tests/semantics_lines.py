@@ -96,7 +96,9 @@ TITLES = {
     56: "running eagerly, tapes around calls, nested functions",
     57: "threads, pickling and collecting of functions",
     58: "control flow",
+    61: "loss scaling",
     62: "devices",
+    65: "policies of mixed precision",
 }
 
 

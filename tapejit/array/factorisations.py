@@ -19,6 +19,7 @@ from tapejit.array.matmul import matmul
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import complex_dtype, is_complex
 from tapejit.tensor.dispatch import apply, apply_many, as_float, cast, operands
+from tapejit.tensor.mixed_precision import unconverted
 from tapejit.tensor.naming import named
 from tapejit.tensor.tensor import Tensor
 
@@ -129,7 +130,8 @@ def qr(x: Any, /, mode: str = "reduced") -> QRResult:
     if rows < columns:
         # The first columns give Q, the rest is only seen from there.
         q, r = apply_many(ops.qr, x[..., :rows])
-        rest = matmul(adjoint(q), x[..., rows:])
+        with unconverted():
+            rest = matmul(adjoint(q), x[..., rows:])
         return QRResult(q, concat([r, rest], axis=-1))
     q, r = apply_many(ops.qr, x)
     if mode == "complete" and rows > columns:

@@ -47,6 +47,7 @@ from tapejit.base.errors import ArgumentError, ArgumentTypeError, ShapeError
 from tapejit.base.types import DType, real_dtype
 from tapejit.ops.lu_factors import ROWS_TO_SHARE
 from tapejit.tensor.dispatch import apply, apply_many, as_float, operands
+from tapejit.tensor.mixed_precision import unconverted
 from tapejit.tensor.naming import named
 from tapejit.tensor.symbolic_size import largest
 from tapejit.tensor.tensor import Tensor, TracedTensor
@@ -243,7 +244,8 @@ def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> LstsqResult:
     cutoff = _cutoff(a, rcond)
     if not isinstance(cutoff, float):
         raise ArgumentTypeError(f"rcond is one number, got {rcond!r}")
-    x = matmul(apply(ops.pinv, a, rtol=float(cutoff)), b)
+    with unconverted():
+        x = matmul(apply(ops.pinv, a, rtol=float(cutoff)), b)
     s = svdvals(a)
     rank = _count_above(s, cutoff)
     rows, columns = a.shape
@@ -251,7 +253,8 @@ def lstsq(a: Any, b: Any, /, rcond: float | None = None) -> LstsqResult:
         return LstsqResult(x, zeros(0, dtype=real_dtype(a.dtype)), rank, s)
     if number_of(rank, "lstsq: which residuals there are") < columns:
         return LstsqResult(x, zeros(0, dtype=real_dtype(a.dtype)), rank, s)
-    off = elementwise.abs(matmul(a, x) - b)
+    with unconverted():
+        off = elementwise.abs(matmul(a, x) - b)
     squares = reductions.sum(off * off, axis=0)
     return LstsqResult(x, reshape(squares, (-1,)), rank, s)
 

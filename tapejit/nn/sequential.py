@@ -26,8 +26,8 @@ class Sequential(Module):
 
     A layer is a module or any function of one tensor. `training` is passed on to those
     that take it. All compute by the `policy`, if one is given, but for those that have
-    one of their own. What is appended after a function that calls the model was traced is
-    seen at its next trace only.
+    one of their own. What is appended after a function that calls the model was traced
+    is seen at its next trace only.
 
     >>> import tapejit as tj
     >>> model = tj.nn.Sequential([tj.nn.Dense(3), tj.nn.relu, tj.nn.Dropout(0.5)])

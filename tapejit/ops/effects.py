@@ -1,8 +1,8 @@
 """What a program does besides computing: printing, checks that stop it, warnings.
 
-The first two are effects: the last input and the result are links of the chain that keeps
-effects in the order of the program. Everything that is not a tensor is an attribute,
-so a printed graph says what it will print and what it checks.
+The first two are effects: the last input and the result are links of the chain that
+keeps effects in the order of the program. Everything that is not a tensor is an
+attribute, so a printed graph says what it will print and what it checks.
 
 `print_values` holds the texts between the values, one more than there are values.
 `check` holds the name of the comparison that has to be true everywhere, and takes its

@@ -21,12 +21,14 @@ from tapejit.array import reductions
 from tapejit.array.creation import full
 from tapejit.array.elementwise import (
     astype,
+    divide,
     isfinite,
     less_equal,
     logical_and,
     logical_not,
     maximum,
     minimum,
+    multiply,
     where,
 )
 from tapejit.base.errors import ArgumentError, ArgumentTypeError
@@ -133,7 +135,7 @@ class LossScaleOptimizer(Optimizer):
         """
         found = as_operand(loss, "scale_loss")
         wide = cast(found, wide_dtype(found.dtype))
-        return wide * self._scale_beside(wide)
+        return multiply(wide, self._scale_beside(wide))
 
     def _scale_beside(self, x: Tensor) -> Tensor:
         return cast(move(self._loss_scale.value(), x.device), x.dtype)
@@ -167,7 +169,7 @@ class LossScaleOptimizer(Optimizer):
     def _divided(self, gradient: Tensor) -> Tensor:
         """A gradient of the loss itself, wide enough for what float16 cannot hold."""
         wide = cast(gradient, wide_dtype(gradient.dtype))
-        return wide / self._scale_beside(wide)
+        return divide(wide, self._scale_beside(wide))
 
     def _are_finite(self, gradients: list[Tensor]) -> Tensor:
         """Whether every element of all gradients is finite."""

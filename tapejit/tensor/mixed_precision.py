@@ -8,7 +8,7 @@ they meet. Conversions are casts like any other, so derivatives pass through the
 gradients of float32 variables are float32.
 
 What is recorded has its casts already: a Graph that runs again, to differentiate it for
-one, is performed inside `as_recorded`.
+one, is performed inside `unconverted`. So are the products inside of factorisations.
 
 Start reading at `set_policy`, then `converted`.
 """
@@ -33,7 +33,7 @@ from tapejit.tensor.tensor import DeviceTensor, Tensor
 FLOAT32: Final = np.dtype(np.float32)
 PLAIN: Final = "float32"  # the policy that converts nothing
 
-_IS_RECORDED: Final[ContextVar[bool]] = ContextVar("as recorded", default=False)
+_IS_UNCONVERTED: Final[ContextVar[bool]] = ContextVar("unconverted", default=False)
 _TOLD: Final[set[str]] = set()  # policies of which it was said that they are slow here
 
 
@@ -111,7 +111,7 @@ def product_dtype(dtype: DType) -> DType:
 
 def converted(op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """The operands of an op as the policy wants them, by the op's `precision`."""
-    half = None if _IS_RECORDED.get() else half_dtype()
+    half = None if _IS_UNCONVERTED.get() else half_dtype()
     if half is None:
         return inputs
     if op.precision == "single":
@@ -122,13 +122,13 @@ def converted(op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 @contextmanager
-def as_recorded() -> Iterator[None]:
-    """Operations inside have the dtypes that they were recorded with."""
-    token = _IS_RECORDED.set(True)
+def unconverted() -> Iterator[None]:
+    """Operations inside have the dtypes of their operands, whatever the policy."""
+    token = _IS_UNCONVERTED.set(True)
     try:
         yield
     finally:
-        _IS_RECORDED.reset(token)
+        _IS_UNCONVERTED.reset(token)
 
 
 def _tell_if_slow(half: DType) -> None:

@@ -388,8 +388,8 @@ def _performed(node: Node, operands: list[Any]) -> Any:
         if has_dims(node):  # also of tensors that have no symbolic sizes
             return apply_traced(node.op, operands, dict(node.attrs))
         if MIXED and node.op.precision is not None:
-            from tapejit.tensor.mixed_precision import as_recorded
+            from tapejit.tensor.mixed_precision import unconverted
 
-            with as_recorded():
+            with unconverted():
                 return apply(node.op, *operands, **node.attrs)
         return apply(node.op, *operands, **node.attrs)

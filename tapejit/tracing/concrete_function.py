@@ -108,7 +108,8 @@ def _call(
 ) -> Call:
     """The call with every size in its key; `general` are the floats that are inputs."""
     args, kwargs = _with_tensors(args, kwargs)
-    return function._binder.call_of(args, kwargs, numbers_of(config.current()), set(general))
+    numbers = numbers_of(config.current())
+    return function._binder.call_of(args, kwargs, numbers, set(general))
 
 
 def _with_tensors(

@@ -63,7 +63,7 @@ from tapejit.tracing.signature import (
     FLOATS,
     Binder,
     Call,
-    Numbers,
+    NumberSettings,
     describe_key,
     is_scalar,
     numbers_of,
@@ -177,7 +177,7 @@ class Function(Inspected[P], Generic[P, R]):
     def _bound(
         self,
         cache: Cache,
-        numbers: Numbers,
+        numbers: NumberSettings,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Call:

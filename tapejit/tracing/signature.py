@@ -65,16 +65,16 @@ def is_scalar(x: Any) -> bool:
     return is_usable(x)
 
 
-class Numbers(NamedTuple):
+class NumberSettings(NamedTuple):
     """The settings that say what dtypes the operations of a body have."""
 
     default_float: str
     policy: str
 
 
-def numbers_of(settings: Config) -> Numbers:
+def numbers_of(settings: Config) -> NumberSettings:
     """What numbers are in a call under these settings."""
-    return Numbers(settings.default_float, settings.mixed_precision)
+    return NumberSettings(settings.default_float, settings.mixed_precision)
 
 
 PLAIN: Final = frozenset({bool, int, str, type(None)})
@@ -218,7 +218,7 @@ class Binder:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        numbers: Numbers,
+        numbers: NumberSettings,
         general: set[Any],
     ) -> Call:
         """The Call of these arguments; `general` are the floats that are inputs."""
@@ -270,7 +270,7 @@ class Binder:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        numbers: Numbers,
+        numbers: NumberSettings,
         general: set[Any],
     ) -> Call:
         """A Call of any arguments: containers are taken apart."""
@@ -396,7 +396,7 @@ class FastKey:
 
     __slots__ = ("_parts", "is_flat", "key", "leaves", "names", "places", "taken")
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: NumberSettings) -> None:
         self.key: tuple[Any, ...] = ()
         self._parts: list[Any] = [numbers]
         self.taken: list[Any] = []
@@ -483,7 +483,7 @@ def short_call(
     binder: Binder,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    numbers: Numbers,
+    numbers: NumberSettings,
     floats: set[int],
 ) -> FastKey | None:
     """The short way of a call, if there is one."""
@@ -659,7 +659,7 @@ def difference(binder: Binder, new: Any, old: Any) -> list[str]:
         for at, (now, then) in enumerate(zip(parts, before, strict=True))
         if now != then
     ]
-    for label, now, then in zip(Numbers._fields, new[0], old[0], strict=True):
+    for label, now, then in zip(NumberSettings._fields, new[0], old[0], strict=True):
         if now != then:
             lines.append(f"the {label.replace('_', ' ')}: now {now}, before {then}")
     return lines

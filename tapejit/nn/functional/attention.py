@@ -46,12 +46,12 @@ from tapejit.array.elementwise import (
 )
 from tapejit.array.manipulation import broadcast_to, concat, matrix_transpose, reshape
 from tapejit.array.matmul import matmul
-from tapejit.array.precision import real_operand, wide_operands
+from tapejit.array.precision import real_operand, wide_operands, widened
 from tapejit.array.softmax import below_largest, sum_of_powers
 from tapejit.base.config import config
 from tapejit.base.dims import Dim, Shape, Size
 from tapejit.base.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from tapejit.base.types import DType, TensorType, is_float
+from tapejit.base.types import DType, TensorType, is_float, is_half
 from tapejit.nn.functional.dropout import BITS, WORD, kept_alone, kept_where
 from tapejit.ops.shapes import broadcast_shapes
 from tapejit.tensor.dispatch import TRACE, apply, as_operand, cast, is_weak
@@ -167,7 +167,8 @@ class _Attention(NamedTuple):
         """
         rows, columns = query.shape[-2], key.shape[-2]
         keys, values = self._shared(key), self._shared(value)
-        scores = matmul(self._grouped(query), matrix_transpose(keys))
+        product = matmul(self._grouped(query), matrix_transpose(keys))
+        scores = widened(product)  # a policy may have made halves of it
         if mask is not None:
             mask = self._grouped(mask)
         may_attend = None
@@ -187,7 +188,10 @@ class _Attention(NamedTuple):
         if drawn is not None:
             is_kept = kept_where(self._grouped(drawn), self.rate)
             powers = kept_alone(powers, is_kept, self.rate)
-        means = divide(matmul(powers, values), total)
+        if is_half(product.dtype):  # whose sums may be too large before the division
+            means = matmul(divide(powers, total), values)
+        else:
+            means = divide(matmul(powers, values), total)
         if self.group == 1:
             return means
         *lead, heads, group, _, size = means.shape
