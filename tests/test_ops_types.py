@@ -76,6 +76,7 @@ def harmless(case: OpCase, at: int, shape: tuple[int, ...], dtype: DType) -> Arr
     return np.full(shape, not operand.own, dtype)
 
 
+@pytest.mark.filterwarnings("ignore:a number that is not 0")  # `warned`, of ones
 @pytest.mark.parametrize("case", EAGER_CASES, ids=str)
 def test_the_rule_refuses_the_dtypes_that_an_eager_call_refuses(case: OpCase) -> None:
     variant = case.variants[0]

@@ -141,7 +141,7 @@ class Module:
 
         name = type(self).__name__
         self.policy = checked(policy, name)
-        if not hasattr(type(self).__call__, "__wrapped__"):
+        if not isinstance(type(self).__call__, FunctionType):
             raise ArgumentTypeError(
                 f"__call__ of {name} is no plain method, so it cannot have a policy",
                 help="write `with tj.mixed_precision.policy(...):` in its body",

@@ -55,7 +55,6 @@ SPELLINGS: Final[dict[str, str]] = {
     "scale": "optimizer.scale_loss(loss)",
     "step": "optimizer.apply_gradients(zip(gradients, variables))",
     "unscale_": "optimizer.apply_gradients(...), which divides before it clips",
-    "update": "nothing: apply_gradients adapts the scale",
 }
 
 

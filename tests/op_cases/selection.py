@@ -65,6 +65,7 @@ def in_range(shapes: Sequence[Shape], attrs: Attrs, at: int) -> tuple[int, int]:
     return 0, attrs["count"]
 
 
+QUIET = {"message": "a number that is not 0"}
 CATEGORIES = {"count": 9, "label": "a class", "name": "losses"}
 
 CASES = [
@@ -151,5 +152,14 @@ CASES = [
         takes=("integer",),
         first="-",
         unreachable=(Variant(((2,),), {**CATEGORIES, "count": -1}),),
+    ),
+    OpCase(
+        "warned",
+        (Operand(integers=lambda *_: (0, 1)),),
+        (Variant(((),), QUIET), Variant(((2, 3),), QUIET)),
+        lambda x, **_: x,
+        EXACT,
+        takes=("integer",),
+        first="-",
     ),
 ]
