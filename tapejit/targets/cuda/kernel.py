@@ -1,7 +1,7 @@
 """Kernels of threads: how a Nest is shared out, and the function that does it.
 
-A `team` is a warp or a block. Its threads go through the thread axis together, each
-with `width` elements next to each other. A `unit` is what a team does at once: an
+A `team` is a warp, a block, or a single thread. Its threads go through the thread axis
+together, each with `width` elements next to each other; a single thread has none. A `unit` is what a team does at once: an
 iteration of all `grid` axes, and one of the `chunks` that the thread axis is cut into.
 Teams take units in turn, so `tasks` is the number of teams.
 
@@ -55,6 +55,11 @@ class SimtKernel(Kernel):
     def teams(self) -> int:
         """How many teams a block has."""
         return self.threads // self.team
+
+    @property
+    def is_by_units(self) -> bool:
+        """Whether each thread has units for itself."""
+        return self.team == 1 and bool(self.grid)
 
     @property
     def blocks(self) -> int:

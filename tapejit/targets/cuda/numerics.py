@@ -37,8 +37,10 @@ class CUDANumerics:
 
     # Who goes through what
 
-    # Of shorter rows each thread has one for itself.
+    # Of shorter rows each thread has one for itself,
     row_least_elements: int = 32
+    # and adds up so much of an array over all rows: it is in registers.
+    summed_array_bytes: int = 256
     # A warp goes through a row in so many steps at most, else a block does,
     warp_row_trips: int = 8
     # if there are so many rows at least.

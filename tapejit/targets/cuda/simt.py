@@ -134,7 +134,7 @@ class SimtEmitter(StepValues, Walk[Value, Accumulator]):
 
     def write(self, memory: Storage, value: Value) -> None:
         axis = self.kernel.vector
-        is_own = axis in memory.strides or axis in self.around
+        is_own = axis in memory.strides or axis in self.around or self.kernel.team == 1
         if memory.kernel is not None or is_own:
             super().write(memory, value)
             return

@@ -47,7 +47,9 @@ class CUDATarget(Target[CUDATuning, CUDANumerics, "BuiltKernels"]):
         return True
 
     def arrange(self, items: Sequence[Item]) -> list[Item]:
-        return list(items)
+        from tapejit.targets.cuda.schedule.split_sums import split_sums
+
+        return split_sums(items)
 
     def schedule(self, nests: Nests, observe: Observe | None = None) -> LoopPlan:
         from tapejit.targets.cuda.schedule.pipeline import schedule_nests

@@ -50,6 +50,8 @@ class ThreadWriter(KernelWriter):
     @property
     def team(self) -> str:
         """What threads that go along the thread axis together are called."""
+        if self.kernel.is_by_units:
+            return "thread"
         return "warp" if self.kernel.team < self.kernel.threads else "block"
 
     def remarks(self) -> list[str]:

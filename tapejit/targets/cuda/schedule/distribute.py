@@ -1,7 +1,9 @@
 """Who goes through what: the thread axis of each kernel, its teams and its blocks.
 
 The thread axis is the one along which most memory lies element by element, so that
-neighbouring threads load what is side by side. All is chosen by sizes alone.
+neighbouring threads load what is side by side. Where that is too short for a warp, a
+thread goes through a whole short row by itself, and its neighbours through others. All
+is chosen by sizes alone.
 
 Start reading at `distribute`.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from itertools import takewhile
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan
@@ -31,27 +34,67 @@ def distributed(given: Kernel) -> SimtKernel:
     loop = kernel.loop
     if loop is None:
         return kernel
-    axis = thread_axis(loop)
-    width = width_along(loop, axis)
+    axis = near_axis(loop)
+    if axis.hint < CUDA.numerics.row_least_elements:
+        return over_short_rows(kernel, loop)
+    return over_axis(kernel, loop, axis, width_along(loop, axis))
+
+
+def over_axis(kernel: SimtKernel, loop: Loop, axis: Axis, width: int) -> SimtKernel:
+    """Neighbouring threads go along an axis, with so many elements each."""
     kernel = replace(kernel, vector=axis, width=width)
     if axis is loop.axis:
         return over_all(kernel, loop)
     return over_rows(kernel, loop, axis)
 
 
-def thread_axis(loop: Loop) -> Axis:
-    """The axis along which neighbouring threads go."""
+def over_short_rows(kernel: SimtKernel, loop: Loop) -> SimtKernel:
+    """Each thread has iterations of all outer loops, with the rows inside of them.
+
+    Where outer loops are added up over, threads go along the longest of these.
+    """
+    chain = outer_loops(loop)
+    closed = closed_in(loop)
+    free = list(takewhile(lambda axis: axis not in closed, chain))
+    units = math.prod(axis.hint for axis in free)
+    summed = max(chain[len(free) :], key=lambda axis: axis.hint, default=None)
+    if summed is not None and units < CUDA.numerics.block_threads:
+        if not free or summed.hint >= CUDA.numerics.row_least_elements:
+            return over_axis(kernel, loop, summed, 1)
+    if len(free) == 1:
+        return over_axis(kernel, loop, loop.axis, width_along(loop, loop.axis))
+    return over_units(replace(kernel, grid=tuple(free), team=1))
+
+
+def outer_loops(loop: Loop) -> list[Axis]:
+    """The axes of loops that have nothing but the next one in them."""
+    found = [loop.axis]
+    while (inner := only_loop(loop)) is not None:
+        loop = inner
+        found.append(loop.axis)
+    return found
+
+
+def over_units(kernel: SimtKernel) -> SimtKernel:
+    """A thread for each unit, in blocks so small that all multiprocessors have some."""
+    numbers, threads = CUDA.numerics, CUDA.numerics.block_threads
+    least = CUDA.tuning.multiprocessors
+    while threads > numbers.warp_threads and kernel.units < threads * least:
+        threads //= 2
+    return with_blocks_of(kernel, threads)
+
+
+def near_axis(loop: Loop) -> Axis:
+    """The axis along which most memory lies element by element."""
     near: dict[Axis, float] = {loop.axis: 0.0}
     for step in loop.steps():
         size = math.prod(axis.hint for axis in step.labels | step.closed)
         for axis in axes_side_by_side(step):
             near[axis] = near.get(axis, 0.0) + size
     around = loop_axes(loop)
-    found = max(
+    return max(
         (x for x in near if x in around), key=lambda x: (near[x], x.hint, -x.number)
     )
-    is_short = found.hint < CUDA.numerics.row_least_elements
-    return loop.axis if is_short else found
 
 
 def loop_axes(loop: Loop) -> set[Axis]:
@@ -71,14 +114,15 @@ def axes_side_by_side(step: Step) -> list[Axis]:
 
 
 def width_along(loop: Loop, axis: Axis) -> int:
-    """How many elements a thread has at once."""
+    """How many elements a thread has at once: a row is enough for a warp."""
     numbers, steps = CUDA.numerics, list(loop.steps())
     is_light = len(steps) < numbers.heavy_steps
     if not is_light or (axis is loop.axis and len(loop.body) < len(steps)):
         return 1
     item = max(step.dtype.itemsize for step in steps)
     width = min(numbers.most_width, max(1, numbers.vector_bytes // item))
-    while axis.hint % width:
+    least = 1 if axis is loop.axis else numbers.warp_threads
+    while axis.hint % width or (width > 1 and axis.hint < least * width):
         width //= 2
     return width
 
@@ -103,6 +147,9 @@ def over_blocks(kernel: SimtKernel, trips: int, threads: int) -> SimtKernel:
 def with_blocks_of(kernel: SimtKernel, threads: int) -> SimtKernel:
     """The same by other blocks, for iterations that do not depend on each other."""
     loop = kernel.loop
+    if kernel.is_by_units:
+        blocks = min(CUDA.numerics.most_blocks, math.ceil(kernel.units / threads))
+        return kernel.with_threads(threads, blocks, 1)
     trips = 1 if loop is None else math.ceil(loop.axis.hint / kernel.width)
     return over_blocks(kernel, trips, threads)
 

@@ -134,7 +134,8 @@ def is_map(kernel: SimtKernel) -> bool:
     loop = kernel.loop
     if loop is None:
         return True
-    return kernel.vector is loop.axis and loop.axis not in closed_in(loop)
+    is_along = kernel.vector is loop.axis and loop.axis not in closed_in(loop)
+    return is_along or kernel.is_by_units
 
 
 def threads_of(kernel: Kernel) -> int:
