@@ -41,6 +41,11 @@ class CUDANumerics:
     row_least_elements: int = 32
     # and adds up so much of an array over all rows: it is in registers.
     summed_array_bytes: int = 256
+    # If there are fewer such rows, a warp shares one that takes so many instructions
+    busy_units: int = 1 << 14
+    shared_unit_instructions: float = 4096.0
+    # along an axis that has so much of these.
+    shared_work: float = 0.9
     # A warp goes through a row in so many steps at most, else a block does,
     warp_row_trips: int = 8
     # if there are so many rows at least.

@@ -11,11 +11,13 @@ Start reading at `distribute`.
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import fields, replace
 from itertools import takewhile
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan
+from tapejit.loops.nests import work_of
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.schedule.vectorize import distance
@@ -51,28 +53,43 @@ def over_axis(kernel: SimtKernel, loop: Loop, axis: Axis, width: int) -> SimtKer
 def over_short_rows(kernel: SimtKernel, loop: Loop) -> SimtKernel:
     """Each thread has iterations of all outer loops, with the rows inside of them.
 
-    Where outer loops are added up over, threads go along the longest of these.
+    Where outer loops are added up over, threads go along the longest of these. They
+    share an iteration that takes long where there are few.
     """
-    chain = outer_loops(loop)
-    closed = closed_in(loop)
+    numbers = CUDA.numerics
+    chain, closed = [x.axis for x in chain_of(loop)], closed_in(loop)
     free = list(takewhile(lambda axis: axis not in closed, chain))
     units = math.prod(axis.hint for axis in free)
     summed = max(chain[len(free) :], key=lambda axis: axis.hint, default=None)
-    if summed is not None and units < CUDA.numerics.block_threads:
-        if not free or summed.hint >= CUDA.numerics.row_least_elements:
+    if summed is not None and units < numbers.block_threads:
+        if not free or summed.hint >= numbers.row_least_elements:
             return over_axis(kernel, loop, summed, 1)
+    busiest = busiest_axis(loop, set(free))
+    is_long = kernel.work >= units * numbers.shared_unit_instructions
+    if busiest is not None and is_long and units < numbers.busy_units:
+        return over_axis(kernel, loop, busiest, 1)
     if len(free) == 1:
         return over_axis(kernel, loop, loop.axis, width_along(loop, loop.axis))
     return over_units(replace(kernel, grid=tuple(free), team=1))
 
 
-def outer_loops(loop: Loop) -> list[Axis]:
-    """The axes of loops that have nothing but the next one in them."""
-    found = [loop.axis]
-    while (inner := only_loop(loop)) is not None:
-        loop = inner
-        found.append(loop.axis)
+def chain_of(loop: Loop) -> list[Loop]:
+    """A loop, and those that it has inside with nothing beside them."""
+    found = [loop]
+    while (inner := only_loop(found[-1])) is not None:
+        found.append(inner)
     return found
+
+
+def busiest_axis(loop: Loop, free: Set[Axis]) -> Axis | None:
+    """The axis along which nearly all work of a nest is, other than the outer ones."""
+    work: dict[Axis, float] = {}
+    for step in loop.steps():
+        for axis in (step.labels | step.closed) - free:
+            work[axis] = work.get(axis, 0.0) + work_of(step)
+    found = max(work, key=lambda axis: (work[axis], -axis.number), default=None)
+    least = CUDA.numerics.shared_work * sum(map(work_of, loop.steps()))
+    return found if found is not None and work[found] >= least else None
 
 
 def over_units(kernel: SimtKernel) -> SimtKernel:
