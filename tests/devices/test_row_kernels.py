@@ -6,6 +6,7 @@ Results agree with the CPU's native code, in every order of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,3 +133,54 @@ def test_short_rows_assemble_without_spills() -> None:
     assert_no_spills(built(traced(softmax, [floats(20, 30, 16)])))
     arrays = [floats(2, 3, 9, 8) for _ in range(3)]
     assert_no_spills(built(traced(attended, arrays)), "sm_90")
+
+
+# Transposes
+
+
+def added(x: Any, y: Any) -> Any:
+    return tj.matrix_transpose(x) + y
+
+
+TRANSPOSED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "sum": (added, ((70, 45), (45, 70))),
+    "alone": (lambda x: tj.tanh(x.T), ((33, 64),)),
+    "stack": (added, ((3, 40, 35), (3, 35, 40))),
+    "axes": (lambda x: tj.permute_dims(x, (2, 0, 1)) * 2.0, ((3, 33, 34),)),
+    "twice": (lambda x, y, z: x.T * y.T + z, ((40, 36), (40, 36), (36, 40))),
+    "slice": (lambda x, y: x[3:, ::-1].T - y, ((40, 41), (41, 37))),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_a_transpose_goes_through_a_shared_tile(name: str) -> None:
+    function, shapes = TRANSPOSED[name]
+    arrays = [floats(*shape) for shape in shapes]
+    code = assert_agrees_with_cpu(traced(function, arrays), arrays)
+    launches = code.emitted.built.launches
+    tile = CUDA.tuning.transposed_tile
+    assert launches[0].shared_bytes >= 4 * tile * (tile + 1)
+
+
+@pytest.mark.parametrize("blocks", [1, 1024])
+def test_barriers_of_transposes_are_needed(
+    monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    few = replace(CUDA.numerics, most_blocks=blocks)
+    monkeypatch.setattr(CUDA, "numerics", few)
+    arrays = [floats(40, 36), floats(36, 40)]
+    code = DeviceCode(traced(added, arrays), emulated())
+    count, found = survivors(code, arrays)
+    assert (count, found) == ({1: 2, 1024: 1}[blocks], [])
+
+
+def test_short_axes_are_not_transposed_in_tiles() -> None:
+    graph = traced(added, [floats(200, 6), floats(6, 200)])
+    assert {x.shared_bytes for x in built(graph).launches} == {0}
+
+
+@needs_wheels
+def test_transposes_assemble_without_spills() -> None:
+    for function, shapes in TRANSPOSED.values():
+        made = built(traced(function, [floats(*shape) for shape in shapes]))
+        assert_no_spills(made, "sm_80")

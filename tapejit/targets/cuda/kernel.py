@@ -1,9 +1,10 @@
 """Kernels of threads: how a Nest is shared out, and the function that does it.
 
 A `team` is a warp, a block, or a single thread. Its threads go through the thread axis
-together, each with `width` elements next to each other; a single thread has none. A `unit` is what a team does at once: an
-iteration of all `grid` axes, and one of the `chunks` that the thread axis is cut into.
-Teams take units in turn, so `tasks` is the number of teams.
+together, each with `width` elements next to each other; a single thread has none. A
+`unit` is what a team does at once: an iteration of all `grid` axes, and one of the
+`chunks` that the thread axis is cut into; where loads are transposed, these are tiles
+of two axes. Teams take units in turn, so `tasks` is the number of teams.
 
 Where the thread axis is that of the outermost loop, there are no units: all threads of
 all blocks share it.
@@ -20,6 +21,8 @@ from typing import Final
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel
+from tapejit.loops.schedule.schedule import Loop
+from tapejit.loops.steps import Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import FunctionType, LLVMModule, Value, VoidType
 from tapejit.targets.cuda.target import CUDA
@@ -36,6 +39,24 @@ def power_above(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
+@dataclass(frozen=True)
+class Transpose:
+    """Tiles in which a nest is gone through, so that it loads and stores side by side.
+
+    Its `loads` go along the axis `across` in memory, the rest of it along the thread
+    axis. A tile of each load is brought to shared memory, and read there the other way.
+    """
+
+    across: Axis
+    side: int
+    loops: tuple[Loop, ...]  # all of the nest
+    loads: tuple[Step, ...]
+
+    def tiles(self, axis: Axis) -> int:
+        """How many there are along an axis."""
+        return math.ceil(axis.extent / self.side)
+
+
 @dataclass(frozen=True, eq=False)
 class SimtKernel(Kernel):
     """A Nest as threads run it; `vector` is the thread axis, `tasks` counts teams."""
@@ -44,6 +65,7 @@ class SimtKernel(Kernel):
     team: int = 1  # threads that go through the thread axis together
     grid: tuple[Axis, ...] = ()
     chunks: int = 1
+    transpose: Transpose | None = None
 
     def with_threads(self, threads: int, blocks: int, team: int = 0) -> SimtKernel:
         """The same with other threads; a team is a block if nothing else is said."""

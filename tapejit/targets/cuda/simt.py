@@ -14,7 +14,7 @@ Start reading at `SimtEmitter.go_through`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tapejit.base.types import DType
 from tapejit.loops.index import Affine, Axis
@@ -27,7 +27,7 @@ from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import Accumulator
 from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cuda.addressing import DeviceTable, SimtAddressing
-from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel
+from tapejit.targets.cuda.kernel import GPUFunction, SimtKernel, Transpose
 from tapejit.targets.cuda.reductions import BlockReductions
 from tapejit.targets.walk import Walk
 
@@ -63,6 +63,9 @@ class SimtEmitter(StepValues, Walk[Value, Accumulator]):
 
     def go_through(self, loop: Loop, path: LoopNest) -> None:
         kernel = self.kernel
+        if kernel.transpose is not None:
+            self.tiles(kernel.transpose)
+            return
         if not path and kernel.grid:
             self.units(lambda: self.within(loop, path))
             return
@@ -111,6 +114,72 @@ class SimtEmitter(StepValues, Walk[Value, Accumulator]):
             body()
 
         self.at.strided(self.at.task, number(kernel.units), kernel.tasks, unit)
+
+    def tiles(self, transpose: Transpose) -> None:
+        """The tiles of this block: what is transposed first, then the Steps.
+
+        Lines of a tile in shared memory are one element longer than a row, so that a
+        warp meets different banks along a row and along a column.
+        """
+        at, kernel, b = self.at, self.kernel, self.at.builder
+        across, along, side = transpose.across, kernel.vector, transpose.side
+        assert along is not None
+        pitch, lines = number(side + 1), kernel.threads // side
+        lane, line = b.urem(at.thread, number(side)), b.udiv(at.thread, number(side))
+        shared = {
+            x: at.shared_array(side * (side + 1), x.dtype) for x in transpose.loads
+        }
+        sizes = [axis.extent for axis in kernel.grid]
+        sizes += [transpose.tiles(across), transpose.tiles(along)]
+
+        def each_line(
+            first: Mapping[Axis, Value],
+            warp: Axis,
+            down: Axis,
+            body: Callable[[Value, Value], None],
+        ) -> None:
+            """Warps go along one axis: `body(place there, place along the other)`."""
+            for trip in range(side // lines):
+                other = b.add(line, number(trip * lines))
+                at.indices[warp] = b.add(first[warp], lane)
+                at.indices[down] = b.add(first[down], other)
+                is_inside = b.and_(
+                    *(
+                        b.icmp_signed("<", at.indices[x], number(x.extent))
+                        for x in (warp, down)
+                    )
+                )
+                with b.if_then(is_inside):
+                    self.values = {}
+                    body(lane, other)
+
+        def unit(which: Value) -> None:
+            *outer, row, column = at.unravelled(which, sizes)
+            at.indices.update(zip(kernel.grid, outer, strict=True))
+            first = {
+                axis: b.mul(tile, number(side))
+                for axis, tile in ((across, row), (along, column))
+            }
+
+            def bring(near: Value, far: Value) -> None:
+                for x, tile in shared.items():
+                    place = b.add(b.mul(far, pitch), near)
+                    at.store_at(tile, place, self.value(x), x.dtype)
+
+            def compute(near: Value, far: Value) -> None:
+                for x, tile in shared.items():
+                    place = b.add(b.mul(near, pitch), far)
+                    self.values[x] = at.load_at(tile, place, x.dtype, 1)
+                self.block(transpose.loops[-1].body, transpose.loops)
+
+            each_line(first, across, along, bring)
+            at.barrier()
+            each_line(first, along, across, compute)
+            if kernel.units > kernel.tasks:
+                at.barrier()  # others may still read what is there
+
+        self.around = tuple(loop.axis for loop in transpose.loops)
+        at.strided(at.task, number(kernel.units), kernel.tasks, unit)
 
     def go_along(
         self, axis: Axis, body: Callable[[Value], None], is_outermost: bool = False

@@ -72,6 +72,11 @@ class ThreadWriter(KernelWriter):
             return []
         if loop.axis in kernel.grid:
             notes.append(f"shared out over {counted(kernel.tasks, self.team)}")
+        transpose = kernel.transpose
+        if transpose is not None and loop.axis in (transpose.across, kernel.vector):
+            return [
+                f"in tiles of {transpose.side}, by {counted(kernel.tasks, 'block')}"
+            ]
         if loop.axis is kernel.vector:
             who = f"the {kernel.team} threads of the {self.team}"
             if not path:

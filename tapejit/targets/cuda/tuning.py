@@ -61,6 +61,9 @@ class CUDATuning:
     # all threads that it could run.
     local_most_bytes: int = 1 << 10
 
+    # A tile that is transposed there has so many rows and columns: those of a warp.
+    transposed_tile: int = 32
+
     # Whole arrays
 
     # A team searches so many elements of a long line for the first extremum.

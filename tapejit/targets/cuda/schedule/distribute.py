@@ -2,8 +2,9 @@
 
 The thread axis is the one along which most memory lies element by element, so that
 neighbouring threads load what is side by side. Where that is too short for a warp, a
-thread goes through a whole short row by itself, and its neighbours through others. All
-is chosen by sizes alone.
+thread goes through a whole short row by itself, and its neighbours through others.
+Where a nest stores along that axis and loads along another one, blocks take square
+tiles. All is chosen by sizes alone.
 
 Start reading at `distribute`.
 """
@@ -11,9 +12,10 @@ Start reading at `distribute`.
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import fields, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from tapejit.loops.index import Axis
 from tapejit.loops.kernels import Kernel, LoopPlan
@@ -21,21 +23,27 @@ from tapejit.loops.nests import work_of
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.schedule.vectorize import distance
-from tapejit.targets.cuda.kernel import SimtKernel, power_above
+from tapejit.targets.cuda.kernel import SimtKernel, Transpose, power_above
 from tapejit.targets.cuda.target import CUDA
 
 
 def distribute(plan: LoopPlan) -> LoopPlan:
     """The threads of each kernel."""
-    return replace(plan, kernels=tuple(map(distributed, plan.kernels)))
+    shared = plan.nests.shared
+    return replace(plan, kernels=tuple(distributed(x, shared) for x in plan.kernels))
 
 
-def distributed(given: Kernel) -> SimtKernel:
-    """A kernel with its threads; operations on whole arrays choose theirs later."""
+def distributed(given: Kernel, shared: Set[Step]) -> SimtKernel:
+    """A kernel with its threads; operations on whole arrays choose theirs later.
+
+    Values of `shared` Steps go to other kernels through memory.
+    """
     kernel = SimtKernel(**{x.name: getattr(given, x.name) for x in fields(given)})
     loop = kernel.loop
     if loop is None:
         return kernel
+    if (tiled := over_tiles(kernel, loop, shared)) is not None:
+        return tiled
     axis = near_axis(loop)
     if axis.hint < CUDA.numerics.row_least_elements:
         return over_short_rows(kernel, loop)
@@ -62,11 +70,12 @@ def over_short_rows(kernel: SimtKernel, loop: Loop) -> SimtKernel:
     units = math.prod(axis.hint for axis in free)
     summed = max(chain[len(free) :], key=lambda axis: axis.hint, default=None)
     if summed is not None and units < numbers.block_threads:
-        if not free or summed.hint >= numbers.row_least_elements:
+        is_long = summed.hint >= numbers.row_least_elements
+        if is_long or not free:
             return over_axis(kernel, loop, summed, 1)
     busiest = busiest_axis(loop, set(free))
-    is_long = kernel.work >= units * numbers.shared_unit_instructions
-    if busiest is not None and is_long and units < numbers.busy_units:
+    are_long = kernel.work >= units * numbers.shared_unit_instructions
+    if busiest is not None and are_long and units < numbers.busy_units:
         return over_axis(kernel, loop, busiest, 1)
     if len(free) == 1:
         return over_axis(kernel, loop, loop.axis, width_along(loop, loop.axis))
@@ -142,6 +151,55 @@ def width_along(loop: Loop, axis: Axis) -> int:
     while axis.hint % width or (width > 1 and axis.hint < least * width):
         width //= 2
     return width
+
+
+def over_tiles(kernel: SimtKernel, loop: Loop, shared: Set[Step]) -> SimtKernel | None:
+    """Blocks take tiles of a nest that loads along another axis than it stores."""
+    numbers, tuning = CUDA.numerics, CUDA.tuning
+    loops, steps = chain_of(loop), list(loop.steps())
+    stored = [x for x in steps if x.output is not None or x in shared]
+    along = Counter(x.dims[-1].root for x in stored if x.dims and x.dims[-1])
+    if closed_in(loop) or len(loops[-1].body) < len(steps) or not along:
+        return None
+    (axis, _), *_ = along.most_common(1)
+    loads = [x for x in transposable(steps) if abs(distance(x, axis) or 0) > 1]
+    near = Counter(
+        other.axis
+        for other in loops
+        for x in loads
+        if other.axis is not axis and is_near(x, other.axis)
+    )
+    if not near:
+        return None
+    (across, _), *_ = near.most_common(1)
+    if min(axis.hint, across.hint) < numbers.row_least_elements:
+        return None
+    side, room = tuning.transposed_tile, tuning.shared_most_bytes
+    loads = [x for x in loads if is_near(x, across)]
+    nbytes = [side * (side + 1) * x.dtype.itemsize for x in loads]
+    loads = [x for x, end in zip(loads, accumulate(nbytes), strict=True) if end <= room]
+    made = Transpose(across, side, tuple(loops), tuple(loads))
+    grid = tuple(x.axis for x in loops if x.axis not in (axis, across))
+    kernel = replace(kernel, vector=axis, grid=grid, transpose=made)
+    kernel = replace(kernel, chunks=made.tiles(across) * made.tiles(axis))
+    blocks = min(numbers.most_blocks, kernel.units)
+    return kernel.with_threads(numbers.block_threads, blocks)
+
+
+def is_near(load: Step, axis: Axis) -> bool:
+    """Whether a load goes along an axis element by element, up or down."""
+    return abs(distance(load, axis) or 0) == 1
+
+
+def transposable(steps: Sequence[Step]) -> list[Step]:
+    """The loads of other nests' arrays whose positions are those of loops."""
+    inside = set(steps)
+    loads = dict.fromkeys(x for step in steps for x in step.needed() if x.is_leaf)
+    return [
+        x
+        for x in loads
+        if isinstance(x.what, Load) and not x.ranges and x.source not in inside
+    ]
 
 
 def over_all(kernel: SimtKernel, loop: Loop) -> SimtKernel:

@@ -134,6 +134,8 @@ def is_map(kernel: SimtKernel) -> bool:
     loop = kernel.loop
     if loop is None:
         return True
+    if kernel.transpose is not None:
+        return False
     is_along = kernel.vector is loop.axis and loop.axis not in closed_in(loop)
     return is_along or kernel.is_by_units
 

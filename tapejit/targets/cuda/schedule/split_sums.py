@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tapejit.loops.index import Axis
 from tapejit.loops.nests import Item
 from tapejit.loops.schedule.schedule import Loop, Scheduler, only, sources_of, steps_in
 from tapejit.loops.steps import ArrayOp, Step
@@ -37,7 +38,8 @@ def split_sums(tree: Sequence[Item]) -> list[Item]:
         users = [x for x in rest if isinstance(x, Loop) and takes_only(x, sums)]
         rest = [x for x in rest if x not in users]
         steps = [*sums, *steps_in(users)]
-        found += Scheduler(steps).arrange(steps, frozenset(), {})
+        inside = frozenset([Axis(2)])  # as in a loop, where sums are to be registers
+        found += Scheduler(steps).arrange(steps, inside, {})
     return found
 
 
