@@ -21,7 +21,7 @@ from tapejit.targets.cuda.module import BuiltKernels
 from tapejit.targets.cuda.target import CUDA
 
 FIGURES = {"mlp": LARGE_MLP, "attention": ATTENTION}
-MOST_LAUNCHES = {"mlp": 15, "attention": 13}
+MOST_LAUNCHES = {"mlp": 14, "attention": 13}
 MOST_BYTES = 1.1  # times what a CPU moves
 CACHE_BYTES = 4 << 20  # the second level of the smallest GPU, a T4
 RESIDENT = 1024  # threads of elementwise kernels that a multiprocessor has, or all
@@ -49,13 +49,13 @@ def test_a_step_has_few_launches(name: str) -> None:
 def test_a_step_moves_few_bytes(name: str) -> None:
     plan = kernels_of(name).plan
     moved = sum(sum(traffic(plan, kernel)) for kernel in plan.kernels)
+    own = [y for x in plan.kernels for y in (*x.partials.values(), *x.rooms.values())]
+    moved += sum(2 * x.nbytes for x in own)  # parts are written, and read again
     cpu = CPU.plan(whole_graph(without_empty(optimise(graph_of(name)))))
     wanted = sum(sum(traffic(cpu, kernel)) for kernel in cpu.kernels)
     assert moved <= MOST_BYTES * wanted, f"{moved} bytes, on a CPU {wanted}"
     # Parts of sums, and what threads keep, need not leave the cache of the GPU.
-    for kernel in plan.kernels:
-        own = (*kernel.partials.values(), *kernel.rooms.values())
-        assert sum(x.nbytes for x in own) <= CACHE_BYTES
+    assert all(x.nbytes <= CACHE_BYTES for x in own)
 
 
 @needs_wheels

@@ -50,6 +50,9 @@ class CUDATuning:
     tensor_core_bytes: int = 32
     # To begin and to end takes as long as so many terms.
     matmul_begin_steps: int = 40
+    # Parts of sums that are written and read again move less than so much of what the
+    # product moves in any case: a result that is larger has tiles enough.
+    parts_most_share: float = 0.6
     # Another kernel takes a few microseconds, with all threads of a multiprocessor.
     launch_instructions: float = 500_000.0
 

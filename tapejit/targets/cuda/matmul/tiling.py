@@ -146,6 +146,13 @@ class MatmulTiling(Choice):
         return size * self.itemsize if self.is_split else 0
 
     @property
+    def own_bytes(self) -> int:
+        """What operands and result take in memory."""
+        x = self.contraction
+        size = x.matrices * (x.m * x.k + x.k * x.n + x.m * x.n)
+        return size * x.dtype.itemsize
+
+    @property
     def padding(self) -> int:
         """By how much lines of shared tiles are longer than what is in them.
 
@@ -253,10 +260,11 @@ class MatmulTiling(Choice):
 
     @property
     def fits(self) -> bool:
-        """Whether a tile can be: shared memory is enough, and units are whole."""
+        """Whether a tile can be: there is room, units are whole, parts are small."""
         is_enough = self.shared_size * self.itemsize <= CUDA.tuning.shared_most_bytes
         is_whole = self.row_step > 0 and self.tile.columns % self.sums.group == 0
-        return is_enough and is_whole
+        moved, most = 2 * self.part_bytes, CUDA.tuning.parts_most_share
+        return is_enough and is_whole and moved <= most * self.own_bytes
 
 
 def tiling_of(contraction: Contraction, sums: TileSums, core: str) -> MatmulTiling:
