@@ -140,15 +140,15 @@ def axes_side_by_side(step: Step) -> list[Axis]:
 
 
 def width_along(loop: Loop, axis: Axis) -> int:
-    """How many elements a thread has at once: a row is enough for a warp."""
+    """How many elements a thread has at once: of a row, all of a warp have some."""
     numbers, steps = CUDA.numerics, list(loop.steps())
     is_light = len(steps) < numbers.heavy_steps
     if not is_light or (axis is loop.axis and len(loop.body) < len(steps)):
         return 1
     item = max(step.dtype.itemsize for step in steps)
     width = min(numbers.most_width, max(1, numbers.vector_bytes // item))
-    least = 1 if axis is loop.axis else numbers.warp_threads
-    while axis.hint % width or (width > 1 and axis.hint < least * width):
+    warp = 0 if axis is loop.axis else numbers.warp_threads
+    while axis.hint % width or (width > 1 and 2 * axis.hint <= warp * width):
         width //= 2
     return width
 
