@@ -38,6 +38,8 @@ class CPUTuning:
     streamed_store_bytes: int = 32
     # Copies of what is far apart in memory take so much of a near cache.
     copied_loads_bytes: int = 128 << 10
+    # Rows of so many numbers are loaded whole: a shuffle for each, and no gather.
+    interleaved_numbers: int = 4
 
     # Tasks that add up nothing
 

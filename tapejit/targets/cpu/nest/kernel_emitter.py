@@ -40,6 +40,7 @@ from tapejit.targets.cpu.nest.addressing import (
     PointerTable,
     number,
 )
+from tapejit.targets.cpu.nest.interleaved import emit_packed_rows, packed_rows
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
@@ -100,6 +101,8 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         self.preparations = self.at.preparations
         self.copies: list[UnrolledIteration] = []  # the iterations that go on together
         self.apart: frozenset[Axis] = frozenset()  # the axes in which they differ
+        # What goes into rows that are stored when all of their numbers are there.
+        self.columns: dict[Storage, list[Value]] = {}
         self.products: list[LLVMFunction] = []  # called for tiles of rows
         self.has_updates = any(x.output in plan.updates for x in kernel.steps())
         self.ready: set[Step] = set()  # those whose panels are packed beforehand
@@ -144,9 +147,12 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             for step in loop.steps():
                 if is_tiled_matmul(step):
                     self.row_product(step).prepare()
-        copied = crossing_copy(self, loop)
+        rows = packed_rows(self, loop)
+        copied = None if rows else crossing_copy(self, loop)
         with self.in_registers(loop, path):
-            if copied is not None:
+            if rows:
+                emit_packed_rows(self, loop, path, rows)
+            elif copied is not None:
                 emit_transposed_copy(self, loop, copied)
             elif any(outer.tile and outer.axis is loop.axis for outer in path):
                 self.tile_loop(loop, path)
@@ -501,6 +507,9 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         other iterations. Such lanes are not written. Nor are lanes that are done once
         more after an update: what they have read is the new value.
         """
+        if memory in self.columns:
+            self.columns[memory].append(self.at.widened(value, self.at.width))
+            return
         if not self.is_partial(memory):
             super().write(memory, value)
             return

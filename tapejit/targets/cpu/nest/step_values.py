@@ -29,6 +29,7 @@ from tapejit.targets.cpu.nest.addressing import (
     number,
     strays,
 )
+from tapejit.targets.cpu.nest.interleaved import deinterleaved, row_part
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
@@ -185,6 +186,9 @@ class StepValues(Steps[Value]):
         return self.at.builder.select(is_hit, total, x)
 
     def load(self, step: Step, what: Load) -> Value:
+        rows = self.interleaved_load(step, what)
+        if rows is not None:
+            return rows
         source, pointer = what.source, self.origin_of(what.source)
         positions, memory, times = self.positions_of(what), None, 1
         if isinstance(source, Buffer):
@@ -193,6 +197,38 @@ class StepValues(Steps[Value]):
             memory = self.plan.storage[source]
             size, times = memory.size, max(memory.lanes, 1)
         return self.load_from(step, pointer, positions, times, memory, size)
+
+    def interleaved_load(self, step: Step, what: Load) -> Value | None:
+        """One number of each row, of whole rows that lie along the vector axis.
+
+        The vectors are the same for all numbers of these rows, so LLVM loads them once.
+        """
+        vector, width = self.at.vector, self.at.width
+        if step.ranges or vector is None or vector.extent < width:
+            return None
+        place, size, first = Affine(), 0, 0
+        if isinstance(what.source, Buffer):
+            size = math.prod(what.source.shape)
+            first = self.at.first.get(what.source, 0)
+        else:
+            memory = self.plan.storage[what.source]
+            size = 0 if memory.lanes or memory.tiled else memory.size
+        for position, stride in self.positions_of(what):
+            if isinstance(position, Step):
+                return None
+            place += position * stride
+        part = row_part(place + first, vector, size)
+        if part is None:
+            return None
+        numbers, which = part
+        pointer, begin = self.origin_of(what.source), self.at.scalar(place + -which)
+        vectors = [
+            self.at.load_at(
+                pointer, self.at.builder.add(begin, number(at)), step.dtype, width
+            )
+            for at in range(0, numbers * width, width)
+        ]
+        return deinterleaved(self.at.builder, vectors, which)
 
     def origin_of(self, source: Buffer | Step) -> Value:
         """Where positions in memory count from: of an argument, what is read first."""
