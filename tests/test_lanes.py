@@ -32,7 +32,7 @@ from tapejit.targets.cpu import vecmath
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.machine.host import Library, elementwise, host_machine
 from tapejit.targets.cpu.simd import lanes
-from tapejit.targets.lane_algebra import Algebra, Lane, kind_of
+from tapejit.loops.lane_algebra import Algebra, Lane, kind_of
 
 Array = np.ndarray[Any, Any]
 WIDTHS = (1, 4, 16)

@@ -27,7 +27,7 @@ TERMS = {
     "forward mode: the tangents": "transforms/jvp.py",
     "in-place update": "loops/fuse/inplace.py",
     "inlining": "rewrite/inline.py",
-    "lane algebra": "targets/lane_algebra.py",
+    "lane algebra": "loops/lane_algebra.py",
     "loop fusion": "loops/schedule/schedule.py",
     "lowering: a graph as steps": "loops/lower/lower.py",
     "memory order": "rewrite/memory_order.py",

@@ -16,6 +16,7 @@ from tapejit.base.types import DType, TensorType, is_complex, is_float
 from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import LITERAL, Movement, Node, Op
 from tapejit.loops import numerics
+from tapejit.loops.lower.complex_parts import written_out
 from tapejit.loops.lower.grouped import is_written_out
 from tapejit.loops.lower.windows import is_windowed_product
 
@@ -38,14 +39,17 @@ def is_native(node: Node, supports: Supports) -> bool:
     `supports` is a Target's: whether it can compute an elementwise operation on these
     dtypes, or sums of products that are rounded once.
     """
+    has_complex = False
     for kind in (node.type, *[x.type for x in node.inputs]):
-        if not isinstance(kind, TensorType) or not kind.is_static:
+        if not isinstance(kind, TensorType) or not kind.is_static or 0 in kind.shape:
             return False
-        if is_complex(kind.dtype) or 0 in kind.shape:
-            return False
+        has_complex |= is_complex(kind.dtype)
     op, attrs = node.op, node.attrs
     if any(map(contains_dim, attrs.values())):
         return False
+    if has_complex:
+        made = written_out(node)
+        return made is not None and all(is_native(x, supports) for x in made)
     if op is ops.gather:
         return is_inside(node.inputs[0], node.inputs[1:], attrs["axes"])
     if op is ops.gather_add and one_hot(node) is not None:

@@ -19,6 +19,7 @@ from typing import Final, Generic, TypeVar
 from tapejit.loops.fuse import fuse_epilogue
 from tapejit.loops.fuse.inplace import update_in_place
 from tapejit.loops.fuse.row_updates import with_row_updates
+from tapejit.loops.lower.complex_parts import with_parts
 from tapejit.loops.lower.expand import expanded
 from tapejit.loops.lower.lower import lower
 from tapejit.loops.lower.reuse_row_sums import with_known_products
@@ -40,7 +41,8 @@ class Pass(Generic[State]):
 
 def expand(nests: Nests) -> Nests:
     """Operations that are several simpler ones are written out, in the Graph."""
-    graph = with_row_updates(with_known_products(expanded(nests.graph)))
+    graph = expanded(with_parts(nests.graph))
+    graph = with_row_updates(with_known_products(graph))
     return replace(nests, graph=graph)
 
 

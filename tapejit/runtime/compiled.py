@@ -302,9 +302,7 @@ def whole_graph(graph: Graph) -> Graph | None:
 
 def is_plain(kind: Any) -> bool:
     """Whether an array of this type can be handed to native code."""
-    if not isinstance(kind, TensorType) or not kind.is_static:
-        return False
-    return kind.dtype.kind != "c" and 0 not in kind.shape
+    return isinstance(kind, TensorType) and kind.is_static and 0 not in kind.shape
 
 
 def native_form(graph: Graph, name: str, checks: bool = False) -> Split:

@@ -147,11 +147,11 @@ def test_a_function_that_runs_eagerly_has_no_kernels() -> None:
 
 
 def test_without_native_parts_there_are_no_kernels() -> None:
-    conjugate = tj.function(lambda z: z.conj())
+    logarithm = tj.function(lambda z: tj.log(z))
     z = tj.asarray(np.array([1 + 2j, 3j]))
-    assert conjugate.kernels(z) == []
-    assert "# there are no kernels" in conjugate.source(z)
-    assert "# NumPy performs conj" in conjugate.source(z)
+    assert logarithm.kernels(z) == []
+    assert "# there are no kernels" in logarithm.source(z)
+    assert "# NumPy performs log" in logarithm.source(z)
 
 
 # Reports
@@ -181,7 +181,7 @@ def test_explain_lists_kernels_and_what_numpy_performs() -> None:
 @pytest.mark.parametrize(
     ("function", "argument", "reason"),
     [
-        (lambda z: z * z, np.ones(3, "c8"), "complex numbers"),
+        (tj.log, np.ones(3, "c8"), "complex numbers"),
         (tj.exp, np.ones((0, 3), "f4"), "arrays without elements"),
         (lambda x: tj.print("x", x), np.ones(3, "f4"), "an effect"),
         (tj.sort, np.ones(3, "f4"), "no native code for this operation"),

@@ -33,7 +33,7 @@ from .compiled import (
 )
 
 ALL_CASES = [case for cases in CASES.values() for case in cases]
-F32 = dtype_named("float32")
+F32, C64 = dtype_named("float32"), dtype_named("complex64")
 
 
 def test_every_op_has_a_case() -> None:
@@ -187,11 +187,12 @@ def assert_derived_agrees(
 
 
 def float_dtypes(row: Row, full: bool = True) -> Sequence[DType]:
-    """Those by which the op is connected; complex numbers are left to NumPy."""
-    able = [d for d in row.dtypes if "c" in row.first(d) and d.kind != "c"]
+    """Those by which the op is connected."""
+    able = [d for d in row.dtypes if "c" in row.first(d)]
     if full:
         return able
-    return [F32] if F32 in able else able[-1:]
+    usual = [d for d in (F32, C64) if d in able]
+    return usual or able[-1:]
 
 
 DIFFERENTIABLE = [
@@ -210,7 +211,7 @@ def test_the_adjoint_agrees_with_numpys(case: OpCase, full: bool) -> None:
 @pytest.mark.parametrize("case", DIFFERENTIABLE, ids=str)
 def test_second_derivatives_agree_with_numpys(case: OpCase, full: bool) -> None:
     row = case.rows[0]
-    dtypes = [d for d in row.double_dtypes if d.kind != "c"]
+    dtypes = row.double_dtypes
     if not full and ALL_CASES.index(case) % 4:
         return
     for dtype in dtypes:

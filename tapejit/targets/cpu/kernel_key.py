@@ -38,6 +38,7 @@ from tapejit.targets.cpu.nest.addressing import (
     first_elements,
     strays,
 )
+from tapejit.targets.cpu.schedule.vectorize import row_part
 
 
 class MemoryPlace(NamedTuple):
@@ -224,10 +225,13 @@ class Description:
         """An element of an argument: how far it is from the first one that is read."""
         first, place = self._first[source], element_of(load, source)
         assert place is not None
+        size = math.prod(source.shape)
+        parts = [row_part(place, axis.root, size) for axis, _ in place.terms]
+        self.found.append(tuple(x for x in parts if x is not None))
         place += -first
         self.buffer(source, first)
         self.affine(place)
-        self.found.append(strays(place, math.prod(source.shape) - first, source.dtype))
+        self.found.append(strays(place, size - first, source.dtype))
         self.sequence(load.ranges)
 
     def node(self, node: Node) -> None:

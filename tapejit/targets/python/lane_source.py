@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from tapejit.ir.node import Op
-from tapejit.targets.lane_algebra import Algebra, Lane
+from tapejit.loops.lane_algebra import Algebra, Lane
 
 # What binds tighter than any operator.
 ATOMS = (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tapejit.loops.index import Affine, Axis
 from tapejit.loops.kernels import LoopNest, Storage
 from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import ArrayOp, PartialSum, Step
@@ -58,49 +57,33 @@ def interleaved(b: IRBuilder, columns: Sequence[Value]) -> list[Value]:
     return made
 
 
-def row_part(place: Affine, vector: Axis | None, size: int) -> tuple[int, int] | None:
-    """Of a place in rows that are whole: how many numbers these have, and which it is.
-
-    `size` is that of the memory. None if numbers are neighbours, or far apart.
-    """
-    factors: dict[Axis, int] = {}
-    for axis, factor in place.terms:
-        factors[axis.root] = factors.get(axis.root, 0) + factor
-    distance = factors.get(vector, 0) if vector is not None else 0
-    if not 1 < distance <= CPU.tuning.interleaved_numbers or size % distance:
-        return None
-    if any(factor % distance for factor in factors.values()):
-        return None
-    return distance, place.constant % distance
-
-
-def packed_rows(emitter: KernelEmitter, loop: Loop) -> set[Storage]:
+def packed_rows(emitter: KernelEmitter, loop: Loop) -> list[Storage]:
     """The memory whose rows a loop goes along, if it writes nothing else."""
-    at, found = emitter.at, set()
+    at, found = emitter.at, dict[Storage, None]()
     is_plain = not loop.tile and not loop.lanes and loop.axis is not at.vector
     is_short = 1 < loop.axis.extent <= CPU.tuning.interleaved_numbers
     if not is_plain or not is_short or emitter.copies or at.vector is None:
-        return set()
+        return []
     for step in loop.body:
         if not isinstance(step, Step) or step.closed:
-            return set()
+            return []
         if isinstance(step.what, (ArrayOp, PartialSum)):
-            return set()
+            return []
         memory = emitter.plan.storage.get(step)
         if memory is None:
             continue
         strides = memory.strides
         rows = (strides.get(loop.axis), strides.get(at.vector))
         if memory.lanes or memory.tiled or emitter.is_partial(memory):
-            return set()
+            return []
         if rows != (1, loop.axis.extent):
-            return set()
-        found.add(memory)
-    return found
+            return []
+        found[memory] = None
+    return list(found)
 
 
 def emit_packed_rows(
-    emitter: KernelEmitter, loop: Loop, path: LoopNest, rows: set[Storage]
+    emitter: KernelEmitter, loop: Loop, path: LoopNest, rows: list[Storage]
 ) -> None:
     """A loop along the numbers of a row: all of them, then the stores."""
     at, axis = emitter.at, loop.axis

@@ -29,8 +29,9 @@ from tapejit.targets.cpu.nest.addressing import (
     number,
     strays,
 )
-from tapejit.targets.cpu.nest.interleaved import deinterleaved, row_part
+from tapejit.targets.cpu.nest.interleaved import deinterleaved
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
+from tapejit.targets.cpu.schedule.vectorize import row_part
 from tapejit.targets.cpu.simd import lanes
 from tapejit.targets.cpu.target import CPU
 from tapejit.targets.walk import Steps

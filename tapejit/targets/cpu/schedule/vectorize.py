@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from tapejit.loops.index import Axis, strides_of
+from tapejit.loops.index import Affine, Axis, strides_of
 from tapejit.loops.kernels import (
     Kernel,
     LoopNest,
@@ -39,6 +39,7 @@ from tapejit.loops.steps import (
     PartialSum,
     Step,
     Verify,
+    element_of,
     tiles_of,
 )
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
@@ -263,6 +264,32 @@ def distance(step: Step, axis: Axis) -> int | None:
     return 0
 
 
+def row_part(place: Affine, vector: Axis | None, size: int) -> tuple[int, int] | None:
+    """Of a place in rows that are whole: how many numbers these have, and which it is.
+
+    `size` is that of the memory. None if numbers are neighbours, or far apart.
+    """
+    factors: dict[Axis, int] = {}
+    for axis, factor in place.terms:
+        factors[axis.root] = factors.get(axis.root, 0) + factor
+    distance = factors.get(vector, 0) if vector is not None else 0
+    if not 1 < distance <= CPU.tuning.interleaved_numbers or size % distance:
+        return None
+    if any(factor % distance for factor in factors.values()):
+        return None
+    return distance, place.constant % distance
+
+
+def is_interleaved(leaf: Step, axis: Axis) -> bool:
+    """Whether it loads numbers of whole rows, which are shuffles: none is far."""
+    load = leaf.what
+    if not isinstance(load, Load) or not isinstance(load.source, Buffer):
+        return False
+    place = None if leaf.ranges else element_of(load, load.source)
+    size = math.prod(load.source.shape)
+    return place is not None and row_part(place, axis, size) is not None
+
+
 def tile(kernel: Kernel) -> Kernel:
     """Cut the outermost loop into tiles, so that numbers of rows are vectors, too.
 
@@ -390,6 +417,7 @@ def keep_apart(loop: Loop) -> Loop:
     body = list(loop.body)
     for leaf in leaves:
         is_far = isinstance(leaf.what, Load) and distance(leaf, loop.axis) not in (0, 1)
+        is_far &= not is_interleaved(leaf, loop.axis)
         others = leaf.labels - {loop.axis}
         if not is_far or len(others) != 1 or leaf.source in made_here:
             continue
@@ -445,6 +473,7 @@ def copies_of_far(
         nbytes = size * width * leaf.dtype.itemsize
         is_row = size > 2 and any(distance(leaf, axis) == 1 for axis in inner)
         is_far = distance(leaf, loop.axis) not in (0, 1, None)
+        is_far &= not is_interleaved(leaf, loop.axis)
         if not is_far or not (is_row or count > size) or nbytes > left:
             continue
         left -= nbytes

@@ -10,7 +10,7 @@ The meaning is the record's `eval`, bit for bit where that is exact. Every instr
 has a result for every operand: kernels compute lanes whose result nobody wants.
 
 The files: `storage` has registers and memory, `floats`, `integers` and `casts` have the
-formulas. `targets.lane_algebra` is the interface to the records, and
+formulas. `loops.lane_algebra` is the interface to the records, and
 `targets.python.lane_source` writes the same as Python text.
 
 Start reading at `apply`, then `FUNCTIONS`.
@@ -27,6 +27,16 @@ import numpy as np
 from tapejit.base.errors import UnsupportedError
 from tapejit.base.types import DType
 from tapejit.ir.node import Op
+from tapejit.loops.lane_algebra import (
+    BOOL,
+    FLOAT,
+    SIGNED,
+    UNSIGNED,
+    Algebra,
+    Lane,
+    Operand,
+    kind_of,
+)
 from tapejit.targets.cpu import vecmath
 from tapejit.targets.cpu.llvm.ir import IRBuilder, Value
 from tapejit.targets.cpu.simd import floats, integers
@@ -42,16 +52,6 @@ from tapejit.targets.cpu.simd.storage import (
     to_memory,
 )
 from tapejit.targets.cpu.simd.vector import Vector
-from tapejit.targets.lane_algebra import (
-    BOOL,
-    FLOAT,
-    SIGNED,
-    UNSIGNED,
-    Algebra,
-    Lane,
-    Operand,
-    kind_of,
-)
 from tapejit.targets.python.lane_source import source
 
 __all__ = [
