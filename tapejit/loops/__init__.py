@@ -10,6 +10,7 @@ target makes Kernels of these.
 - `steps` the kinds of Steps; `kernels` Kernels, Storage and the plan that holds both
 - `native_ops` what loops can compute; `reasons` why they cannot, in words; `segments`
   cuts a Graph into native parts and what NumPy performs
+- `lane_algebra` what a record's lane expression is written in, for all interpreters
 - `numerics` the numbers by which all this is chosen
 - `printer` the loop IR as text, `str(plan)`
 - `check` what holds of every plan, and whether it does; `accesses` what is read and

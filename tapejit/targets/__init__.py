@@ -1,11 +1,9 @@
 """Targets: what a plan of loops is emitted for. Plans in, code out.
 
-`cpu` schedules loops for a processor with vectors and caches and emits LLVM; `python`
-writes the same loops as readable Python. Both interpret the records' lane expressions,
-which are written in the `lane_algebra`.
-
-`cuda` makes code for GPUs of LLVM text; it is no target yet, as nothing schedules loops
-and emits them for it.
+`cpu` schedules loops for a processor with vectors and caches and emits LLVM; `cuda`
+schedules them for blocks of threads, and LLVM makes PTX of what it emits; `python`
+writes the same loops as readable Python. All interpret the records' lane expressions
+(`loops.lane_algebra`).
 
 `target` says what a target is: its tuning and its numerics, what it supports, how it
 schedules, and what it emits. `walk` goes through a scheduled Kernel for all of them:

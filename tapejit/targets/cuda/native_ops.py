@@ -5,7 +5,7 @@ Start reading at `why_no_kernel`.
 
 from __future__ import annotations
 
-from tapejit.base.types import TensorType, is_complex
+from tapejit.base.types import TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, PARAM, Node, param
 from tapejit.ir.structural import require, start
@@ -29,8 +29,7 @@ def why_no_kernel(node: Node) -> str | None:
     if is_empty(node) or node.op in (start, require):
         return None
     if node.op in (LITERAL, PARAM):
-        is_known = isinstance(node.type, TensorType) and not is_complex(node.dtype)
-        return None if is_known else "complex numbers"
+        return None if isinstance(node.type, TensorType) else "no array"
     if any(map(is_empty, node.inputs)):
         graph = without_empty(Graph("alone", node.inputs, (node,)))
         (now,) = graph.outputs
