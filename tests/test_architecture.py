@@ -722,6 +722,7 @@ OTHERS_NAMES = {
     "array/operators.py HINTED": "methods of tensors",
     "array/scattering.py METHODS": "methods of `x.at[i]`",
     "array/special.py PLAIN_FUNCTIONS": "functions of `scipy.special`",
+    "loops/lower/complex_parts.py FORMULAS": "functions of the lane algebra",
     "targets/cpu/machine/objects.py _EXACT": "functions of C's library",
     "targets/cpu/simd/lanes.py FUNCTIONS": "functions of the lane algebra",
     "targets/python/lane_source.py OPERATORS": "functions of the lane algebra",

@@ -28,11 +28,11 @@ from tapejit.base.types import (
     short_name,
 )
 from tapejit.ir.node import OPS, Op
+from tapejit.loops.lane_algebra import Algebra, Lane, kind_of
 from tapejit.targets.cpu import vecmath
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.machine.host import Library, elementwise, host_machine
 from tapejit.targets.cpu.simd import lanes
-from tapejit.loops.lane_algebra import Algebra, Lane, kind_of
 
 Array = np.ndarray[Any, Any]
 WIDTHS = (1, 4, 16)

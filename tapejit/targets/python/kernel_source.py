@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from tapejit.base.types import is_complex
 from tapejit.ir.graph import Graph
 from tapejit.ir.printer import Writer
 from tapejit.loops.kernels import Kernel, LoopPlan
@@ -135,6 +136,10 @@ class SourceWriter:
             for called, x in zip(self.constants, self.plan.nests.constants, strict=True)
         ]
         lines = [f"def {name}({', '.join(self.inputs)}):"]
+        for called, node in zip(self.inputs, self.graph.inputs, strict=True):
+            if is_complex(node.dtype):  # as rows of two numbers
+                rows = f"np.stack([{called}.real, {called}.imag], axis=-1)"
+                lines.append(f"{INDENT}{called} = {rows}")
         outputs = zip(self.outputs, self.plan.nests.outputs, strict=True)
         made = [(called, x.shape, x.dtype) for called, x in outputs]
         for called, shape, dtype in made:
@@ -146,7 +151,11 @@ class SourceWriter:
         for writer in writers:
             call = f"{writer.name}({', '.join(writer.arguments)})"
             lines.append(f"{2 * INDENT}{call}")
-        lines.append(f"{INDENT}return [{', '.join(self.outputs)}]")
+        results = [
+            f"{called}.view(np.{x.dtype})[..., 0]" if is_complex(x.dtype) else called
+            for called, x in zip(self.outputs, self.graph.outputs, strict=True)
+        ]
+        lines.append(f"{INDENT}return [{', '.join(results)}]")
         parts = [*[x.text() for x in writers], "\n".join(lines) + "\n"]
         body = "".join(f"\n\n{part}" for part in parts)
         numbers = "\n" + "".join(constants) if constants else ""
