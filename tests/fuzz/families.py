@@ -412,6 +412,41 @@ def training(at: Writer) -> None:
         at.perform(f"{bias}.assign_sub(0.1 * tj.sum({p}, axis=0))", p, changes=bias)
 
 
+def signal(at: Writer) -> None:
+    """Complex arithmetic, and what is real of it."""
+    dtype = at.choice.choice(("complex64", "complex64", "complex128"))
+    shape = at.choice.choice(((at.size(),), (3, at.size()), at.shape(1)))
+    if math.prod(shape) > 20_000:
+        return
+    z, w = at.new_argument(dtype, shape), at.new_argument(dtype, shape)
+    p = at.write(f"{z} * {w}", z, w)
+    uses = [
+        # Not by z conj(z): with a fused multiply-add, as in NumPy's own loops on some
+        # processors, its imaginary part is a rounding error in place of 0.
+        "{p} / ({w} * {w} + 1)", "tj.conj({p}) + {w}", "tj.abs({p})",
+        "tj.real({p}) * tj.imag({w})", "tj.sum({p} * {w}, axis=-1)", "tj.mean({p})",
+        "tj.angle({p} + 4)", "{p} * tj.abs({w})", "{p} == {z}", "{p} - tj.real({z})",
+        "tj.where(tj.abs({z}) > 1, {p}, {w})", "tj.flip({p}, axis=-1) * {z}",
+        "{p}[..., ::2] * 2j", "tj.concat([{p}, {z}])", "tj.sum(tj.abs({p}) ** 2)",
+        "tj.tanh({p}) * {w}", "tj.fft.fft({p}) * {w}", "{p} ** 2 / 3", "tj.isnan({p})",
+    ]  # fmt: skip
+    for text in at.choice.sample(uses, at.choice.randint(2, 4)) if p else ():
+        at.write(text.format(p=at.choice.choice((p, p, z)), z=z, w=w), p, z, w)
+
+
+def points(at: Writer) -> None:
+    """Rows of a few numbers, which are taken apart and put together."""
+    count, dtype = at.choice.randint(2, 5), at.choice.choice(COMMON)
+    shape = (*at.choice.choice(((), (2,), (3,))), at.size(), count)
+    x, y = at.new_argument(dtype, shape), at.new_argument(dtype, shape)
+    first, last = (at.choice.randrange(count) for _ in range(2))
+    p = at.write(f"{x}[..., {first}] * {y}[..., {last}] + {x}[..., -1]", x, y)
+    if p:
+        order = at.choice.choice((f"{p}, {y}[..., 0]", f"{x}[..., 1], {p}, {p}"))
+        at.write(f"tj.stack([{order}], axis=-1)", p, x, y)
+        at.write(f"tj.sum({x} * {y}, axis=-1) - {p}", p, x, y)
+
+
 FAMILIES: dict[Family, int] = {
     unary: 8,
     binary: 9,
@@ -448,4 +483,6 @@ MOTIFS: dict[Family, int] = {
     normalization: 2,
     attention: 1,
     training: 2,
+    signal: 2,
+    points: 2,
 }

@@ -76,6 +76,24 @@ def test_gradients_and_updates_in_place(numbers: int) -> None:
             assert_agrees(COMPOSED, got.numpy(), expected.numpy())
 
 
+def test_rows_of_a_tile() -> None:
+    """What a tile of rows keeps of them is read where the tile has it."""
+
+    def program(x: Any, y: Any) -> Any:
+        with tj.GradientTape() as outer:
+            outer.watch([x, y])
+            with tj.GradientTape() as inner:
+                inner.watch([x, y])
+                mixed = x[:, 0] * y[:, 1] + x[:, -1]
+            first = inner.gradient(mixed, [x, y])
+            squares = [g * g for g in first]
+        return (*first, *outer.gradient(squares, [x, y]))
+
+    x, y = rows_of(65, 2, "float32"), rows_of(66, 2, "float32")[1:]
+    for got, expected in zip(tj.function(program)(x, y), program(x, y), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
 def test_stacked_rows_and_shares_of_tasks() -> None:
     x = tj.asarray(np.random.default_rng(0).standard_normal((7, 40_001, 2)), "f4")
     ours, theirs = tj.function(turned)(x, x + 1), turned(x, x + 1)

@@ -213,7 +213,9 @@ class StepValues(Steps[Value]):
             first = self.at.first.get(what.source, 0)
         else:
             memory = self.plan.storage[what.source]
-            size = 0 if memory.lanes or memory.tiled else memory.size
+            if memory.lanes or memory.tiled:
+                return None
+            size = memory.size
         for position, stride in self.positions_of(what):
             if isinstance(position, Step):
                 return None
