@@ -124,6 +124,7 @@ if _TYPE_CHECKING:
     from tapejit.tensor.device import *
     from tapejit.tensor.eager_mode import *
     from tapejit.tracing.function import *
+    from tapejit.tracing.numba_operation import *
     from tapejit.tracing.recompute import *
     from tapejit.training import callbacks as callbacks
     from tapejit.training import data as data

@@ -392,7 +392,7 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(["grad", "value_and_grad", "jacobian", "hessian"], FUNCTIONS),
     **dict.fromkeys(["hvp", "jvp", "vjp", "vmap", "function"], FUNCTIONS),
     **dict.fromkeys(["custom_gradient", "grad_pass_through"], FUNCTIONS),
-    "recompute_grad": FUNCTIONS,
+    **dict.fromkeys(["numba_function", "recompute_grad"], FUNCTIONS),
     **dict.fromkeys(["get_num_threads", "set_num_threads"], NO_TENSORS),
     "from_dlpack": "takes other libraries' arrays: see test_array_api.py",
     "print": "is an effect: see test_effects.py",

@@ -49,6 +49,7 @@ FUNCTIONS: Final[dict[str, str]] = {
     ),
     "tapejit.array.histogram": "bincount digitize histogram",
     "tapejit.tape.custom": "custom_gradient grad_pass_through",
+    "tapejit.tracing.numba_operation": "numba_function",
     "tapejit.tensor.device": "MemoryInfo device devices memory_info synchronize",
     "tapejit.tensor.eager_mode": "functions_run_eagerly run_functions_eagerly",
     "tapejit.array.effects": "print",

@@ -164,7 +164,7 @@ class ConcreteFunction:
                 f"{function.__name__} has no Graph: it {found.reason}",
                 help="call the function itself, which runs eagerly",
             )
-        path = found.paths[0]
+        path = self.path = found.paths[0]
         self.graph: Graph = path.graph
         self._outputs = [x.tensor_type for x in path.graph.outputs[: path.results]]
         self._structure = path.structure

@@ -425,6 +425,33 @@ class Function(Inspected[P], Generic[P, R]):
 
         return concrete_function(self, args, kwargs)
 
+    def numba(self, *specs: Any, parallel: bool = False) -> Any:
+        """One trace as a function that code compiled by Numba calls.
+
+        `specs` are those of `get_concrete_function`. The result, an `njit` function,
+        takes the arguments that are tensors there: arrays in order C with exactly these
+        dtypes and shapes (ValueError otherwise), numbers where there are no axes, and
+        tuples of them. It runs without the GIL and without Python, in `prange` too.
+        Variables keep the values that they have now. With `parallel` a call may use
+        several threads, which is for calls outside of `prange`.
+
+        >>> import numba, numpy as np, tapejit as tj
+        >>> loss = tj.function(lambda w, x: tj.mean(tj.square(x @ w)))
+        >>> spec = tj.TensorSpec([2]), tj.TensorSpec([3, 2])
+        >>> gradient = tj.function(tj.grad(loss)).numba(*spec)
+        >>> @numba.njit
+        ... def descend(w, x):
+        ...     for _ in range(100):
+        ...         w = w - np.float32(0.1) * gradient(w, x)
+        ...     return w
+        >>> w, x = np.ones(2, np.float32), np.eye(3, 2, dtype=np.float32)
+        >>> descend(w, x).round(2)
+        array([0., 0.], dtype=float32)
+        """
+        from tapejit.tracing.numba_call import numba_function
+
+        return numba_function(self, specs, parallel=parallel)
+
     @property
     def trace_count(self) -> int:
         """How often the body was traced.

@@ -180,6 +180,13 @@ class TracedPath:
         found = [b.variable for b in self.bindings if b.is_written]
         return [variable for variable in found if variable is not None]
 
+    @property
+    def assigned(self) -> list[tuple[str, Node]]:
+        """The names of the variables it writes, and the Nodes of their next values."""
+        inputs = [self.graph.inputs[len(self.takes) + at] for at in self._writes]
+        names = [x.name or "a variable" for x in inputs]
+        return [*zip(names, self.graph.outputs[self.results :], strict=True)]
+
     def generality(self) -> int:
         """How many variables among the arguments may be any."""
         return sum(passed.variable is None for passed in self._passed)

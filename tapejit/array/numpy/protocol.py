@@ -199,7 +199,7 @@ def apply_ufunc(
         return scipy_optimize.call_with_numbers(call, inputs, options)
     if method != "__call__":
         return _apply_method(ufunc, method, inputs, options)
-    ours = UFUNCS.get(ufunc) or _scipy_meaning(ufunc)
+    ours = UFUNCS.get(ufunc) or _scipy_meaning(ufunc) or _numba_meaning(ufunc)
     if ours is None:
         raise _unsupported(ufunc_name(ufunc))
     if options:
@@ -241,6 +241,15 @@ def _check_options(name: str, inputs: Sequence[Any], options: dict[str, Any]) ->
         is_absent = value is NO_VALUE or (option == "dtype" and value is None)
         if option != "out" and not is_absent and not is_neutral(option, value):
             raise table.refused(name, f"{option}=")
+
+
+def _numba_meaning(ufunc: Any) -> Callable[..., Any] | None:
+    """A ufunc that `numba.vectorize` has made, as an operation."""
+    if not hasattr(ufunc, "_dispatcher"):
+        return None
+    from tapejit.array.scalar_operations import ufunc_operation
+
+    return ufunc_operation(ufunc)
 
 
 def _scipy_meaning(ufunc: np.ufunc) -> Callable[..., Any] | None:
