@@ -30,12 +30,14 @@ SHORT_FORMS = {
     "gradient_clipping.py": (["--quick"], "as they are:\n"),
     "linear_regression_adam.py": (["--quick"], "step    0: loss 29074."),
     "logistic_newton.py": (["--quick"], "Newton's method\n"),
+    "numba_mcmc.py": (["--quick"], "4000 samples of 16 gradients in "),
     "quickstart.py": (["--epochs", "1"], "z = 25, dz/dx = 6, dz/dy = 8\n"),
     "two_models.py": (["--quick"], "epoch   error   |gradient| of"),
 }
 
 # On a device each eager operation is a kernel, and to compile them all takes long.
-WITHOUT_FIGURES = ("quickstart.py", "gpu_training.py")
+WITHOUT_FIGURES = ("quickstart.py", "gpu_training.py", "numba_mcmc.py")
+NEEDS_NATIVE = ("numba_mcmc.py",)
 WITH_FIGURES = [Path(name).stem for name in SHORT_FORMS if name not in WITHOUT_FIGURES]
 
 # Twelve seeds gave 95.0 % to 96.4 %; a network that does not learn has 10 %.
@@ -215,6 +217,16 @@ def test_training_on_the_emulated_device_is_that_of_the_cpu(
     assert tj.config.cuda == "nvidia"
 
 
+def test_sampling_in_numba_is_that_in_python_and_faster(native: None) -> None:
+    found = load("numba_mcmc").main(quick=True)
+    # 8 runs of 4000 samples with other seeds: 4.3 to 4.7, and 3.6 to 3.7.
+    assert found["common"] == pytest.approx(4.4, abs=0.6)
+    assert found["spread"] == pytest.approx(3.6, abs=0.6)
+    assert found["moved"] > 0.9
+    assert found["largest difference"] < 1e-9
+    assert found["times faster"] >= 5
+
+
 # All examples
 
 
@@ -239,6 +251,8 @@ def assert_runs(name: str, **environment: str) -> None:
     arguments, beginning = SHORT_FORMS[name]
     command = ("-W", "error", f"examples/{name}", *arguments)
     environment |= {"OPENBLAS_NUM_THREADS": "1"}  # as in the process of the tests
+    if name in NEEDS_NATIVE:
+        environment["TAPEJIT_NATIVE"] = "1"
     out = run_interpreter(*command, timeout=300, **environment)
     assert out.returncode == 0, out.stderr
     assert out.stdout.startswith(beginning)
