@@ -73,7 +73,7 @@ class NotStraight(Exception):
     """What lanes cannot do: a loop, memory, integers; the text says what."""
 
 
-class Step(NamedTuple):
+class LaneStep(NamedTuple):
     """One value: a function of the lane algebra, or of `OWN`, and its operands."""
 
     name: str
@@ -176,7 +176,7 @@ def as_lane(m: Any, x: Any, like: Any) -> Any:
 # The text
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """Instructions that run one after the other, and what may follow."""
 
     name: str
@@ -188,7 +188,7 @@ class Block(NamedTuple):
         return re.findall(rf"label ({NAME})", self.lines[-1])
 
 
-def blocks_of(text: str, name: str) -> tuple[list[str], dict[str, Block]]:
+def blocks_of(text: str, name: str) -> tuple[list[str], dict[str, TextBlock]]:
     """The parameters that are floats and the blocks of a function, by name."""
     quoted = re.escape(name)
     found = re.search(rf'^define [^\n]*@"?{quoted}"?\(([^\n]*)\)[^\n]*{{\n', text, re.M)
@@ -196,21 +196,21 @@ def blocks_of(text: str, name: str) -> tuple[list[str], dict[str, Block]]:
         raise NotStraight("no function")
     body = text[found.end() : text.index("\n}", found.end())]
     parameters = re.findall(rf"double[^,]*? ({NAME})", found.group(1))
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, TextBlock] = {}
     lines: list[str] = []
     for line in body.split("\n"):
         label = re.match(r'("[^"]*"|[-\w.$]+):', line)
         if label is not None:
             lines = []
-            blocks[f"%{label.group(1)}"] = Block(f"%{label.group(1)}", lines)
+            blocks[f"%{label.group(1)}"] = TextBlock(f"%{label.group(1)}", lines)
         elif line.strip():
             if not blocks:
-                blocks["%"] = Block("%", lines)
+                blocks["%"] = TextBlock("%", lines)
             lines.append(line.strip())
     return parameters, blocks
 
 
-def in_order(blocks: Mapping[str, Block]) -> list[Block]:
+def in_order(blocks: Mapping[str, TextBlock]) -> list[TextBlock]:
     """The blocks, each behind those that lead to it."""
     waiting = dict.fromkeys(blocks, 0)
     for block in blocks.values():
@@ -255,7 +255,7 @@ class LaneProgram:
 
     def __init__(self, text: str, name: str) -> None:
         parameters, blocks = blocks_of(text, name)
-        self.steps: list[Step] = []
+        self.steps: list[LaneStep] = []
         self.names: dict[str, Operand] = {}
         self.reached: dict[Edge | str, Operand] = {}
         self.leads: dict[str, list[str]] = {each: [] for each in blocks}
@@ -296,7 +296,7 @@ class LaneProgram:
 
     def add(self, function: str, *operands: Operand) -> str:
         """A new value."""
-        self.steps.append(Step(f"v{self.count}", function, operands))
+        self.steps.append(LaneStep(f"v{self.count}", function, operands))
         self.count += 1
         return self.steps[-1].name
 

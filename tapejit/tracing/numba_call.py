@@ -40,11 +40,11 @@ from tapejit.base.types import DType, TensorType
 from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, Node, line_of
 from tapejit.ir.structural import guard, require, start
+from tapejit.loops.kernels import ALIGNMENT
 from tapejit.runtime.compiled import Code, is_candidate
 from tapejit.runtime.threads import driver_address
 from tapejit.tape.variable import Variable
 from tapejit.targets.cpu.machine.numba_host import (
-    LINE_BYTES,
     TableCall,
     TableEntry,
     function_by_types,
@@ -388,7 +388,7 @@ class NumbaText:
         if fits:
             if not self.call.is_on_stack:
                 scope["byte"] = np.dtype(np.uint8)
-                size = self.call.arena_bytes + LINE_BYTES
+                size = self.call.arena_bytes + ALIGNMENT
                 lines.append(f"arena = empty({size}, byte)")
                 operands.append("arena")
             found = "".join(f"{x}, " for x in ("failure", *scalars))

@@ -32,6 +32,8 @@ class CPUTuning:
     stack_array_bytes: int = 1 << 15
     # All arrays of a kernel that are on the stack take so much at most.
     stack_bytes: int = 1 << 18
+    # So is an arena of this size, where Numba's code calls.
+    stack_arena_bytes: int = 1 << 14
     # A larger output is written past the caches,
     streamed_output_bytes: int = 1 << 23
     # so much at a time: such stores begin at a multiple of it.

@@ -34,7 +34,9 @@ from llvmlite import binding, ir
 
 from tapejit.base.config import config
 from tapejit.base.errors import ArgumentError, TapejitError
+from tapejit.loops.kernels import ALIGNMENT
 from tapejit.targets.cpu.machine.host import Library
+from tapejit.targets.cpu.target import CPU
 
 # What an operand or a result may be, and what Numba calls it.
 NUMBA_TYPES = {
@@ -63,9 +65,6 @@ LIBRARY_PARTS = (
 )
 
 numbers = itertools.count()
-
-STACK_BYTES: Final = 16_384  # arenas up to this are on the stack: OpenMP's have 2 MB
-LINE_BYTES: Final = 64
 
 
 class HostError(TapejitError, RuntimeError):
@@ -311,7 +310,7 @@ class TableCall(NamedTuple):
     @property
     def is_on_stack(self) -> bool:
         """Whether the arena is; else the last operand is an array of bytes for it."""
-        return self.arena_bytes <= STACK_BYTES
+        return self.arena_bytes <= CPU.tuning.stack_arena_bytes
 
 
 def table_call(call: TableCall) -> Any:
@@ -400,12 +399,12 @@ class TableFrame:
 
     def arena(self, memory: Any) -> Any:
         """The arena, from a cache line on; on the stack if no memory is given."""
-        size = max(self.call.arena_bytes, LINE_BYTES)
+        size = max(self.call.arena_bytes, ALIGNMENT)
         if memory is None:
-            return self.room(ir.ArrayType(ir.IntType(8), size), LINE_BYTES)
+            return self.room(ir.ArrayType(ir.IntType(8), size), ALIGNMENT)
         place = self.builder.ptrtoint(memory, I64)
         return self.builder.and_(
-            self.builder.add(place, I64(LINE_BYTES - 1)), I64(-LINE_BYTES)
+            self.builder.add(place, I64(ALIGNMENT - 1)), I64(-ALIGNMENT)
         )
 
     def imports(self) -> Any:
