@@ -431,9 +431,9 @@ class Function(Inspected[P], Generic[P, R]):
         `specs` are those of `get_concrete_function`. The result, an `njit` function,
         takes the arguments that are tensors there: arrays in order C with exactly these
         dtypes and shapes (ValueError otherwise), numbers where there are no axes, and
-        tuples of them. It runs without the GIL and without Python, in parallel loops too.
-        Variables keep the values that they have now. With `parallel` a call may use
-        several threads, which is for calls outside of parallel loops.
+        tuples of them. It runs without the GIL and without Python, also in parallel
+        loops of Numba's. Variables keep the values that they have now. With `parallel`
+        a call may use several threads, which is for calls outside of such loops.
 
         >>> import numba, numpy as np, tapejit as tj
         >>> loss = tj.function(lambda w, x: tj.mean(tj.square(x @ w)))
