@@ -250,7 +250,7 @@ class LaneProgram:
     v1 = lt v0 0.0
     v2 = contrary v1
     v3 = sqrt v0
-    v4 = choose v2 v3 0.0
+    v5 = choose v1 0.0 v3
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -270,6 +270,7 @@ class LaneProgram:
                 self.read(block.name, line)
         if self.result is None:
             raise NotStraight("no result")
+        self.steps = self.needed()
 
     def __call__(self, m: Any, *lanes: Any) -> Any:
         values: dict[str, Any] = {f"v{at}": x for at, x in enumerate(lanes)}
@@ -281,6 +282,15 @@ class LaneProgram:
             found = m.call(function, *given) if own is None else own(m, *given)
             values[name] = found
         return as_lane(m, values.get(self.result, self.result), lanes[0])
+
+    def needed(self) -> list[LaneStep]:
+        """The steps that lead to the result: not each condition is asked for."""
+        wanted, found = {self.result}, []
+        for step in reversed(self.steps):
+            if step.name in wanted:
+                wanted.update(step.operands)
+                found.append(step)
+        return found[::-1]
 
     @property
     def text(self) -> str:

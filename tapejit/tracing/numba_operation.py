@@ -74,6 +74,10 @@ class NumbaFunction:
     def __repr__(self) -> str:
         return f"<tj.numba_function {self.name}({', '.join(self.parameters)})>"
 
+    def _reaches(self) -> tuple[Any, ...]:
+        """No variables."""
+        return ()
+
     def __reduce__(self) -> str:
         """Pickled by name, as functions are."""
         return str(self.__qualname__)

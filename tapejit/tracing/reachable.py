@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterable
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
-from weakref import ReferenceType
+from weakref import ProxyTypes, ReferenceType
 
 import numpy as np
 
@@ -46,7 +46,9 @@ _ATOMS: Final = (
     *(Tensor, np.generic, np.dtype, np.ufunc, range, slice, CodeType),
 )
 # What is imported from these knows nothing of a user's variables.
-_LIBRARIES: Final = frozenset({"tapejit", "numpy", "scipy", *sys.stdlib_module_names})
+_LIBRARIES: Final = frozenset(
+    {"tapejit", "numba", "numpy", "scipy", *sys.stdlib_module_names}
+)
 
 
 class Reached(NamedTuple):
@@ -64,7 +66,8 @@ def reached_variables(roots: Iterable[Any]) -> Reached | None:
     tells_apart = False
     while left:
         x = left.pop()
-        if isinstance(x, _ATOMS) or id(x) in seen:
+        # A proxy comes first: of one whose object is gone nothing can be asked.
+        if type(x) in ProxyTypes or isinstance(x, _ATOMS) or id(x) in seen:
             continue
         seen[id(x)] = x
         if len(seen) > MAX_OBJECTS:
@@ -95,6 +98,8 @@ def _behind(x: Any) -> Iterable[Any]:
         return (x(),)
     if isinstance(x, np.ndarray):
         return x.ravel().tolist() if x.dtype.hasobject else ()
+    if type(x).__module__.startswith("numba."):
+        return ()  # compiled code
     walked = getattr(type(x), "_reaches", None)
     return gc.get_referents(x) if walked is None else walked(x)
 

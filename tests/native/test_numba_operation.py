@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from elsewhere import run_interpreter
 import tapejit as tj
 from tapejit.ops.scalar_functions import LaneProgram, NotStraight
 from tapejit.targets.cpu.machine.numba_host import scalar_function
+from tapejit.tracing.reachable import reached_variables
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.usefixtures("with_native_code")
@@ -277,6 +279,22 @@ def test_ufuncs_of_numba(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(
         tj.grad(lambda x: tj.sum(given(x, y)))(tj.asarray(x)), x
     )
+
+
+def test_variables_are_found_past_ufuncs_and_dead_proxies() -> None:
+    ufunc = numba.vectorize(lambda x: x * 3)
+    target = type("Target", (), {})()
+    gone = weakref.proxy(target)
+    del target
+    held = [ufunc, gone, tj.Variable(2.0)]
+
+    def body(v: tj.Variable) -> Any:
+        return held[0](v) + held[2]
+
+    reached = reached_variables([body])
+    assert reached is not None
+    assert reached.variables == {id(held[2])}
+    assert float(tj.function(body)(tj.Variable(1.0))) == 5
 
 
 # The store
