@@ -248,7 +248,6 @@ class LaneProgram:
     >>> for step in LaneProgram(text, "f").steps:
     ...     print(step.name, "=", step.function, *step.operands)
     v1 = lt v0 0.0
-    v2 = contrary v1
     v3 = sqrt v0
     v5 = choose v1 0.0 v3
     """
