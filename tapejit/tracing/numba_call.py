@@ -471,6 +471,7 @@ def as_number(text: str, given: Any, dtype: DType) -> str:
         "i": (types.Boolean, types.Integer),
         "u": (types.Boolean, types.Integer),
         "f": (types.Boolean, types.Integer, types.Float),
+        "c": (types.Boolean, types.Integer, types.Float, types.Complex),
     }
     return text if isinstance(given, takes[dtype.kind]) else ""
 

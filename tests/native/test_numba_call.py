@@ -92,6 +92,15 @@ def test_a_number_is_taken_as_numba_converts_it(x: Array) -> None:
         compiled(3, 4.0)
 
 
+def test_complex_arguments_and_results() -> None:
+    turned = tj.function(lambda x, c: (x * c, tj.sum(x) + 1j))
+    specs = (tj.TensorSpec([3], "complex64"), tj.TensorSpec([], "complex64"))
+    compiled = turned.numba(*specs)
+    x = np.array([1 + 2j, 3j, 4], np.complex64)
+    for c in (2j, 3.0, np.complex64(1 - 1j)):
+        same(compiled(x, c), turned(x, np.complex64(c)))
+
+
 def test_what_is_no_tensor_is_fixed(x: Array) -> None:
     power = tj.function(lambda x, n, scale: scale * x**n)
     compiled = power.numba(SPEC, 3, 0.5)
@@ -99,7 +108,8 @@ def test_what_is_no_tensor_is_fixed(x: Array) -> None:
 
 
 def test_every_dtype_of_numba() -> None:
-    for name in ("float64", "float32", "int8", "uint16", "int32", "uint64", "bool"):
+    kinds = ("float64", "float32", "int8", "uint16", "int32", "uint64", "bool")
+    for name in (*kinds, "complex64", "complex128"):
         double = tj.function(lambda x: x + x)
         given = np.array([[0, 1], [1, 1]]).astype(name)
         kind = tj.TensorSpec([2, 2], name)
@@ -348,7 +358,6 @@ def test_an_open_guard_is_refused(x: Array) -> None:
         (tj.TensorSpec([None]), "is of open size"),
         (tj.TensorSpec([0]), "is empty"),
         (tj.TensorSpec([2], "float16"), "no arrays of float16"),
-        (tj.TensorSpec([2], "complex64"), "has no native code"),
         ({"x": SPEC}, "x is no tensor or tuple of tensors"),
         (STATE, "an argument is a Variable"),
     ],
