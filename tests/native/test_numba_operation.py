@@ -184,6 +184,37 @@ def test_loops_run_between_kernels(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+# On a device
+
+
+def test_on_a_device_it_is_part_of_a_kernel(rng: np.random.Generator) -> None:
+    x = rng.normal(size=50).astype(np.float32)
+    y = x[::-1].copy()
+    one = tj.numba_function(derivative=(lambda x, y: x, lambda x, y: y))(branches)
+    both = tj.function(lambda x, y: one(x * 2, y) + bump(x))
+    slope_of = tj.function(tj.grad(lambda x: tj.sum(bump(x) * x)))
+    with tj.config.override(cuda="emulated"):
+        on_gpu = [tj.asarray(value, device="cuda:0") for value in (x, y)]
+        for body, given, alike in (
+            (both, on_gpu, (x, y)),
+            (one, on_gpu, (x, y)),
+            (slope_of, on_gpu[:1], (x,)),
+        ):
+            found = body(*given)
+            assert found.device == "cuda:0"
+            assert_agrees(COMPOSED, np.asarray(found), body(*alike).numpy())
+        assert both.ptx(*on_gpu).count(".entry") == 1
+
+
+def test_on_a_device_a_loop_is_an_error() -> None:
+    one = tj.numba_function(numba.njit(lambda x: math.gamma(x)))
+    with tj.config.override(cuda="emulated"):
+        x = tj.ones(3, device="cuda:0")
+        for body in (one, tj.function(lambda x: one(x))):
+            with pytest.raises(tj.UnsupportedError, match="a GPU cannot do this"):
+                body(x)
+
+
 # Derivatives
 
 
