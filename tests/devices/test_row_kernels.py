@@ -135,6 +135,36 @@ def test_short_rows_assemble_without_spills() -> None:
     assert_no_spills(built(traced(attended, arrays)), "sm_90")
 
 
+# Sums beside products
+
+
+def attending(q: Any, k: Any, v: Any) -> Any:
+    return tj.nn.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def test_sums_of_an_attention_are_made_with_its_weights() -> None:
+    """The division is the last product's epilogue: nobody reads the weights twice."""
+    arrays = [floats(2, 3, 40, 20) for _ in range(3)]
+    code = assert_agrees_with_cpu(traced(attending, arrays), arrays)
+    made = code.emitted.built
+    roles = [kernel.role for kernel in made.plan.kernels]
+    assert roles == ["map", "matmul", "reduce", "matmul"]
+    assert len(made.launches) == len(roles)
+    assert len(made.plan.kernels[-1].items) == 2
+    *_, last = [x.name for x in made.plan.kernels[-1].steps()]
+    assert last == "div"
+
+
+def test_sums_join_in_gradients_too() -> None:
+    arrays = [floats(2, 2, 36, 20) for _ in range(3)]
+    assert_agrees_with_cpu(traced(attended, arrays), arrays)
+
+
+@needs_wheels
+def test_an_attention_assembles_without_spills() -> None:
+    assert_no_spills(built(traced(attending, [floats(2, 4, 256, 64)] * 3)))
+
+
 # Transposes
 
 

@@ -121,7 +121,11 @@ def waits(step: Step) -> Waits:
 def schedule(steps: Sequence[Step]) -> list[Step | Loop]:
     """The tree of loops for these Steps; leaves are not in it."""
     inner = [step for step in steps if not step.is_leaf]
-    tree = Scheduler(inner).arrange(inner, frozenset(), {})
+    return without_unused(Scheduler(inner).arrange(inner, frozenset(), {}))
+
+
+def without_unused(tree: Sequence[Step | Loop]) -> list[Step | Loop]:
+    """A tree without the Steps whose values nobody takes."""
     used: set[Step] = set()
     for step in reversed(list(steps_in(tree))):
         if is_end(step) or step in used:

@@ -47,9 +47,10 @@ class CUDATarget(Target[CUDATuning, CUDANumerics, "BuiltKernels"]):
         return True
 
     def arrange(self, items: Sequence[Item]) -> list[Item]:
+        from tapejit.targets.cuda.schedule.join_sums import join_sums
         from tapejit.targets.cuda.schedule.split_sums import split_sums
 
-        return split_sums(items)
+        return split_sums(join_sums(items))
 
     def schedule(self, nests: Nests, observe: Observe | None = None) -> LoopPlan:
         from tapejit.targets.cuda.schedule.pipeline import schedule_nests
