@@ -292,6 +292,21 @@ def test_every_tile_assembles_within_its_budget(
             assert usage.shared_bytes <= CUDA.tuning.shared_most_bytes
 
 
+@needs_wheels
+@pytest.mark.parametrize("turns", [(False, False), (False, True)])
+def test_stacks_of_large_tiles_spill_nothing(turns: tuple[bool, bool]) -> None:
+    """Which tile a block has is a number of 32 bits, through all of the product."""
+    graph = plain(2048, 32, 2048, turns=turns, fronts=((8,), (8,)))
+    plan = CUDA.plan(graph)
+    (kernel,) = plan.kernels
+    assert kernel.array_op is not None
+    assert tilings_of(kernel, kernel.array_op)[0].tile == tiling.SINGLE[0]
+    text = CUDA.emit(graph, plan, "stack").text
+    for processor in ("sm_80", "sm_90", "sm_100"):
+        (usage,) = assemble(to_ptx(text, processor), processor).usage.values()
+        assert usage.spilled_bytes == 0, processor
+
+
 # Tensor cores
 
 

@@ -85,9 +85,9 @@ class ProductKernel:
             for which, view in enumerate((left, right))
         ]
         sizes = (x.matrices, tiling.parts, tiling.row_tiles, tiling.column_tiles)
-        matrix, self.part, row, column = numbers_of(at.builder, at.block, sizes)
+        matrix, self.part, row, column = at.unravelled(at.block, sizes)
         self.matrix = matrix
-        self.stack = numbers_of(at.builder, matrix, [digit.size for digit in x.stack])
+        self.stack = at.unravelled(matrix, [digit.size for digit in x.stack])
         self.row = at.builder.mul(row, number(tiling.row_step))
         self.column = at.builder.mul(column, number(tiling.tile.columns))
         kind = ThreadTile if tiling.core == "fma" else TensorTile
@@ -243,8 +243,8 @@ def emit_sums_of_parts(steps: SimtEmitter, tiling: MatmulTiling) -> int:
         columns //= 2
         rows, nbytes = strip_of_parts(tiling, threads * width, columns)
     sizes = (x.matrices, ceil(x.m / rows), ceil(x.n / columns))
-    matrix, row, column = numbers_of(b, at.block, sizes)
-    stack = numbers_of(b, matrix, [digit.size for digit in x.stack])
+    matrix, row, column = at.unravelled(at.block, sizes)
+    stack = at.unravelled(matrix, [digit.size for digit in x.stack])
     first, start = b.mul(row, number(rows)), b.mul(column, number(columns))
     end = at.smaller(b.add(first, number(rows)), number(x.m))
     room, kind = at.room(PARTS), lanes.register_type(tiling.kept, width)
@@ -298,17 +298,3 @@ def place_of_part(
     found = b.add(b.mul(part, number(x.matrices)), matrix)
     found = b.add(b.mul(found, number(x.m)), row)
     return b.add(b.mul(found, number(x.n)), column)
-
-
-def numbers_of(
-    b: ir.IRBuilder, index: Value, sizes: list[int] | tuple[int, ...]
-) -> list[Value]:
-    """The indices along some axes from that in all of them."""
-    found = []
-    for at, size in reversed(list(enumerate(sizes))):
-        own = index
-        if at:
-            own = b.urem(index, number(size)) if size > 1 else number(0)
-            index = b.udiv(index, number(size)) if size > 1 else index
-        found.append(own)
-    return found[::-1]
