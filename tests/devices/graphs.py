@@ -64,6 +64,10 @@ def assert_same_bits(got: Array, wanted: Array, where: str = "") -> None:
     assert TensorType.of(got) == TensorType.of(wanted), where
     if not got.size:
         return
+    if got.dtype.kind == "c":
+        assert_same_bits(got.real, wanted.real, f"{where}, real parts")
+        assert_same_bits(got.imag, wanted.imag, f"{where}, imaginary parts")
+        return
     unsigned = np.dtype(f"u{got.dtype.itemsize}")
     left, right = (np.array(x, order="C").view(unsigned) for x in (got, wanted))
     is_other = left != right
