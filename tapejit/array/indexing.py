@@ -199,7 +199,7 @@ class _MaskPart:
 
 
 def _index_arrays(entry: Any) -> list[Any]:
-    index = as_operand(entry, "getitem")
+    index = as_index(entry, "getitem")
     if index.dtype.kind == "b":
         mask = _Mask(index)
         sizes = index.shape or (None,)
@@ -354,8 +354,16 @@ def _take_rows(x: Tensor, index: Tensor, axis: int | None, batch_dims: Any) -> T
     return permute_dims(out, order)
 
 
+def as_index(value: Any, name: str) -> Tensor:
+    """Indices or a mask as a Tensor; an array goes to the device of what it indexes."""
+    index = as_operand(value, name)
+    if isinstance(value, np.ndarray) and index._made is not None:
+        index._made.follows = True
+    return index
+
+
 def _as_indices(indices: Any, name: str, x: Any = None) -> Tensor:
-    index = as_operand(indices, name)
+    index = as_index(indices, name)
     if index.dtype.kind not in "iu":
         raise not_indices(index, name, x)
     return index

@@ -25,7 +25,7 @@ from tapejit.array.arrangement import moveaxis, ravel
 from tapejit.array.at import At
 from tapejit.array.creation import arange, zeros
 from tapejit.array.elementwise import equal, logical_not, not_equal, where
-from tapejit.array.indexing import getitem, not_indices, take, true_positions
+from tapejit.array.indexing import as_index, getitem, not_indices, take, true_positions
 from tapejit.array.manipulation import (
     as_axis,
     broadcast_to,
@@ -93,7 +93,7 @@ def _grid(
     x: Any, indices: Any, axis: int | None, name: str
 ) -> tuple[Tensor, list[Tensor]]:
     """The tensor and one index per axis of it."""
-    x, index = as_operand(x, name), as_operand(indices, name)
+    x, index = as_operand(x, name), as_index(indices, name)
     if index.dtype.kind not in "iu":
         raise not_indices(index, name, x)
     if axis is None:

@@ -276,6 +276,10 @@ conv = record(
 
 # window_max
 
+# What is found axis by axis is written and read again: 3 by 3 entries by strides of 1
+# are 0.69 of the work, in 0.6 of the time.
+LESS_WORK = 0.75
+
 
 def window_max_type(
     x: Type, *, window: Axes, strides: Axes, padding: Widths
@@ -366,7 +370,7 @@ def seen_by(padded: Node, out: Node, shift: Axes, strides: Axes) -> Node:
     return slice(padded, starts=shift, stops=stops, steps=strides)
 
 
-def surrounded(x: Node, value: float, padding: Widths) -> Node:
+def surrounded(x: Node, value: Any, padding: Widths) -> Node:
     """`x` with its padding, if it has any."""
     if all(width == 0 for pair in padding for width in pair):
         return x
@@ -464,6 +468,29 @@ def window_max_jvp(
     return total / count
 
 
+def expand_window_max(node: Node) -> Node:
+    """The same of input with its padding, axis by axis if that is less work."""
+    (x,), attrs = node.inputs, node.attrs
+    window, strides = attrs["window"], attrs["strides"]
+    found = surrounded(x, lowest(x.dtype), attrs["padding"])
+    none = ((0, 0),) * x.ndim
+    by_axis, looked_at = found, 0
+    for axis in reversed(range(x.ndim)):
+        if (window[axis], strides[axis]) == (1, 1):
+            continue
+        one = [
+            tuple(n if at == axis else 1 for at, n in enumerate(numbers))
+            for numbers in (window, strides)
+        ]
+        by_axis = window_max(by_axis, window=one[0], strides=one[1], padding=none)
+        looked_at += window[axis] * math.prod(by_axis.shape)
+    if looked_at < LESS_WORK * math.prod(window) * math.prod(node.shape):
+        return by_axis
+    if found is x:
+        return node
+    return window_max(found, window=window, strides=strides, padding=none)
+
+
 window_max = record(
     "window_max",
     type_rule=window_max_type,
@@ -471,4 +498,6 @@ window_max = record(
     vjp=window_max_vjp,
     jvp=window_max_jvp,
     batch=batch_stack("window_max", window=1, strides=1, padding=(0, 0)),
+    exact=True,
+    expands=expand_window_max,
 )

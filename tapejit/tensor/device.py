@@ -25,7 +25,7 @@ from tapejit.base.public import public
 from tapejit.ir.node import literal
 from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, described_type, is_constant
-from tapejit.tensor.tensor import DeviceTensor, Tensor, TracedTensor, tensor_of
+from tapejit.tensor.tensor import CONSTANT, DeviceTensor, Tensor, TracedTensor, tensor_of
 
 if TYPE_CHECKING:
     from tapejit.runtime.cuda.devices import Device
@@ -247,8 +247,13 @@ def in_block(tensor: Tensor) -> Tensor:
     return tensor_of(moved_value(tensor._value, blocks[-1]))
 
 
-def check_placement(trace: Trace, name: str, inputs: Sequence[Tensor]) -> None:
-    """Whether the tensors that an op of a trace meets are where the function runs."""
+def met_in_trace(
+    trace: Trace, name: str, inputs: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """What an op of a trace meets, large constants where the function runs.
+
+    Whatever is no constant has to be there already.
+    """
     for x in inputs:
         if isinstance(x, TracedTensor) or is_constant(x):
             continue
@@ -256,6 +261,14 @@ def check_placement(trace: Trace, name: str, inputs: Sequence[Tensor]) -> None:
             raise two_devices(name, (trace.device, device_of(x)), inputs)
         if not trace.is_placed:
             (trace.state or trace).placement.note(device_of(x), "a tensor")
+    if trace.device == "cpu" or not any(map(is_large_constant, inputs)):
+        return inputs
+    return [placed(x, trace.device) if is_large_constant(x) else x for x in inputs]
+
+
+def is_large_constant(x: Tensor) -> bool:
+    """Whether a constant is an input of the Graph that meets it, and none of its own."""
+    return is_constant(x) and type(x) is Tensor and x.nbytes > LITERAL_BYTES
 
 
 def two_devices(
@@ -303,7 +316,9 @@ def settled(x: Tensor, others: Sequence[Any], home: str) -> Tensor:
 
 
 def beside(array: Any, x: Any) -> Tensor:
-    """A new tensor of an array on the device of another tensor."""
+    """A new tensor of an array where another one is, or goes."""
+    if isinstance(x, Tensor) and is_constant(x):
+        return Tensor(array, CONSTANT)
     return placed(Tensor(array), x.device)
 
 

@@ -308,9 +308,9 @@ def apply_traced(op: Op, inputs: Sequence[Tensor], attrs: dict[str, Any]) -> Any
         finally:
             TRACE.reset(token)
     if DEVICE_ARRAYS:
-        from tapejit.tensor.device import check_placement
+        from tapejit.tensor.device import met_in_trace
 
-        check_placement(trace, op.name, inputs)
+        inputs = met_in_trace(trace, op.name, inputs)
     try:
         inputs, attrs = trace.prepared(op, inputs, attrs)
         nodes = [trace.node_of(x) for x in inputs]

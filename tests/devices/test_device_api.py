@@ -284,6 +284,42 @@ def test_lists_go_along() -> None:
     assert_on(tj.take(x, [1], axis=1), GPU, [[2], [4]])
 
 
+ROWS, KEPT = np.array([2, 0]), np.array([True, False, True])
+LARGE = np.tile(ROWS, 5000)  # no constant of a Graph
+INDEXED: dict[str, Callable[[tj.Tensor], Any]] = {
+    "rows": lambda x: x[ROWS],
+    "a list and an array": lambda x: x[[0, 1], ROWS],
+    "a mask": lambda x: x[KEPT],
+    "a mask of all axes": lambda x: x[np.eye(3) > 0],
+    "a list of bools": lambda x: x[[True, False, True]],
+    "many": lambda x: x[LARGE],
+    "many bools": lambda x: tj.tile(x[0], 4500)[np.tile(KEPT, 4500)],
+    "take": lambda x: tj.take(x, ROWS, axis=1),
+    "along": lambda x: tj.take_along_axis(x, ROWS[:, None], axis=0),
+    "changed": lambda x: x.at[ROWS, 1].set(7.0),
+    "added": lambda x: x.at[ROWS].add(x[1]),
+    "scattered": lambda x: tj.scatter_add(x, ROWS, tj.ones_like(x[:2])),
+}
+
+
+@pytest.mark.parametrize("index", INDEXED.values(), ids=INDEXED)
+def test_indices_go_along(index: Callable[[tj.Tensor], Any]) -> None:
+    host = np.arange(9, dtype=np.float32).reshape(3, 3)
+    wanted = index(tj.asarray(host))
+    for run in (index, tj.function(index)):
+        assert_on(run(on_gpu(host)), GPU, wanted)
+
+
+def test_parts_of_a_variable_are_named_by_arrays() -> None:
+    with tj.device(GPU):
+        v = tj.Variable([1.0, 2.0, 3.0])
+    v[ROWS].assign(on_gpu([5.0, 6.0]))
+    with tj.GradientTape() as tape:
+        y = tj.sum(v[KEPT] ** 2)
+    assert_on(v, GPU, [6, 2, 5])
+    assert_on(tape.gradient(y, v), GPU, [12, 0, 10])
+
+
 MIXED: dict[str, Callable[[tj.Tensor], Any]] = {
     "a tensor": lambda x: x + tj.ones(2),
     "a tensor on the left": lambda x: tj.ones(2) * x,

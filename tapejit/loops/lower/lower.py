@@ -113,6 +113,8 @@ class Lowering(ValueAtIndex):
         if op.reduces is not None:
             if node.attrs["axes"] or node.inputs[0].dtype != node.dtype:
                 self.computed[node] = self.reduction(node)
+        elif op is ops.window_max:
+            self.computed[node] = self.pooled(node)
         elif op is ops.matmul:
             small = is_small_product(*node.inputs)
             self.computed[node] = self.product(node) if small else self.array_op(node)
@@ -311,6 +313,16 @@ class Lowering(ValueAtIndex):
             dims,
             lambda: [self.at(x, index_of(inner)), zero],
         )
+
+    def pooled(self, node: Node) -> Step:
+        """A reduction over the entries of a window, of input that has its padding."""
+        (x,) = node.inputs
+        dims, entries = self.dims_of(node.shape), self.dims_of(node.attrs["window"])
+        places = zip(index_of(dims), node.attrs["strides"], index_of(entries), strict=True)
+        index = tuple(first * int(stride) + entry for first, stride, entry in places)
+        reduced = [axis for axis in entries if axis is not None]
+        what = Reduce(OPS["max"]) if reduced else Convert()
+        return self.over(what, node, dims, lambda: [self.at(x, index)], reduced=reduced)
 
     def product(self, node: Node) -> Step:
         """A product of matrices as a sum of products in a loop."""
