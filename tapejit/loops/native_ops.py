@@ -17,7 +17,8 @@ from tapejit.ir.interpret import contains_dim
 from tapejit.ir.node import LITERAL, Movement, Node, Op
 from tapejit.loops import numerics
 from tapejit.loops.lower.complex_parts import written_out
-from tapejit.loops.lower.grouped import is_written_out
+from tapejit.loops.lower.expand import is_known_power
+from tapejit.loops.lower.grouped import is_convolved
 from tapejit.loops.lower.windows import is_windowed_product
 
 # Operations on whole arrays that are fused where this holds.
@@ -58,12 +59,12 @@ def is_native(node: Node, supports: Supports) -> bool:
     if is_fused_product(node):
         return supports(op, dtypes, node.dtype, attrs)
     if op.terms is not None:
-        return op is ops.matmul or is_written_out(node)
+        return op is ops.matmul or is_convolved(node)
     if op.moves not in (None, Movement.OTHER) or op.reduces is not None:
         return True
     if op is ops.iota or op.bound is not None:
         return True
-    if op.expands is not None or is_whole(node):
+    if op.expands is not None or is_whole(node) or is_known_power(node):
         return True
     return op.scalar is not None and supports(op, dtypes, node.dtype, attrs)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapejit.base.errors import ArgumentError, ShapeError
 from tapejit.base.types import TensorType, Type, is_differentiable
-from tapejit.ir.node import Node, record
+from tapejit.ir.node import Node, literal, record
 from tapejit.ops.elementwise import (
     NUMERIC,
     Cotangents,
@@ -26,7 +26,7 @@ from tapejit.ops.elementwise import (
     check_kind,
     unbroadcast,
 )
-from tapejit.ops.movement import exceeds, flip
+from tapejit.ops.movement import exceeds, flip, pad
 from tapejit.ops.shapes import broadcast_shapes, same_dtype, tensor
 
 
@@ -115,6 +115,16 @@ def convolve_vjp(g: Node, out: Node, x: Node, y: Node, *, mode: str) -> Cotangen
     return unbroadcast(gx, x.shape), unbroadcast(gy, y.shape)
 
 
+def expand_convolve(node: Node) -> Node:
+    """In mode "full" the valid part of the first sequence between zeros."""
+    x, y = node.inputs
+    if node.attrs["mode"] == "valid":
+        return node
+    width = y.shape[-1] - 1
+    widths = (*((0, 0),) * (x.ndim - 1), (width, width))
+    return convolve(pad(x, literal(0, x.dtype), widths=widths), y, mode="valid")
+
+
 convolve = record(
     "convolve",
     type_rule=convolve_type,
@@ -124,4 +134,5 @@ convolve = record(
     batch=batch_elementwise("convolve"),
     bilinear=True,
     precision="half",
+    expands=expand_convolve,
 )

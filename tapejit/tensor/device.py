@@ -25,7 +25,13 @@ from tapejit.base.public import public
 from tapejit.ir.node import literal
 from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tensor.dispatch import SCALAR, TAPES, TRACE, described_type, is_constant
-from tapejit.tensor.tensor import CONSTANT, DeviceTensor, Tensor, TracedTensor, tensor_of
+from tapejit.tensor.tensor import (
+    CONSTANT,
+    DeviceTensor,
+    Tensor,
+    TracedTensor,
+    tensor_of,
+)
 
 if TYPE_CHECKING:
     from tapejit.runtime.cuda.devices import Device
@@ -247,9 +253,7 @@ def in_block(tensor: Tensor) -> Tensor:
     return tensor_of(moved_value(tensor._value, blocks[-1]))
 
 
-def met_in_trace(
-    trace: Trace, name: str, inputs: Sequence[Tensor]
-) -> Sequence[Tensor]:
+def met_in_trace(trace: Trace, name: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """What an op of a trace meets, large constants where the function runs.
 
     Whatever is no constant has to be there already.
@@ -267,7 +271,7 @@ def met_in_trace(
 
 
 def is_large_constant(x: Tensor) -> bool:
-    """Whether a constant is an input of the Graph that meets it, and none of its own."""
+    """Whether a constant is an input of the Graph that meets it, for its size."""
     return is_constant(x) and type(x) is Tensor and x.nbytes > LITERAL_BYTES
 
 

@@ -18,7 +18,7 @@ import tapejit as tj
 from tapejit.base.types import TensorType
 from tapejit.ir import Graph, Node, param
 from tapejit.loops.native_ops import is_native
-from tapejit.ops import conv
+from tapejit.ops import conv, convolve
 from tapejit.runtime.executable import Executable
 from tapejit.targets.cpu.matmul import choices
 from tapejit.targets.cpu.matmul.tiling import Registers
@@ -225,21 +225,11 @@ def test_many_terms_of_one_sign_keep_the_bound_of_sums(number: float) -> None:
 @pytest.mark.parametrize(
     ("shapes", "dtype", "attrs"),
     [
-        (((2, 70, 8), (65, 1, 8)), "f4", sliding((1,), ((32, 32),), groups=8)),
-        (((2, 9, 8), (3, 1, 8)), "f2", sliding((1,), ((1, 1),), groups=8)),
-        (((2, 9, 8), (3, 8, 4)), "f2", sliding((1,), ((1, 1),))),
-        (((2, 9, 8), (3, 8, 4)), "i4", sliding((1,), ((1, 1),))),
+        (((2, 70, 16), (65, 1, 16)), "f4", sliding((1,), ((32, 32),), groups=16)),
         (((2, 9, 8), (2, 8, 4)), "f4", sliding((1,), ((9, -9),))),
         (((2, 9, 8), (3, 8, 4)), "f4", sliding((1,), ((9, 9),), (), (17,))),
     ],
-    ids=[
-        "depthwise and wide",
-        "depthwise halves",
-        "halves",
-        "integers",
-        "nothing but zeros",
-        "many phases",
-    ],
+    ids=["depthwise and wide", "nothing but zeros", "many phases"],
 )
 def test_what_is_no_product_is_left_to_numpy(
     shapes: Sequence[Sequence[int]], dtype: str, attrs: Attrs
@@ -249,6 +239,44 @@ def test_what_is_no_product_is_left_to_numpy(
     assert not is_product(node)
     arrays = [drawn(rng, shape, dtype) for shape in shapes]
     assert_exact(Graph("left", node.inputs, [node]), arrays, str(attrs))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "attrs"),
+    [
+        (((2, 30, 6), (33, 1, 6)), "f4", sliding((1,), ((16, 16),), groups=6)),
+        (((2, 30, 6), (33, 1, 6)), "f2", sliding((1,), ((16, 16),), groups=6)),
+        (((2, 9, 8), (3, 1, 8)), "f2", sliding((1,), ((1, 1),), groups=8)),
+        (((2, 9, 8), (3, 4, 4)), "f2", sliding((2,), ((1, 1),), (), (3,), groups=2)),
+        (((2, 9, 8), (3, 8, 4)), "i4", sliding((1,), ((1, 1),))),
+        (
+            ((2, 9, 5, 8), (3, 2, 4, 6)),
+            "u1",
+            sliding((2, 1), ((3, -1), (1, 0)), (2, 1), (1, 2), 2),
+        ),
+    ],
+    ids=["groups", "groups of halves", "depthwise", "halves", "integers", "all of it"],
+)
+def test_what_is_no_product_is_made_of_others(
+    shapes: Sequence[Sequence[int]], dtype: str, attrs: Attrs
+) -> None:
+    rng = np.random.default_rng(79)
+    node = node_of(shapes, dtype, attrs)
+    assert is_product(node)
+    arrays = [drawn(rng, shape, dtype) for shape in shapes]
+    assert_exact(Graph("made", node.inputs, [node]), arrays, str(attrs))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i2", "u8"])
+def test_sequences_are_convolved_natively(dtype: str) -> None:
+    rng = np.random.default_rng(83)
+    for shapes in (((40,), (7,)), ((3, 40), (7,)), ((40,), (2, 7)), ((3, 9), (3, 9))):
+        for mode in ("full", "valid"):
+            kinds = [TensorType(np.dtype(dtype), shape) for shape in shapes]
+            node = convolve(*map(param, "xy", kinds), mode=mode)
+            assert is_product(node)
+            arrays = [drawn(rng, shape, dtype) for shape in shapes]
+            assert_exact(Graph(mode, node.inputs, [node]), arrays, mode)
 
 
 GROUPED = {

@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tapejit import ops
 from tapejit.base.types import is_complex
 from tapejit.ir.graph import Graph
-from tapejit.ir.node import Node, origin_of
+from tapejit.ir.node import LITERAL, OPS, Node, origin_of
 from tapejit.ir.rewriting import rewritten
 from tapejit.loops import numerics
-from tapejit.loops.lower.grouped import is_written_out, written_out
+from tapejit.loops.lower.grouped import (
+    is_rewritten,
+    is_written_out,
+    rewritten_conv,
+    written_out,
+)
 from tapejit.rewrite.cse import cse
 from tapejit.rewrite.simplify import simplify
 
@@ -26,7 +33,11 @@ from tapejit.rewrite.simplify import simplify
 def expanded(graph: Graph) -> Graph:
     """The Graph with all of them written out, and what is then computed twice, once."""
     found = rewritten(graph, expansion)
-    return found if found is graph else cse(simplify(found))
+    if found is graph:
+        return graph
+    # What a convolution is made of may be convolutions that are written out.
+    again = rewritten(found, lambda x: expansion(x) if x.op is ops.conv else x)
+    return cse(simplify(again))
 
 
 def expansion(node: Node) -> Node:
@@ -36,12 +47,40 @@ def expansion(node: Node) -> Node:
     expand = node.op.expands
     if node.op is ops.place_add and not is_fused(node):
         expand = None
-    if node.op.terms is not None and node.op is not ops.matmul and is_written_out(node):
+    if node.op is ops.conv and is_written_out(node):
         expand = written_out
+    if node.op is ops.conv and is_rewritten(node):
+        expand = rewritten_conv
+    if is_known_power(node):
+        expand = unsigned_power
     if expand is None:
         return node
     with origin_of(node.origin):
         return expand(node)
+
+
+def is_known_power(node: Node) -> bool:
+    """Whether signed integers are raised to powers that are known, none negative.
+
+    Of others nobody knows whether they are an error.
+
+    >>> from tapejit.ir import param
+    >>> from tapejit.base.types import TensorType
+    >>> x = param("x", TensorType.parse("i32[3]"))
+    >>> is_known_power(x**2), is_known_power(x**x)
+    (True, False)
+    """
+    if node.op is not ops.pow or node.dtype.kind != "i":
+        return False
+    exponent = node.inputs[1]
+    return exponent.op is LITERAL and bool(np.all(exponent.attrs["value"] >= 0))
+
+
+def unsigned_power(node: Node) -> Node:
+    """The same bits as of integers without signs, which loops can compute."""
+    unsigned = np.dtype(f"u{node.dtype.name}")
+    parts = [OPS["cast"](x, dtype=unsigned) for x in node.inputs]
+    return OPS["cast"](OPS["pow"](*parts), dtype=node.dtype)
 
 
 def is_fused(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Convolutions in many small groups, written out: no work for products of matrices.
+"""Convolutions that are no matmul: in many small groups, of integers, of halves.
 
 A depthwise convolution has one channel and one or a few features in each group. It is a
 sum over the entries of the window: what all positions see at that entry, times its
@@ -6,7 +6,11 @@ weight. The derivative by the filters has a window as large as the image and few
 positions: each of them is one sum. Both are slices, products and sums, which fuse with
 their neighbours.
 
-Start reading at `is_written_out`, then `by_entry`.
+Halves are convolved in float32 and rounded once. Few groups that are too small for one
+matmul and too large to be written out go one by one. Convolutions of integers are
+loops, of input that has its zeros around it and between its elements.
+
+Start reading at `is_written_out`, then `by_entry` and `is_rewritten`.
 """
 
 from __future__ import annotations
@@ -14,8 +18,11 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
+
 from tapejit import ops
 from tapejit.base.dims import Shape
+from tapejit.base.types import is_float
 from tapejit.ir.node import OPS, Node, literal
 from tapejit.loops import numerics
 from tapejit.loops.lower.windows import frames_of, is_windowed_product
@@ -68,6 +75,93 @@ def written_out(node: Node) -> Node:
     if goes_by_entry(node):
         return by_entry(in_frame(spread(node.inputs[0], node), node), node)
     return by_position(node)
+
+
+def is_convolved(node: Node) -> bool:
+    """Whether loops can compute a convolution: most of those with fixed sizes.
+
+    >>> from tapejit import ops
+    >>> from tapejit.ir import param
+    >>> from tapejit.base.types import TensorType
+    >>> plain = {"strides": (1,), "dilations": (1,), "input_dilations": (1,)}
+    >>> for kind in ("f32", "f16", "i32"):
+    ...     x = param("x", TensorType.parse(f"{kind}[2,6,3]"))
+    ...     w = param("w", TensorType.parse(f"{kind}[3,3,8]"))
+    ...     node = ops.conv(x, w, padding=((1, 1),), groups=1, **plain)
+    ...     print(is_convolved(node), is_rewritten(node), is_looped(node))
+    True False False
+    True True False
+    True True True
+    """
+    if is_windowed_product(node) or is_written_out(node):
+        return True
+    return is_rewritten(node) or is_looped(node)
+
+
+def is_looped(node: Node) -> bool:
+    """Whether a convolution is a loop among loops: of integers, in one group."""
+    return node.dtype.kind in "iu" and node.attrs["groups"] == 1
+
+
+def is_rewritten(node: Node) -> bool:
+    """Whether a convolution is made of others, which are native."""
+    if is_windowed_product(node) or is_written_out(node):
+        return False
+    if is_half(node):
+        return is_convolved(in_float32(node).inputs[0])
+    if node.attrs["groups"] > 1:
+        few = node.attrs["groups"] <= numerics.LOOPS.joined_arrays
+        return few and is_convolved(one_group(node, 0))
+    return is_looped(node) and in_whole(node) is not node
+
+
+def is_half(node: Node) -> bool:
+    return is_float(node.dtype) and node.dtype.itemsize == 2
+
+
+def rewritten_conv(node: Node) -> Node:
+    """A convolution of which `is_rewritten` holds, as others and what joins them."""
+    if is_half(node):
+        return in_float32(node)
+    groups = int(node.attrs["groups"])
+    if groups == 1:
+        return in_whole(node)
+    return OPS["concat"](
+        *[one_group(node, at) for at in range(groups)], axis=node.ndim - 1
+    )
+
+
+def in_float32(node: Node) -> Node:
+    """The same, rounded once in the end."""
+    single = np.dtype(np.float32)
+    wide = [OPS["cast"](x, dtype=single) for x in node.inputs]
+    return OPS["cast"](OPS["conv"](*wide, **node.attrs), dtype=node.dtype)
+
+
+def one_group(node: Node, at: int) -> Node:
+    """The convolution of a group's channels with its filters."""
+    x, filters = node.inputs
+    channels, features = each_group(node)
+    parts = [
+        stretch(
+            whole,
+            (*(0,) * (whole.ndim - 1), at * each),
+            (*map(int, whole.shape[:-1]), each),
+            (1,) * whole.ndim,
+        )
+        for whole, each in ((x, channels), (filters, features))
+    ]
+    return OPS["conv"](*parts, **{**node.attrs, "groups": 1})
+
+
+def in_whole(node: Node) -> Node:
+    """The convolution of input that has its zeros; itself if there are none."""
+    rank = node.ndim - 2
+    x = in_frame(spread(node.inputs[0], node), node)
+    if x is node.inputs[0]:
+        return node
+    plain = {"padding": ((0, 0),) * rank, "input_dilations": (1,) * rank}
+    return OPS["conv"](x, node.inputs[1], **{**node.attrs, **plain})
 
 
 def spread(x: Node, node: Node) -> Node:

@@ -25,6 +25,7 @@ from tapejit.ir.graph import Graph
 from tapejit.ir.node import LITERAL, OPS, Movement, Node, origin_of
 from tapejit.loops import numerics
 from tapejit.loops.index import Affine, Axis, Index, Range, strides_of
+from tapejit.loops.lower.grouped import is_looped
 from tapejit.loops.lower.value_at_index import (
     INT64,
     ValueAtIndex,
@@ -118,8 +119,13 @@ class Lowering(ValueAtIndex):
         elif op is ops.matmul:
             small = is_small_product(*node.inputs)
             self.computed[node] = self.product(node) if small else self.array_op(node)
+        elif op is ops.convolve:
+            self.computed[node] = self.convolved(node)
         elif op.terms is not None:
-            self.computed[node] = self.array_op(self.framed(node))
+            looped = is_looped(node)
+            self.computed[node] = (
+                self.correlated(node) if looped else self.array_op(self.framed(node))
+            )
         elif op is ops.gather_add and one_hot(node) is not None:
             self.computed[node] = self.selected_row(node)
         elif op.bound is not None:
@@ -318,7 +324,9 @@ class Lowering(ValueAtIndex):
         """A reduction over the entries of a window, of input that has its padding."""
         (x,) = node.inputs
         dims, entries = self.dims_of(node.shape), self.dims_of(node.attrs["window"])
-        places = zip(index_of(dims), node.attrs["strides"], index_of(entries), strict=True)
+        places = zip(
+            index_of(dims), node.attrs["strides"], index_of(entries), strict=True
+        )
         index = tuple(first * int(stride) + entry for first, stride, entry in places)
         reduced = [axis for axis in entries if axis is not None]
         what = Reduce(OPS["max"]) if reduced else Convert()
@@ -340,6 +348,51 @@ class Lowering(ValueAtIndex):
                 self.at(y, aligned((*front, middle, column), y)),
             ],
             reduced=() if inner is None else (inner,),
+        )
+
+    def correlated(self, node: Node) -> Step:
+        """A convolution as a sum of products in a loop, of input with its padding."""
+        x, filters = node.inputs
+        dims, entries = self.dims_of(node.shape), self.dims_of(filters.shape[:-1])
+        batch, *positions, feature = index_of(dims)
+        *window, channel = index_of(entries)
+        places = [
+            place * int(stride) + entry * int(dilation)
+            for place, stride, entry, dilation in zip(
+                positions,
+                node.attrs["strides"],
+                window,
+                node.attrs["dilations"],
+                strict=True,
+            )
+        ]
+        return self.over(
+            Contract(),
+            node,
+            dims,
+            lambda: [
+                self.at(x, (batch, *places, channel)),
+                self.at(filters, (*window, channel, feature)),
+            ],
+            reduced=[axis for axis in entries if axis is not None],
+        )
+
+    def convolved(self, node: Node) -> Step:
+        """A convolution of sequences as a sum of products; the first is padded."""
+        x, y = node.inputs
+        dims, (entry,) = self.dims_of(node.shape), self.dims_of(y.shape[-1:])
+        *front, place = index_of(dims)
+        (back,) = index_of((entry,))
+        seen = place + (back * -1 + (int(y.shape[-1]) - 1))
+        return self.over(
+            Contract(),
+            node,
+            dims,
+            lambda: [
+                self.at(x, (*aligned((*front, place), x)[:-1], seen)),
+                self.at(y, (*aligned((*front, place), y)[:-1], back)),
+            ],
+            reduced=() if entry is None else (entry,),
         )
 
     def array_op(self, node: Node) -> Step:
