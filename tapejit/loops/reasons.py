@@ -20,7 +20,7 @@ def why_not_native(node: Node) -> str:
 
     >>> from tapejit import ops
     >>> from tapejit.ir import param
-    >>> why_not_native(ops.exp(param("x", TensorType.parse("c64[3]"))))
+    >>> why_not_native(ops.log(param("x", TensorType.parse("c64[3]"))))
     'complex numbers'
     >>> why_not_native(ops.exp(param("x", TensorType.parse("f32[n]"))))
     'sizes that are not fixed'

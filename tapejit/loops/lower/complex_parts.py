@@ -13,6 +13,7 @@ Start reading at `with_parts`, then `FORMULAS`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -281,6 +282,33 @@ def sign(x: Parts) -> Parts:
     return Parts(*made)
 
 
+def exp(x: Parts) -> Parts:
+    """e^re (cos im + i sin im), with the standard's values where a part is not finite.
+
+    Where e^re is too large for the dtype the product need not be: there a part of the
+    factor, e^`shift`, comes last.
+    """
+    dtype = x.real.dtype
+    shift = math.log(float(np.finfo(dtype).max)) // 2
+    is_large = ops.greater(x.real, literal(1.8 * shift, dtype))
+    size = ops.exp(ops.where(is_large, x.real - shift, x.real))
+    rest = ops.where(is_large, literal(math.exp(shift), dtype), literal(1, dtype))
+    real, imag = (size * f(x.imag) * rest for f in (ops.cos, ops.sin))
+    # The angle of an infinite or vanishing number does not matter where it has none.
+    is_angle = ops.isfinite(x.imag)
+    limit = ops.exp(x.real)
+    is_limit = ops.bitwise_and(ops.bitwise_invert(is_angle), ops.isinf(x.real))
+    real = ops.where(is_limit, limit, real)
+    is_gone = ops.bitwise_and(is_limit, ops.equal(limit, 0))
+    imag = ops.where(ops.bitwise_or(is_gone, ops.equal(x.imag, 0)), zero_of(x), imag)
+    return Parts(real, imag)
+
+
+def zero_of(x: Parts) -> Node:
+    """The imaginary part where it is 0, with its sign; 0 elsewhere."""
+    return ops.where(ops.equal(x.imag, 0), x.imag, 0)
+
+
 def select(condition: Node, x: Value, y: Value) -> Value:
     if isinstance(x, Parts) and isinstance(y, Parts):
         return Parts(*(ops.where(condition, x[at], y[at]) for at in range(2)))
@@ -318,6 +346,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     "abs": lambda x: ops.hypot(x.real, x.imag),
     "sign": sign,
     "angle": lambda x: ops.atan2(x.imag, x.real),
+    "exp": exp,
     "real": lambda x: x.real,
     "imag": lambda x: x.imag,
     "conj": lambda x: Parts(x.real, -x.imag),

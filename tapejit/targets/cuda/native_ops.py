@@ -23,7 +23,7 @@ def why_no_kernel(node: Node) -> str | None:
     >>> from tapejit import ops
     >>> from tapejit.base.types import TensorType
     >>> why_no_kernel(ops.exp(param("x", TensorType.parse("f32[3]"))))
-    >>> why_no_kernel(ops.exp(param("x", TensorType.parse("c64[3]"))))
+    >>> why_no_kernel(ops.log(param("x", TensorType.parse("c64[3]"))))
     'complex numbers'
     """
     if is_empty(node) or node.op in (start, require):
