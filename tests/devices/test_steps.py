@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,10 +60,56 @@ def test_twenty_steps(name: str, log: list[str]) -> None:
     asked_last = [re.match(r"\w+ [a-z_]+", x) for x in asked[-1]]
     assert [x and x[0] for x in asked_last] == launches
 
+    assert_is_that_of_the_cpu(name, found, model)
+
+
+def values_of(model: Any, optimizer: Any) -> list[bytes]:
+    """The bits of all that a step writes."""
+    return [x.numpy().tobytes() for x in (*model.variables, *optimizer.variables)]
+
+
+def assert_is_that_of_the_cpu(name: str, losses: list[float], model: Any) -> None:
+    """So many steps of a model there have the same losses and weights."""
     plain, batch, reference, _ = STEPS[name].made()
-    wanted = [float(plain(*batch)) for _ in range(COUNT)]
+    wanted = [float(plain(*batch)) for _ in losses]
     assert wanted[-1] < wanted[0]
-    np.testing.assert_allclose(found, wanted, rtol=LOOSE.get(name, 1e-4))
-    if name not in LOOSE:
-        for x, y in zip(model.variables, reference.variables, strict=True):
-            assert_agrees(COMPOSED, x.numpy(), y.numpy(), where=x.name)
+    np.testing.assert_allclose(losses, wanted, rtol=LOOSE.get(name, 1e-4))
+    if name in LOOSE:
+        return
+    for x, y in zip(model.variables, reference.variables, strict=True):
+        assert_agrees(COMPOSED, x.numpy(), y.numpy(), where=x.name)
+
+
+def test_a_step_that_fails_in_the_middle_leaves_all_as_it_was(log: list[str]) -> None:
+    step, (x, y), model, optimizer = STEPS["mlp"].made(GPU)
+    losses = [float(step(x, y)) for _ in range(COUNT // 2)]
+    before = values_of(model, optimizer)
+    start = len(log)
+    step(x, tj.asarray(np.full(8, 7, np.int32), device=GPU))  # of three classes
+    step(x, y)  # nobody has waited: it changes nothing either
+    assert not [line for line in log[start:] if line.startswith("synchronize")]
+    with pytest.raises(IndexError, match=r"a label is from 0 to 2, got 7 at \[0\]"):
+        tj.synchronize(GPU)
+    assert values_of(model, optimizer) == before
+    losses += [float(step(x, y)) for _ in range(COUNT // 2)]
+    assert_is_that_of_the_cpu("mlp", losses, model)
+
+
+def test_a_step_without_memory_leaves_all_as_it_was(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, batch, model, optimizer = STEPS["mlp"].made(GPU)
+    # Who keeps losses keeps their memory, so that each step needs some of its own.
+    losses = [step(*batch) for _ in range(COUNT // 2)]
+    before = values_of(model, optimizer)
+    pool = devices.device(0).pool
+    pool.give_back()
+    taken = tj.zeros(1000, device=GPU)
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "limit", pool.used)
+        with pytest.raises(MemoryError, match=r"asked for; cuda:0 may use \d+ bytes"):
+            step(*batch)
+        assert values_of(model, optimizer) == before
+        del taken  # which is enough
+        losses += [step(*batch) for _ in range(COUNT // 2)]
+    assert_is_that_of_the_cpu("mlp", list(map(float, losses)), model)
