@@ -31,6 +31,7 @@ SHORT_FORMS = {
     "linear_regression_adam.py": (["--quick"], "step    0: loss 29074."),
     "logistic_newton.py": (["--quick"], "Newton's method\n"),
     "numba_mcmc.py": (["--quick"], "4000 samples of 16 gradients in "),
+    "mixed_precision.py": (["--quick"], "float32         scores in float32  "),
     "quickstart.py": (["--epochs", "1"], "z = 25, dz/dx = 6, dz/dy = 8\n"),
     "two_models.py": (["--quick"], "epoch   error   |gradient| of"),
 }
@@ -137,6 +138,23 @@ def test_digits_mlp_gets_97_percent_of_unseen_digits_right(native: None) -> None
     _, _, test_pixels, _ = digits_mlp.load_data()
     assert len(test_pixels) == 360
     assert digits_mlp.main() >= 0.97
+
+
+def test_mixed_precision_learns_as_well_and_recovers_from_overflows(
+    native: None,
+) -> None:
+    # Of 360 digits, half a percent is two.
+    found = quick_figures("mixed_precision")
+    plain, skipped = found["float32"]
+    assert plain >= EXPECTED_ACCURACY
+    assert skipped == 0
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        accuracy, skipped = found[policy]
+        assert abs(accuracy - plain) <= 0.0056
+        assert skipped == 0
+    accuracy, skipped = found["overflowing"]
+    assert skipped >= 10
+    assert accuracy >= EXPECTED_ACCURACY
 
 
 def test_linear_regression_finds_the_least_squares_solution() -> None:

@@ -35,6 +35,7 @@ from tapejit.base.errors import ArgumentError, ArgumentTypeError
 from tapejit.base.public import public
 from tapejit.base.types import wide_dtype
 from tapejit.optimizers.base import OnMissing, Optimizer
+from tapejit.runtime.sentinels import DEVICE_ARRAYS
 from tapejit.tape.tape import GradientTape
 from tapejit.tape.variable import Variable
 from tapejit.tensor.device import CPU, move
@@ -137,6 +138,8 @@ class LossScaleOptimizer(Optimizer):
         return multiply(wide, self._scale_beside(wide))
 
     def _scale_beside(self, x: Tensor) -> Tensor:
+        if DEVICE_ARRAYS:
+            self._join_device(x.device)
         return cast(move(self._loss_scale.value(), x.device), x.dtype)
 
     # Steps
@@ -154,7 +157,9 @@ class LossScaleOptimizer(Optimizer):
         pairs = self.inner._checked(grads_and_vars, others, on_missing)
         variables = [variable for _, variable in pairs]
         self.inner.build(variables)
-        self._join(variables)
+        if DEVICE_ARRAYS:
+            self.inner._join(variables)
+            self._join_device(variables[0].device)
         is_good = self._are_finite([gradient for gradient, _ in pairs])
         held = self.inner._written_with(variables)
         before = [(variable, variable.value()) for variable in held]
@@ -193,9 +198,10 @@ class LossScaleOptimizer(Optimizer):
         news = apply(ops.warned, news, message=_STUCK)
         self._has_told.assign(maximum(told, news))
 
-    def _join(self, variables: Any) -> None:
+    def _join_device(self, device: Any) -> None:
+        """Keep the scale where the loss and the first variable are."""
         for own in (self._loss_scale, self._good_steps, self._has_told):
-            own._join(variables[0].device)
+            own._join(device)
 
     def _gradients(
         self, tape: GradientTape, loss: Any, variables: list[Variable]

@@ -27,8 +27,9 @@ from tapejit.base.errors import ArgumentError
 from tapejit.base.origin import warn_user
 from tapejit.base.types import DType, dtype_named, is_half
 from tapejit.ir.node import Op
+from tapejit.tensor.device import CPU
 from tapejit.tensor.dispatch import cast
-from tapejit.tensor.tensor import DeviceTensor, Tensor
+from tapejit.tensor.tensor import Tensor
 
 FLOAT32: Final = np.dtype(np.float32)
 PLAIN: Final = "float32"  # the policy that converts nothing
@@ -116,8 +117,8 @@ def converted(op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         return inputs
     if op.precision == "single":
         return [cast(x, FLOAT32) if is_half(x.dtype) else x for x in inputs]
-    if all(type(x) is not DeviceTensor for x in inputs):
-        _tell_if_slow(half)
+    if half.name not in _TOLD and all(x.device == CPU for x in inputs):
+        _tell_of_cpu(half)
     return [cast(x, half) if x.dtype == FLOAT32 else x for x in inputs]
 
 
@@ -131,19 +132,14 @@ def unconverted() -> Iterator[None]:
         _IS_UNCONVERTED.reset(token)
 
 
-def _tell_if_slow(half: DType) -> None:
-    """Warn once that this processor does not multiply halves faster than float32."""
-    if half.name in _TOLD:
-        return
-    from tapejit.targets.cpu.machine.processor import multiplies
-
+def _tell_of_cpu(half: DType) -> None:
+    """Warn once that a CPU does not multiply halves faster than float32."""
     _TOLD.add(half.name)
-    if not multiplies(half.name):
-        warn_user(
-            f"this processor has no instructions that multiply {half.name}: products "
-            "are computed in float32 and rounded, which saves memory and seldom time; "
-            "the policy is for processors that have them, and for GPUs"
-        )
+    warn_user(
+        f"a CPU multiplies {half.name} as float32 and rounds the products: steps take "
+        "less memory, but as long as in float32 or somewhat longer; the policy is for "
+        "GPUs, and for data that streams from memory"
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -46,7 +46,8 @@ def judge(program: Program) -> Failure | None:
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return Trial(program).run()
+        with tj.mixed_precision.policy(program.policy):
+            return Trial(program).run()
 
 
 class Trial:

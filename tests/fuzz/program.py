@@ -42,7 +42,8 @@ class Program:
     """Arguments, statements, and what is asked of them.
 
     `mode` is one of `MODES`: values alone; gradients by a tape in the function, or
-    around it; second derivatives, in the function or around it; tangents.
+    around it; second derivatives, in the function or around it; tangents. All of it is
+    done under a `policy` of mixed precision.
     """
 
     seed: int
@@ -50,6 +51,7 @@ class Program:
     lines: tuple[Line, ...]
     results: tuple[str, ...]
     mode: str = "values"
+    policy: str = "float32"
 
     # Text
 
@@ -77,7 +79,7 @@ class Program:
         return "\n".join(text)
 
     def __str__(self) -> str:
-        about = [f"# seed {self.seed}, asked for {self.mode}"]
+        about = [f"# seed {self.seed}, asked for {self.mode}, policy {self.policy}"]
         about += [f"# {x}" for x in self.arguments]
         return "\n".join([*about, self.source()])
 

@@ -123,3 +123,66 @@ def test_products_of_halves_are_rounded_once(
         wanted = tj.nn.relu(x @ w)
     assert found.dtype == wanted.dtype
     assert_agrees(COMPOSED, found, wanted)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_convolutions_of_halves_are_native_and_rounded_once(
+    policy: str, groups: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 9, 9, 4)).astype(np.float32)
+    w = tj.Variable(rng.standard_normal((3, 3, 4 // groups, 8)).astype(np.float32))
+
+    def program(x: Any) -> Any:
+        with tj.mixed_precision.policy(policy), tj.GradientTape() as tape:
+            out = tj.nn.conv2d(x, w, groups=groups)
+            loss = tj.sum(out)
+        return out, tape.gradient(loss, w)
+
+    function = tj.function(program)
+    with tj.config.override(native=True):
+        found = function(x)
+        told = str(function.explain(x))
+    assert ", native in " in told
+    for own, wanted in zip(found, program(x), strict=True):
+        assert own.dtype == wanted.dtype
+        assert_agrees(COMPOSED, own, wanted)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3"])
+def test_float16_has_the_same_bits_with_and_without_instructions_for_it(
+    cpu: str,
+) -> None:
+    """All of its numbers, and floats between them, at ties, beyond and not numbers."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    floats = halves[np.isfinite(halves)].astype(np.float32)
+    near = [np.nextafter(floats, np.float32(x)) for x in (-np.inf, np.inf)]
+    between = (floats[:-1] + floats[1:]) / 2
+    x = np.concatenate([floats, *near, between, [65519.0, 65520.0, 1e9, -np.inf]])
+    x = np.concatenate([x.astype(np.float32), np.float32([np.nan, 1e-8, -1e-30])])
+
+    @tj.function
+    def rounded(x: Any) -> Any:
+        return x.astype("float16"), x.astype("float16").astype("float32") * 1.0
+
+    try:
+        with tj.config.override(native=True, cpu=cpu):
+            found, wide = rounded(x)
+    except tj.UnsupportedError:
+        pytest.skip(f"this processor is no {cpu}")
+    with np.errstate(over="ignore"):
+        wanted = x.astype(np.float16)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+    np.testing.assert_array_equal(wide, wanted.astype(np.float32))
+
+
+def test_a_nan_stays_one_in_bfloat16() -> None:
+    """Whatever its payload: rounding up would carry over to 0, cutting to infinity."""
+    bits = np.uint32([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF80FFFF, 0x7FC00000])
+    x = bits.view(np.float32)
+    twice = tj.function(lambda x: (x.astype("bfloat16"), x.astype("bfloat16") * 2.0))
+    with tj.config.override(native=True):
+        for found in twice(x):
+            assert np.isnan(np.asarray(found).astype(np.float32)).all()

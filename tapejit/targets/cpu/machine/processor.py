@@ -43,8 +43,6 @@ _SAVED: Final = bytes.fromhex(
 _CAN_BE_ASKED: Final = 1 << 27  # there is xgetbv
 _FUSES: Final = 1 << 12 | 1 << 28  # fused multiply-adds, and the vectors they are for
 _VECTORS_SAVED: Final = 0b110
-# In eax of the second part of leaf 7.
-_MULTIPLIES_BFLOAT16: Final = 1 << 5
 
 # Every leaf that LLVM looks at, the part of it, and which of eax, ebx, ecx and edx it
 # uses. What differs between the cores of one processor (ebx of leaf 1) is none of them.
@@ -98,22 +96,6 @@ def has_fused_multiply_add() -> bool:
     from llvmlite import binding
 
     return bool(binding.get_host_cpu_features().get("fma"))
-
-
-@functools.cache
-def multiplies(half: str) -> bool:
-    """Whether vectors of a half are multiplied faster than floats, and added as floats.
-
-    >>> multiplies("float16")
-    False
-    """
-    if half != "bfloat16":
-        return False  # what there is for float16 adds up in float16
-    found = answers()
-    if found is None:
-        return False
-    features, *_ = found.get("7.1", [0])
-    return bool(features & _MULTIPLIES_BFLOAT16)
 
 
 def answers() -> dict[str, list[int]] | None:
