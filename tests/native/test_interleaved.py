@@ -100,6 +100,24 @@ def test_stacked_rows_and_shares_of_tasks() -> None:
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@pytest.mark.parametrize("numbers", [2, 3, 4])
+def test_rows_turned_by_their_numbers(numbers: int) -> None:
+    """Short loops are written out: then a position, and a condition, is a number."""
+
+    def program(x: Any, y: Any) -> Any:
+        rolled = tj.roll(x, 1, -1) * y - x * tj.roll(y, 1, -1)
+        return rolled, tj.flip(rolled, axis=-1) * x, tj.sum(rolled * x, axis=-1)
+
+    for count in (5, 40, 131):
+        x, y = (
+            rows_of(count, numbers, "float32"),
+            rows_of(count + 1, numbers, "float32"),
+        )
+        ours, theirs = tj.function(program)(x, y[1:]), program(x, y[1:])
+        for got, expected in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
 def test_pairs_take_no_load_and_no_store_of_a_single_number() -> None:
     x = tj.asarray(np.ones((4096, 2), np.float32))
     text = tj.function(turned).llvm(x, x)

@@ -38,7 +38,7 @@ from tapejit.targets.cpu.nest.addressing import (
     first_elements,
     strays,
 )
-from tapejit.targets.cpu.schedule.vectorize import row_part
+from tapejit.targets.cpu.target import CPU
 
 
 class MemoryPlace(NamedTuple):
@@ -226,8 +226,10 @@ class Description:
         first, place = self._first[source], element_of(load, source)
         assert place is not None
         size = math.prod(source.shape)
-        parts = [row_part(place, axis.root, size) for axis, _ in place.terms]
-        self.found.append(tuple(x for x in parts if x is not None))
+        most = CPU.tuning.interleaved_numbers
+        near = {factor for _, factor in place.terms if 1 < factor <= most}
+        for distance in sorted(near):  # which number of a row it is
+            self.found += (place.constant % distance, size % distance)
         place += -first
         self.buffer(source, first)
         self.affine(place)

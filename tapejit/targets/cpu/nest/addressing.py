@@ -347,6 +347,17 @@ class Addressing:
             total = self.builder.add(total, number(position.constant))
         return total
 
+    def known(self, position: Affine) -> Affine:
+        """A position in which indices of loops that are written out are numbers."""
+        found = Affine((), position.constant)
+        for axis, factor in position.terms:
+            index = self.indices.get(axis.root)
+            if axis.root is not self.vector and isinstance(index, ir.Literal):
+                found += factor * index.constant
+            else:
+                found += Affine(((axis, factor),))
+        return found
+
     def affine(self, position: Affine, kind: DType = INT64) -> Value:
         """A position in every lane, as an integer that can hold it."""
         vector, width = self.vector, self.width

@@ -377,7 +377,10 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
                 apart = memory.strides.get(vector, 0)
             elif isinstance(x.what, Load):
                 apart = distance(x, vector)
-            total += self.at.width if apart not in (0, 1) else 0
+            if apart is None or not 0 <= apart <= CPU.tuning.interleaved_numbers:
+                total += self.at.width
+            elif apart > 1:
+                total += apart
         return total
 
     @contextlib.contextmanager

@@ -37,6 +37,11 @@ from tapejit.targets.cpu.target import CPU
 from tapejit.targets.walk import Steps
 
 
+def holds_at(position: Affine, x: Range) -> bool | None:
+    """Whether a position is in a Range; None if that is not known yet."""
+    return None if position.terms else x.low <= position.constant < x.high
+
+
 class StepValues(Steps[Value]):
     """Emits the values of Steps."""
 
@@ -205,7 +210,7 @@ class StepValues(Steps[Value]):
         The vectors are the same for all numbers of these rows, so LLVM loads them once.
         """
         vector, width = self.at.vector, self.at.width
-        if step.ranges or vector is None or vector.extent < width:
+        if vector is None or vector.extent < width:
             return None
         place, size, first = Affine(), 0, 0
         if isinstance(what.source, Buffer):
@@ -220,9 +225,13 @@ class StepValues(Steps[Value]):
             if isinstance(position, Step):
                 return None
             place += position * stride
+        place = self.at.known(place)
         part = row_part(place + first, vector, size)
-        if part is None:
+        holds = [holds_at(self.at.known(x.position), x) for x in step.ranges]
+        if part is None or None in holds:
             return None
+        if not all(holds):
+            return lanes.constant(step.dtype, 0, width)
         numbers, which = part
         pointer, begin = self.origin_of(what.source), self.at.scalar(place + -which)
         vectors = [

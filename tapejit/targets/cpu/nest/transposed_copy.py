@@ -18,6 +18,7 @@ from tapejit.loops.steps import Buffer, Copy, Load, Step
 from tapejit.targets.cpu.llvm.ir import Value
 from tapejit.targets.cpu.nest.addressing import number
 from tapejit.targets.cpu.simd.transpose import shuffled, transposed
+from tapejit.targets.cpu.target import CPU
 
 if TYPE_CHECKING:
     from tapejit.targets.cpu.nest.kernel_emitter import KernelEmitter
@@ -43,6 +44,8 @@ def crossing_copy(emitter: KernelEmitter, loop: Loop) -> CrossingCopy | None:
     if isinstance(source.what, Load) and not source.ranges:
         place = place_of_load(emitter, source.what)
         distance = across(place, loop.axis, at.vector)
+        if 1 < distance <= CPU.tuning.interleaved_numbers:
+            return None  # rows are so short that all of one are loaded at once
         if distance and place is not None:
             return CrossingCopy(step, source.what.source, place, distance, True)
     memory = emitter.plan.storage.get(step)
