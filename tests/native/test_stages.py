@@ -106,9 +106,10 @@ def test_kernels_of_a_stage_need_nothing_of_each_other(seed: int) -> None:
     graph = optimise(program_of(seed, TRACED).graph())
     whole = whole_graph(graph)
     if whole is None:
-        whole = max(
-            native_form(graph, "parts").segments.values(), key=lambda x: len(x.nodes)
-        )
+        segments = native_form(graph, "parts").segments.values()
+        if not segments:
+            pytest.skip("no part of the program is native")
+        whole = max(segments, key=lambda x: len(x.nodes))
     plan = build(whole, "random").plan
     ends: dict[Storage, tuple[int, int]] = {}
     for kernel in plan.kernels:
