@@ -212,7 +212,7 @@ class Config:  # written out: a dataclass takes 2 ms longer to import
     """All settings at one moment: immutable, comparable, hashable, always valid.
 
     >>> Config(default_float="float64")  # doctest: +ELLIPSIS
-    Config(default_float='float64', check=False...)
+    Config(default_float='float64', mixed_precision='float32'...)
     >>> Config() == Config(default_float=np.float32)
     True
     """
@@ -473,11 +473,11 @@ class Settings(_Readable):
     Read a setting as an attribute. `update` changes it for the process, `override` for
     a block; other threads do not see an override.
 
-    >>> with config.override(default_float="float64", check=False):
+    >>> with config.override(default_float="float64"):
     ...     config.default_float
     ...     config  # doctest: +ELLIPSIS
     'float64'
-    <tapejit config: default_float='float64' (default 'float32'), check=False...>
+    <tapejit config: default_float='float64' (default 'float32'), mixed...>
     """
 
     __slots__ = ()
