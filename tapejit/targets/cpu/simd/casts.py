@@ -78,7 +78,11 @@ def _float_to_float(b: Floats, value: Value, wanted: DType) -> Value:
     if other.format is F64:
         return b.ir.fpext(value, other.float_type)
     # A small float is rounded as a double, and then is one of the floats.
-    return b.ir.fptrunc(rounded(b, b.wrap(value), wanted).value, other.float_type)
+    found = b.ir.fptrunc(rounded(b, b.wrap(value), wanted).value, other.float_type)
+    if wanted == np.float16:
+        # LLVM would join both steps to a float16, and call a function for that.
+        return other.call("arithmetic.fence", other.wrap(found)).value
+    return found
 
 
 def _float_to_integer(b: Floats, value: Value, wanted: DType) -> Value:

@@ -5,9 +5,10 @@ double. The two small floats are held as floats whose value their 16 bits could 
 `rounded` makes it so after every operation, and then writing them down is exact. In
 memory a bool is a byte, as NumPy has it, and a small float the 16 bits that it is.
 
-The small floats are rounded and written by arithmetic on bits. There are instructions
-for it, but not on every processor, and where there is none LLVM calls a function of
-the compiler's library, which generated code must not depend on.
+The small floats are rounded and written by arithmetic on bits, but for float16 where
+the processor converts it to float and back (F16C). Where it does not, LLVM would call
+a function of the compiler's library, which generated code must not depend on. The
+instructions for bfloat16 take subnormal numbers for zeros, so they are not used.
 
 A float16 is a float with 112 less in its exponent and 13 bits less in its fraction:
 times 2^-112 its bits need only be shifted, subnormal numbers included. A bfloat16 is
@@ -19,10 +20,12 @@ Start reading at `register_type`, then `rounded`.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tapejit.base.config import config
 from tapejit.base.types import DType, is_float
 from tapejit.ops.arithmetic import cast_eval
 from tapejit.targets.cpu.llvm import ir
@@ -34,6 +37,26 @@ from tapejit.targets.cpu.simd.vector import F32, F64, INTEGER, Builder, Splat, V
 SMALL = {"float16": (-14, 11, 65504.0), "bfloat16": (-126, 8, (2 - 2.0**-7) * 2.0**127)}
 SIGN, INFINITY = 0x8000, 0x7C00  # of a float16
 HALF_SCALE = 112
+HALF = Type("half")
+
+
+def converts_halves() -> bool:
+    """Whether the processor that code is for has instructions to and from float16.
+
+    >>> with config.override(cpu="x86-64-v2"):
+    ...     converts_halves()
+    False
+    """
+    if config.cpu:
+        return config.cpu in ("x86-64-v3", "x86-64-v4")
+    return _converts_here()
+
+
+@cache
+def _converts_here() -> bool:
+    from llvmlite import binding
+
+    return bool(binding.get_host_cpu_features().get("f16c"))
 
 
 def is_small(dtype: DType) -> bool:
@@ -99,6 +122,8 @@ def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:
     """
     if not is_small(dtype):
         return x
+    if dtype.name == "float16" and b.format is F32 and converts_halves():
+        return b.wrap(b.ir.fpext(_narrowed(b, x), b.float_type))
     lowest, precision, largest = SMALL[dtype.name]
     if lowest == 1 - b.format.max_exponent:
         return _rounded_bits(b, x, b.format.precision - precision)
@@ -115,12 +140,20 @@ def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:
     return b.copysign(b.select(near > largest, math.inf, near), x)
 
 
+def _narrowed(b: Builder, x: Vector) -> Value:
+    return b.ir.fptrunc(x.value, ir.VectorType(HALF, b.width))
+
+
 def _rounded_bits(b: Builder, x: Vector, shift: int) -> Vector:
-    """Without the last `shift` bits, for a format of the same exponents."""
+    """Without the last `shift` bits, for a format of the same exponents.
+
+    A NaN might carry over to 0, or be an infinity without them: its first bit is set.
+    """
     bits = b.as_bits(x)
     is_odd = (bits >> shift) & 1
-    near = (bits + ((1 << (shift - 1)) - 1) + is_odd) & -(1 << shift)
-    return b.select(x.ne(x), x, b.as_float(near))  # a NaN might carry over to 0
+    near = bits + ((1 << (shift - 1)) - 1) + is_odd
+    near = b.select(x.ne(x), bits | (1 << (b.format.stored - 1)), near)
+    return b.as_float(near & -(1 << shift))
 
 
 def half_bits(b: Builder, x: Vector) -> Vector:
@@ -147,6 +180,9 @@ def from_memory(builder: IRBuilder, value: Value, dtype: DType) -> Value:
     if not is_small(dtype):
         return value
     b = Builder(builder, F32, width)
+    if dtype.name == "float16" and converts_halves():
+        halves = builder.bitcast(value, ir.VectorType(HALF, width))
+        return builder.fpext(halves, b.float_type)
     bits = Vector(b, builder.zext(value, b.int_type), INTEGER)
     if dtype.name == "bfloat16":
         return b.as_float(bits << 16).value
@@ -165,10 +201,11 @@ def to_memory(builder: IRBuilder, value: Value, dtype: DType) -> Value:
         return value
     b = Builder(builder, F32, width)
     x = b.wrap(value)
+    if dtype.name == "float16" and converts_halves():
+        return builder.bitcast(_narrowed(b, x), wanted)
     upper = b.logical_shift(b.as_bits(x), 16)
     if dtype.name == "bfloat16":
-        # The payload of a NaN may be in the lower half only, and be an infinity's.
-        return builder.trunc(b.select(x.ne(x), upper | 0x40, upper).value, wanted)
+        return builder.trunc(upper.value, wanted)
     return builder.trunc((half_bits(b, x) | (upper & SIGN)).value, wanted)
 
 
