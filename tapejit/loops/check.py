@@ -191,7 +191,7 @@ class Checker:
             parts = kernel.partials.get(step)
             if parts is None and not cut <= axes_written(step, memory):
                 yield Fault(4, kernel, step, "is written to one place by several tasks")
-            elif parts is not None and parts.size < memory.size * kernel.tasks:
+            elif parts is not None and parts.size < parts_size(kernel, step, memory):
                 yield Fault(5, kernel, step, "has not a part for every task")
 
     def result_faults(self) -> Iterator[Fault]:
@@ -283,6 +283,12 @@ class Checker:
                 if max(first) >= min(second) and max(second) >= min(first):
                     text = f"shares memory with {name_of(uses[other][0].source)}"
                     yield Fault(3, use.kernel, use.step, text)
+
+
+def parts_size(kernel: Kernel, step: Step, memory: Storage) -> int:
+    """How large the parts of a value are together, before they are combined."""
+    slots = kernel.slots.get(step)
+    return memory.size * kernel.tasks if slots is None else slots.size
 
 
 def is_over(read: Access, write: Access, memory: Storage) -> bool:

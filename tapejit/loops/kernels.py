@@ -51,6 +51,25 @@ class Storage:
         return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+@dataclass(frozen=True)
+class Slots:
+    """What tasks leave of a sum: what some chains of it have added up, in order.
+
+    A chain has so many iterations of the outermost loop, and so many elements of its
+    axis, its length. There are `count` of them, of so many numbers each.
+    """
+
+    every: int
+    length: int
+    count: int
+    numbers: int
+
+    @property
+    def size(self) -> int:
+        """The numbers of all slots, and of one more for what they add up to."""
+        return self.numbers * (self.count + 1)
+
+
 class Choice:
     """How a target performs an operation on whole arrays; its own classes say that."""
 
@@ -77,6 +96,7 @@ class Kernel(Nest):
     parts: int = 1  # of memory for tasks: if there are fewer, tasks take turns
     calls_formulas: bool = False  # in place of having long ones written out
     partials: Mapping[Step, Storage] = field(default_factory=dict)
+    slots: Mapping[Step, Slots] = field(default_factory=dict)  # of some partials
     choices: Mapping[Step, Choice] = field(default_factory=dict)
     rooms: Mapping[RoomKey, Storage] = field(default_factory=dict)
 
@@ -201,3 +221,11 @@ def grain_of(kernel: Kernel) -> int:
     if loop.tile:
         return loop.tile
     return kernel.width if loop.axis is kernel.vector else 1
+
+
+def task_grain(kernel: Kernel) -> int:
+    """How many iterations of the outermost loop one task has at least: whole slots.
+
+    Lengths of slots are powers of two times the grain.
+    """
+    return max([grain_of(kernel), *(x.length for x in kernel.slots.values())])

@@ -1,9 +1,9 @@
 """By which numbers the neutral passes choose: they fix bits, on every target alike.
 
 A neutral pass decides what an operation is written out as, what is fused, and in which
-loops. That decides on the order of additions: directly, or through the work of a
-Kernel, by which a target cuts sums into tasks. Some passes run where no target is known
-yet: `segments` asks what is native at all. So these numbers are the same for all
+loops. That decides on the order of additions: directly, or through the loops of a
+Kernel, of which a target makes vectors and tiles. Some passes run where no target is
+known yet: `segments` asks what is native at all. So these numbers are the same for all
 targets. What is about speed alone, a pass is given by its target.
 
 Passes read `numerics.LOOPS` when they need a number. So a test has other numbers by

@@ -157,7 +157,7 @@ def test_the_key_reads_every_field() -> None:
     assert set(Buffer.__slots__) == {"dtype", "kind", "number", "shape", "value"}
     assert {field.name for field in fields(Kernel)} == {
         *("number", "stage", "items", "vector", "width", "tasks", "inner_tasks"),
-        *("parts", "calls_formulas", "partials", "choices", "rooms"),
+        *("parts", "calls_formulas", "partials", "slots", "choices", "rooms"),
     }
     assert {field.name for field in fields(Loop)} == {
         *("axis", "body", "tile", "lanes", "copies"),

@@ -265,7 +265,7 @@ def test_tasks_share_two_loops_where_the_first_is_short(
     graph = tj.function(program).graph(*arrays)
     kernels = build(graph, "shared").plan.kernels
     assert max(kernel.inner_tasks for kernel in kernels) == min(
-        shape[1], CPU.numerics.most_tasks // shape[0]
+        shape[1], CPU.tuning.most_tasks // shape[0]
     )
 
     def bits() -> list[bytes]:

@@ -104,7 +104,7 @@ class Description:
             axis, width = plan.lanes[step]
             self.axes((axis,))
             self.found += (width, step.output in plan.updates)
-        for notes in (kernel.partials, kernel.choices, kernel.rooms):
+        for notes in (kernel.partials, kernel.slots, kernel.choices, kernel.rooms):
             self.mapping(notes)
 
     def add(self, value: Any) -> None:

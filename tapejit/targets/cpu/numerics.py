@@ -2,10 +2,12 @@
 
 The numbers are the same on every processor and for any number of threads, so results
 have the same bits on all of them. The error of a sum grows with its longest chain, the
-additions that wait for each other; so chains have an end.
+additions that wait for each other; so chains have an end. Tasks take whole chains, so
+how many there are is a matter of `tuning`.
 
-Some of these numbers are about speed as well. Tasks, and tiles of rows and columns,
-each add up what they have, so where a loop is cut decides on the order of additions.
+Some of these numbers are about speed as well. Tiles and blocks of a loop, and tasks
+that share a matmul, each add up what they have, so where a loop is cut like that
+decides on the order of additions.
 
 Start reading at `CPUNumerics`.
 """
@@ -25,6 +27,9 @@ class CPUNumerics:
     vector_bytes: int = 64
     # A chain of a sum has no more; it is then flushed into a total of its own.
     sum_chain_terms: int = 32
+    # Of no more terms, chains have fewer: there are some for more tasks.
+    short_sum_terms: int = 256
+    short_sum_chain_terms: int = 16
     # From so many on a polynomial is latency, not work: even and odd powers go apart,
     # which takes a third off the time of a float64 `erf`.
     split_polynomial_coefficients: int = 9
@@ -44,18 +49,8 @@ class CPUNumerics:
     # that is, fewer than are computed at once.
     interleaved_dots: int = 4
 
-    # Tasks: each has its own arrays that add up, which are combined in order
-
-    # A kernel with less work has one task: threads are not worth it.
-    threads_least_instructions: float = 60_000.0
-    # A task has so much work at least: a few microseconds.
-    task_least_instructions: float = 12_000.0
-    # To set up an array that adds up takes so long for each vector,
-    set_up_instructions: float = 10.0
-    # and a task does so many times more than that.
-    task_to_set_up_ratio: float = 12.0
-    most_tasks: int = 32
-    # So many tasks may each add to a matmul of their own.
+    # Tiles of rows over which a matmul adds up are shared by no more tasks: each has a
+    # part of the result, and these are combined in order.
     matmul_sum_most_tasks: int = 8
 
     # Tiles and blocks of a loop

@@ -43,8 +43,17 @@ class CPUTuning:
     # Rows of so many numbers are loaded whole: a shuffle for each, and no gather.
     interleaved_numbers: int = 4
 
-    # Tasks that add up nothing
+    # Tasks
 
+    # A kernel with less work has one task: threads are not worth it.
+    threads_least_instructions: float = 60_000.0
+    # A task has so much work at least: a few microseconds.
+    task_least_instructions: float = 12_000.0
+    # To set up an array that adds up takes so long for each vector,
+    set_up_instructions: float = 10.0
+    # and a task does so many times more than that.
+    task_to_set_up_ratio: float = 12.0
+    most_tasks: int = 32
     # From so many on, two threads are busy.
     busy_tasks: int = 4
     # Threads may end at different times if there are fewer, so an inner loop is cut,

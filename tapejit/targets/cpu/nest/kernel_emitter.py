@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tapejit.loops.index import Axis
-from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, grain_of
+from tapejit.loops.kernels import Kernel, LoopNest, LoopPlan, Storage, bound, task_grain
 from tapejit.loops.schedule.schedule import Loop, cost, is_long
 from tapejit.loops.steps import Load, Step
 from tapejit.targets.cpu.llvm import ir
@@ -42,13 +42,14 @@ from tapejit.targets.cpu.nest.addressing import (
 )
 from tapejit.targets.cpu.nest.interleaved import emit_packed_rows, packed_rows
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
-from tapejit.targets.cpu.nest.reductions import Accumulator, Flush, Reductions
+from tapejit.targets.cpu.nest.reductions import Accumulator, Reductions
 from tapejit.targets.cpu.nest.row_draws import draw_rows
 from tapejit.targets.cpu.nest.step_values import StepValues
 from tapejit.targets.cpu.nest.transposed_copy import (
     crossing_copy,
     emit_transposed_copy,
 )
+from tapejit.targets.cpu.schedule.sum_order import Flush
 from tapejit.targets.cpu.schedule.tile_roles import is_tiled_matmul
 from tapejit.targets.cpu.schedule.vectorize import distance
 from tapejit.targets.cpu.target import CPU
@@ -117,6 +118,10 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         if self.kernel.parts < self.kernel.tasks:
             self.at.take_part()
         self.block(self.kernel.items, ())
+        self.end()
+
+    def end(self) -> None:
+        """The end of the function."""
         if self.at.has_streamed:  # other threads are to see it as they see other stores
             self.at.builder.fence("seq_cst")
         self.at.leave()
@@ -294,7 +299,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
             body(at, is_full=bool(is_peeled))
 
         if self.flushes_in(loop):
-            self.loop_in_blocks(loop, low, end, stride, part, work)
+            self.loop_in_blocks(loop, low, end, stride, part, work, bool(is_peeled))
         elif not is_cut and self.is_unrolled(loop):
             for trip in range(trips):
                 body(trip * stride)
@@ -324,7 +329,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
 
     def first_of(self, task: Value) -> Value:
         """Where a task begins: all are of the same size, or one grain larger."""
-        loop, grain = self.kernel.loop, grain_of(self.kernel)
+        loop, grain = self.kernel.loop, task_grain(self.kernel)
         assert loop is not None
         each, more = divmod(math.ceil(loop.axis.extent / grain), self.kernel.tasks)
         larger = self.at.smaller(task, number(more))
@@ -410,11 +415,13 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         found = [(x, y) for x, y in pairs if y.loop is loop]
         return sorted(found, key=lambda pair: pair[1].level)
 
-    def flush_after(self, loop: Loop, every: int) -> None:
-        """Flush what is to be flushed after so many iterations."""
+    def flush_after(self, loop: Loop, every: int, at: Value) -> None:
+        """Flush what is to be flushed after so many iterations from `at` on."""
         for _ in self.each_copy():
             for made, x in self.flushes(loop):
-                if x.every == every:
+                if x.every == every and x.slot:
+                    self.reductions.to_slot(made, x, at)
+                elif x.every == every:
                     self.reductions.flush(made, x)
 
     def loop_in_blocks(
@@ -425,30 +432,45 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
         stride: int,
         body: Callable[[Value], None],
         work: float,
+        goes_on: bool,
     ) -> None:
-        """A loop whose long sums are flushed at the end of blocks of iterations."""
+        """A loop whose long sums are flushed at the end of blocks of iterations.
+
+        If it goes on after its end, a block that is not over by then does so, too.
+        """
         first, *later = self.flushes_in(loop)
 
         def iteration(at: Value) -> None:
             body(at)
             if first == 1:
-                self.flush_after(loop, 1)
+                self.flush_after(loop, 1, at)
 
         if first == 1 and not later:
             self.at.long_range(low, high, stride, iteration, work, loop.axis.extent)
             return
         block = later.pop(0) if first == 1 else first
+        b = self.at.builder
 
         def part(at: Value) -> None:
-            end = self.at.builder.add(at, number(block * stride))
-            self.at.for_range(at, self.at.smaller(end, high), stride, iteration)
-            self.flush_after(loop, block)
-            done = self.at.builder.sub(end, low)
+            end = b.add(at, number(block * stride))
+            last = self.at.smaller(end, high)
+            self.at.for_range(at, last, stride, iteration)
+            if not goes_on:
+                end_block(at, end)
+                return
+            with b.if_then(b.icmp_signed("==", last, end)):
+                end_block(at, end)
+
+        def end_block(at: Value, end: Value) -> None:
+            self.flush_after(loop, block, at)
+            done = b.sub(end, low)
             for every in later:
-                over = self.at.builder.urem(done, number(every * stride))
-                is_full = self.at.builder.icmp_unsigned("==", over, number(0))
-                with self.at.builder.if_then(is_full):
-                    self.flush_after(loop, every)
+                over = b.urem(done, number(every * stride))
+                is_over = b.icmp_unsigned("==", over, number(0))
+                if not goes_on:  # then this is the last one, whether or not it is full
+                    is_over = b.or_(is_over, b.icmp_signed(">=", end, high))
+                with b.if_then(is_over):
+                    self.flush_after(loop, every, at)
 
         self.at.long_range(low, high, block * stride, part, work, loop.axis.extent)
 
@@ -467,7 +489,7 @@ class KernelEmitter(StepValues, Walk[Value, Accumulator]):
                 self.at.is_repeating = True
             self.body_at(loop, path, self.at.builder.add(origin, at))
             self.at.valid, self.at.is_repeating = None, False
-            self.flush_after(loop, 1)
+            self.flush_after(loop, 1, self.at.builder.add(origin, at))
 
         trips = size // self.at.width
         is_short = trips * self.weight(loop.body) <= CPU.tuning.unrolled_steps
@@ -570,6 +592,9 @@ def emit_combination(
     """A function `name(table, 0)` that adds up what the tasks of a kernel left."""
     emitter = KernelEmitter(new_function(module, name), plan, kernel, layout)
     for step in kernel.partials:
-        emitter.combine(step)
-    emitter.at.builder.ret_void()
+        if step in kernel.slots:
+            emitter.reductions.combine_slots(step)
+        else:
+            emitter.combine(step)
+    emitter.end()
     return emitter

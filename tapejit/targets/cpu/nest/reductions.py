@@ -6,8 +6,9 @@ an element of an array is in a register while a loop adds to that element only. 
 lanes are folded as a tree in the end.
 
 Rounding errors of a sum grow with the number of terms that are added one after the
-other. So no more than `sum_chain_terms` are: their sum is then flushed into a total of
-its own, of which there may be several levels.
+other. So there are chains (`schedule.sum_order`): what a chain has added up is then
+flushed into a total of its own, of which there may be several levels. Where tasks share
+a loop, they leave it in slots, which `combine_slots` adds up as one task would have.
 
 Start reading at `Reductions.accumulator`.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,24 +27,27 @@ from tapejit.base.types import DType, is_float
 from tapejit.ir.node import Op
 from tapejit.loops.index import Axis, strides_of
 from tapejit.loops.kernels import (
-    LoopNest,
     LoopPlan,
     Storage,
     accumulator,
     bound,
-    inner_axes,
 )
-from tapejit.loops.schedule.schedule import Loop
 from tapejit.loops.steps import Contract, Step
 from tapejit.targets.cpu.llvm import ir
 from tapejit.targets.cpu.llvm.ir import IRBuilder, Type, Value, VectorType
 from tapejit.targets.cpu.nest.addressing import I32, number
 from tapejit.targets.cpu.nest.nonfinite_check import fail_unless_finite
 from tapejit.targets.cpu.nest.step_values import StepValues
+from tapejit.targets.cpu.schedule.sum_order import (
+    Flush,
+    axes_inside,
+    chains_of_slots,
+    flushes_of,
+    flushes_to_slots,
+)
 from tapejit.targets.cpu.simd import floats, lanes
 from tapejit.targets.cpu.simd.storage import Floats
 from tapejit.targets.cpu.simd.vector import INTEGER, MASK, Vector
-from tapejit.targets.cpu.target import CPU
 
 SIDES: Final = {ops.max: "<", ops.min: ">"}
 EXTREMES: Final = {
@@ -77,16 +80,6 @@ def integers_like(dtype: DType, width: int) -> VectorType:
     return ir.VectorType(ir.IntType(bits), width)
 
 
-@dataclass(frozen=True)
-class Flush:
-    """After how many iterations of a loop a level of a sum is added to the next."""
-
-    loop: Loop
-    every: int
-    level: int
-    around: frozenset[Axis]  # the axes of which the loop has one iteration at a time
-
-
 class Accumulator:
     """Where a reduction adds up."""
 
@@ -106,6 +99,7 @@ class Accumulator:
         self.width = width
         self.pointer: Value
         self.flushes: list[Flush] = []  # where a sum goes on from a new start
+        self.is_left = False  # whether it goes to slots
         self.totals: list[Value] = []  # what is flushed into, level by level
         self.undefined: Any = None  # the last NaN that a maximum or minimum has met
         self.bits: Any = None  # those of its elements that come first, as integers
@@ -118,52 +112,31 @@ class Accumulator:
         self.tiles = tiles
 
     @property
+    def levels(self) -> int:
+        """How many totals there are, besides the sum itself."""
+        return max((1 + x.level for x in self.flushes if not x.slot), default=0)
+
+    @property
     def op(self) -> Op:
         """The reduction."""
         return self.step.reduction
 
 
-def trips_of(loop: Loop, path: LoopNest, made: Accumulator) -> tuple[int, int]:
-    """How many iterations a loop has, and how many terms each adds to a chain."""
-    size = tile_around(loop, path) or loop.axis.extent
-    lanes = made.full if loop.axis is made.vector else 1
-    together = loop.tile or lanes * loop.copies
-    return -(-size // together), loop.copies
-
-
-def tile_around(loop: Loop, path: LoopNest) -> int:
-    """The size of the tile that a loop goes through, 0 if it is no tile's."""
-    sizes = [outer.tile for outer in path if outer.tile and outer.axis is loop.axis]
-    return sizes[0] if sizes else 0
-
-
-def is_flushable(made: Accumulator, path: LoopNest) -> bool:
-    """Whether what adds up inside of these loops is one piece of an array."""
-    around = bound(path)
-    is_bound = [axis in around for axis in made.axes]
-    return all(is_bound) or is_bound == sorted(is_bound, reverse=True)
-
-
-def power_of_two(n: int) -> int:
-    """The largest one that is not above `n`; 0 for 0."""
-    return 1 << (n.bit_length() - 1) if n else 0
-
-
 def accumulator_of(plan: LoopPlan, step: Step) -> Accumulator:
     """Where a reduction adds up, without memory."""
-    around = bound(plan.homes[step])
-    axes = inner_axes(plan, step)
+    around, axes = bound(plan.homes[step]), axes_inside(plan, step)
     vector, full = plan.lanes[step]
-    if vector in axes:
-        axes.remove(vector)
-        axes.append(vector)
     has_lanes = vector in step.closed or (vector in around & step.labels)
     width = full if has_lanes else 1
     dtype = accumulator(step.dtype)
     tiles = {x.axis: x.tile for x in plan.homes[step] if x.tile}
     made = Accumulator(step, dtype, axes, has_lanes, width, tiles)
     made.vector, made.full = vector, full
-    made.flushes = flushes_of(plan, made)
+    slots = plan.kernels[plan.kernel_of[step]].slots.get(step)
+    if slots is None:
+        made.flushes = flushes_of(plan, step)
+    else:
+        made.flushes, made.is_left = flushes_to_slots(plan, step, slots), True
     return made
 
 
@@ -175,42 +148,8 @@ def copies_of(plan: LoopPlan, step: Step) -> int:
 def sum_arrays(plan: LoopPlan, step: Step) -> list[int]:
     """The bytes of each array that a reduction adds up in, none for registers."""
     made = accumulator_of(plan, step)
-    count = (1 + len(made.flushes)) * copies_of(plan, step) if made.axes else 0
+    count = (1 + made.levels) * copies_of(plan, step) if made.axes else 0
     return count * [made.size * made.width * made.dtype.itemsize]
-
-
-def flushes_of(plan: LoopPlan, made: Accumulator) -> list[Flush]:
-    """Where a sum is flushed, so that no chain has more than `sum_chain_terms`.
-
-    Loops are looked at from the inside. While all terms that they add fit one
-    chain, nothing is done. The loop where they do not flushes a chain into the
-    next level and starts a new one; the flushes are a chain of that level.
-    """
-    step = made.step
-    if made.op is not ops.sum or not is_float(made.dtype):
-        return []
-    found: list[Flush] = []
-    path = plan.paths[step]
-    chain, most = 1, CPU.numerics.sum_chain_terms
-    for at in reversed(range(len(plan.homes[step]), len(path))):
-        loop = path[at]
-        if loop.axis not in step.closed:
-            continue
-        trips, each = trips_of(loop, path[:at], made)
-        chain *= each
-        if chain * trips <= most or not is_flushable(made, path[:at]):
-            chain *= trips
-            continue
-        is_inside_tile = tile_around(loop, path[:at]) > 0
-        every = 1 if is_inside_tile else max(1, power_of_two(most // chain))
-        around = frozenset(bound(path[:at]))
-        found.append(Flush(loop, every, len(found), around))
-        chain = -(-trips // every)
-        while chain > most and not is_inside_tile:
-            every *= most
-            found.append(Flush(loop, every, len(found), around))
-            chain = -(-chain // most)
-    return found
 
 
 Combination = Callable[[Accumulator, Value, Value, int], Value]
@@ -229,7 +168,7 @@ class Reductions:
         """Set up before the loop."""
         made = self.accumulators[step] = self.place_to_add(step)
         axes, dtype, width = made.axes, made.dtype, made.width
-        levels = len(made.flushes)
+        levels = made.levels
         kind = lanes.register_type(dtype, width)
         if not axes:
             with self.at.at_entry():
@@ -258,14 +197,16 @@ class Reductions:
             for level in range(1 + levels)
         )
         for pointer in (made.pointer, *made.totals):
-
-            def clear(
-                at: Value, fill: Value, width: int, pointer: Value = pointer
-            ) -> None:
-                self.at.store_at(pointer, at, fill, dtype)
-
-            self.along(number(0), whole, made, clear)
+            self.clear(made, pointer)
         return made
+
+    def clear(self, made: Accumulator, pointer: Value) -> None:
+        """Let an array begin with nothing."""
+
+        def body(at: Value, fill: Value, width: int) -> None:
+            self.at.store_at(pointer, at, fill, made.dtype)
+
+        self.along(number(0), made.size * made.width, made, body)
 
     def place_to_add(self, step: Step) -> Accumulator:
         """Where a reduction adds up, without memory."""
@@ -348,6 +289,77 @@ class Reductions:
         self.at.store_at(
             target, at, self.combined(made, total, part, width), made.dtype
         )
+
+    def to_slot(self, made: Accumulator, at: Flush, first: Value) -> None:
+        """Leave what a level has in the slot of an iteration; it starts again."""
+        source = made.totals[at.level - 1] if at.level else made.pointer
+        parts = self.at.pointer_to(self.kernel.partials[made.step])
+        slot = self.at.builder.udiv(first, number(at.slot))
+        if not made.axes:
+            kind = lanes.register_type(made.dtype, made.width)
+            part = self.at.builder.load(source, typ=kind)
+            place = self.at.builder.mul(slot, number(made.width))
+            self.at.store_at(parts, place, part, made.dtype)
+            self.at.builder.store(self.neutral(made), source)
+            return
+        whole = self.kernel.slots[made.step].numbers
+        base = self.at.builder.mul(slot, number(whole))
+
+        def leave(at: Value, fill: Value, width: int) -> None:
+            part = self.at.load_at(source, at, made.dtype, width)
+            place = self.at.builder.add(base, at)
+            self.at.store_at(parts, place, part, made.dtype)
+
+        self.along(number(0), whole, made, leave)
+        self.clear(made, source)
+
+    def combine_slots(self, step: Step) -> None:
+        """The value of a sum from what is in its slots, added as chains of them."""
+        made, parts = self.place_to_add(step), self.kernel.partials[step]
+        slots, base = self.kernel.slots[step], self.at.pointer_to(parts)
+        whole, b = slots.numbers, self.at.builder
+        chains = chains_of_slots(self.plan, step, slots)
+        result = number(slots.count * whole)
+
+        def add_up(at: Value, fill: Value, width: int) -> None:
+            kind = lanes.register_type(made.dtype, width)
+            with self.at.at_entry():
+                sums = [b.alloca(kind) for _ in (1, *chains)]
+            for x in sums:
+                b.store(fill, x)
+
+            def add(index: Value) -> None:
+                place = b.add(b.mul(index, number(whole)), at)
+                part = self.at.load_at(base, place, made.dtype, width)
+                add_to(sums[0], part)
+                done = b.add(index, number(1))
+                for every, x, total in zip(chains, sums, sums[1:], strict=False):
+                    over = b.urem(done, number(every))
+                    with b.if_then(b.icmp_unsigned("==", over, number(0))):
+                        add_to(total, b.load(x, typ=kind))
+                        b.store(fill, x)
+
+            def add_to(total: Value, part: Value) -> None:
+                before = b.load(total, typ=kind)
+                b.store(self.combined(made, before, part, width), total)
+
+            self.at.for_range(number(0), number(slots.count), 1, add)
+            found = b.load(sums[0], typ=kind)
+            for x in sums[1:]:
+                found = self.combined(made, b.load(x, typ=kind), found, width)
+            self.at.store_at(base, b.add(result, at), found, made.dtype)
+
+        self.along(number(0), whole, made, add_up)
+        made.is_left, made.totals = False, []
+        if made.axes:
+            element = lanes.memory_type(made.dtype)
+            made.pointer = b.gep(base, [result], source_etype=element)
+        else:
+            value = self.at.load_at(base, result, made.dtype, made.width)
+            with self.at.at_entry():
+                made.pointer = b.alloca(value.type)
+            b.store(value, made.pointer)
+        self.finish(made)
 
     def neutral_number(self, made: Accumulator) -> Any:
         return identity(made.op, made.dtype)
@@ -475,9 +487,13 @@ class Reductions:
 
     def finish(self, made: Accumulator) -> None:
         """The value of a reduction, now that its loop is over."""
+        if made.is_left:
+            return
         step = made.step
         memory = self.plan.storage.get(step)
         parts = self.kernel.partials.get(step)
+        if step in self.kernel.slots:
+            parts = None
         if not made.axes:
             total = self.at.builder.load(
                 made.pointer, typ=lanes.register_type(made.dtype, made.width)

@@ -204,7 +204,8 @@ def parts_of(plan: LoopPlan, kernel: Kernel) -> dict[Step, Storage]:
     found: dict[Step, Storage] = {}
     for step in kernel.steps() if kernel.loop is not None else ():
         if (step.closed and not plan.homes[step]) or adds_in_parts(step):
-            size = plan.storage[step].size * kernel.tasks
+            slots, whole = kernel.slots.get(step), plan.storage[step].size
+            size = whole * kernel.tasks if slots is None else slots.size
             found[step] = Storage(accumulator(step.dtype), {}, size)
     return found
 

@@ -21,6 +21,7 @@ from tapejit.loops.kernels import (
     Kernel,
     LoopNest,
     LoopPlan,
+    Slots,
     accumulator,
     grain_of,
     inner_axes,
@@ -42,6 +43,7 @@ from tapejit.loops.steps import (
     element_of,
     tiles_of,
 )
+from tapejit.targets.cpu.schedule.sum_order import is_ordered, slots_for
 from tapejit.targets.cpu.schedule.tile_roles import adds_in_parts, adds_up
 from tapejit.targets.cpu.target import CPU
 
@@ -587,38 +589,74 @@ POSITIONS: Final = (IndexValue, CheckedIndex, Verify, AffineIndex)
 
 
 def choose_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
-    """Into how many parts the outermost loop is cut; always the same, for the bits.
+    """Into how many parts the outermost loop is cut.
 
     Where it has few iterations, tasks share those of the loop inside of it as well.
     Each part has its own arrays that add up, to be set up and combined in the end.
     """
-    loop = kernel.loop
+    loop, limits = kernel.loop, CPU.tuning
     if loop is None:
         return kernel
-    grain, limits = grain_of(kernel), CPU.numerics
-    possible = loop.axis.hint // grain
-    work = kernel.work / max(kernel.width, 1)
-    sums = sum(
-        math.prod(axis.hint for axis in inner_axes(plan, step))
-        for step in loop.steps()
-        if loop.axis in step.closed
-    )
     if any(map(adds_in_parts, loop.steps())):
-        possible = min(possible, limits.matmul_sum_most_tasks)
-    set_up = limits.task_to_set_up_ratio * limits.set_up_instructions * sums
-    least = max(limits.task_least_instructions, set_up)
+        return matmul_sum_tasks(plan, kernel)
+    work = kernel.work / max(kernel.width, 1)
     if work < limits.threads_least_instructions:
         return kernel
+    cut = [step for step in loop.steps() if loop.axis in step.closed]
+    sums = sum(math.prod(x.hint for x in inner_axes(plan, step)) for step in cut)
+    set_up = limits.task_to_set_up_ratio * limits.set_up_instructions * sums
+    least = max(limits.task_least_instructions, set_up)
     wanted = min(limits.most_tasks, int(work / least))
-    tasks, inner_tasks = max(1, min(wanted, possible)), 1
-    is_short = tasks == possible < CPU.tuning.uneven_tasks
+    slots = slots_of(plan, kernel, min(wanted, limits.uneven_tasks))
+    if wanted < 2 or slots is None:
+        return kernel
+    possible = max(1, loop.axis.hint // grain_of(kernel))
+    if slots:
+        longest = max(x.length for x in slots.values())
+        possible = math.ceil(loop.axis.extent / longest)
+    tasks, inner_tasks = min(wanted, possible), 1
+    is_short = tasks == possible < limits.uneven_tasks
     inner = shared_loop(kernel) if is_short else None
     if inner is not None:
         more = wanted // tasks
-        more = min(more, CPU.tuning.matrix_tile_most_tasks) if inner.tile else more
+        more = min(more, limits.matrix_tile_most_tasks) if inner.tile else more
         trips = math.ceil(inner.axis.hint / (inner.tile or 1))
         inner_tasks = max(1, min(more, trips))
-    return replace(kernel, tasks=tasks * inner_tasks, inner_tasks=inner_tasks)
+    tasks *= inner_tasks
+    return replace(kernel, tasks=tasks, inner_tasks=inner_tasks, slots=slots)
+
+
+def matmul_sum_tasks(plan: LoopPlan, kernel: Kernel) -> Kernel:
+    """Tasks that have a part each of a matmul that adds up over tiles of rows.
+
+    Their number decides on the order of additions, so it follows from that of tiles.
+    """
+    loop = kernel.loop
+    assert loop is not None
+    tiles = math.ceil(loop.axis.extent / loop.tile)
+    slots = slots_of(plan, kernel, tiles)
+    if tiles == 1 or slots is None:
+        return kernel
+    tasks = min(CPU.numerics.matmul_sum_most_tasks, tiles)
+    return replace(kernel, tasks=tasks, slots=slots)
+
+
+def slots_of(plan: LoopPlan, kernel: Kernel, tasks: int) -> dict[Step, Slots] | None:
+    """What tasks leave of sums over the outermost loop: enough slots for some tasks.
+
+    None if one of the sums is a single chain: a single task has all of it.
+    """
+    loop = kernel.loop
+    assert loop is not None
+    slots: dict[Step, Slots] = {}
+    for step in loop.steps():
+        if loop.axis not in step.closed or not is_ordered(step):
+            continue
+        made = slots_for(plan, step, grain_of(kernel), tasks)
+        if made is None:
+            return None
+        slots[step] = made
+    return slots
 
 
 def shared_loop(kernel: Kernel) -> Loop | None:
